@@ -75,22 +75,13 @@ class BpfMap:
 
     def get(self, key: int) -> bytes:
         """The value of a key; BpfError where there is none."""
-        return self._lookup(key, self.value_bytes)
-
-    def get_all(self, key: int) -> list[bytes]:
-        """The values of a key in a map that has one for each CPU."""
-        each = -(-self.value_bytes // 8) * 8
-        found = self._lookup(key, each * libbpf()("libbpf_num_possible_cpus"))
-        return [found[start : start + self.value_bytes] for start in range(0, len(found), each)]
+        value = ctypes.create_string_buffer(self.value_bytes)
+        libbpf()("bpf_map_lookup_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value)
+        return value.raw
 
     def memory(self) -> mmap.mmap:
         """The values of an array with BPF_F_MMAPABLE, each padded to a multiple of 8 bytes."""
         return mmap.mmap(self.fd, -(-self.value_bytes // 8) * 8 * self.entries)
-
-    def _lookup(self, key: int, size: int) -> bytes:
-        value = ctypes.create_string_buffer(size)
-        libbpf()("bpf_map_lookup_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value)
-        return value.raw
 
 
 class Loaded:

@@ -32,7 +32,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
-from netbench.plan.costs import Costs, Place
+from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
 from netbench.plan.steady import held_steady
@@ -366,6 +366,6 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
 def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:
     paces = {guest.spec.name: guest.pace for beside in guests.values() for guest in beside.values()}
     usual = Costs(start_s=_START_S, guests=paces)
-    vms = {on: len(topology.on(on).vms) for on in topology.places}
-    places = {on: Place(on, number * _VM_S, _VM_TRIAL_S - usual.trial_s) for on, number in vms.items() if number}
-    return replace(usual, places={uut.name: places[uut.on] for uut in topology.uuts if uut.on in places})
+    numbers = {on: len(topology.on(on).vms) for on in topology.places}
+    vms = {on: VmCosts(on, number * _VM_S, _VM_TRIAL_S - usual.trial_s) for on, number in numbers.items() if number}
+    return replace(usual, vms={uut.name: vms[uut.on] for uut in topology.uuts if uut.on in vms})

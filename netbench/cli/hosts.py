@@ -32,12 +32,12 @@ def prepare(topology: TopologyArgument) -> None:
     from netbench.config.shipped import TOPOLOGIES, find
     from netbench.hosts.local import LocalHost
     from netbench.hosts.signals import stopping_on_signals
-    from netbench.testbed.passwords import programs
+    from netbench.testbed.passwords import passwords_for_now
     from netbench.testbed.ssh_checks import look_at_hosts, prepare_host
 
     wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
     here, failed = LocalHost("local", "hosts"), False
-    with stopping_on_signals(), programs() as passwords:
+    with stopping_on_signals(), passwords_for_now() as passwords:
         found = look_at_hosts(wanted, here, passwords)
         if not found:
             say("no host of this topology has to be prepared: none is reached by SSH that is not played by netbench")
@@ -47,6 +47,9 @@ def prepare(topology: TopologyArgument) -> None:
                 failed = True
             elif not one.lacking:
                 say(f"{one.name}: has all that it needs")
+            elif not one.install:
+                say(f"{one.name}: install {', '.join(one.lacking)} there; how its system does that is not known here")
+                failed = True
             else:
                 say(f"{one.name}: {one.install}")
                 why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
 from netbench.errors import ExitCode, NetbenchError
-from netbench.hosts.programs import absolute_path
+from netbench.hosts.search_path import absolute_path
 from netbench.hosts.signals import Stopped
 
 

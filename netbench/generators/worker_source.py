@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
@@ -11,7 +11,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.composed import has_netbench, module_command_on
 from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
 _PREPARE_S = 10.0
@@ -81,7 +81,7 @@ class WorkerSource(Source):
             return self._sent(reply)
         except (TimeoutError, TestbedError) as error:
             worker.kill()  # whatever it is doing, it is not to send on
-            return Sent(0, 0, 0.0, None, None, 0, 0.0, str(error))
+            return replace(NOTHING_SENT, error=str(error))
 
     def close(self) -> None:
         """Ask the worker to end by closing its stdin, then by SIGTERM, then by SIGKILL."""

@@ -11,6 +11,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from netbench.errors import MissingError
+from netbench.hosts.base import Host
 from netbench.hosts.python_modules import FIRST
 
 PYTHON = (3, 11)
@@ -31,17 +33,14 @@ while len(data) < int(length):
     data += piece
 try:
     os.makedirs(directory, 0o700)
-    tarfile.open(fileobj=io.BytesIO(data)).extractall(directory)
+    packed = tarfile.open(fileobj=io.BytesIO(data))
+    packed.extraction_filter = lambda member, _: member  # of netbench's own making; newer Pythons want it said
+    packed.extractall(directory)
 except OSError as error:
     shutil.rmtree(directory, ignore_errors=True)
     sys.exit("netbench cannot be put into %s: %s" % (directory, error.strerror))
 os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 """
-
-
-def code_here() -> str:
-    """The directory that netbench's package is in on this machine."""
-    return str(_directory_of("netbench").parent)
 
 
 @cache
@@ -58,8 +57,24 @@ def archive() -> bytes:
 
 def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]:
     """The command that takes `archive()` from its stdin, puts it into a new directory, and becomes a module of it."""
-    program = [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
+    program = _program(directory, module, *arguments)
     return ["python3", "-I", "-S", "-c", _UNPACK, directory, str(len(archive())), *program]
+
+
+def brought_module_command(
+    host: Host, directory: str, module: str, *arguments: str, keep_compiled: bool = False
+) -> list[str]:
+    """The command that runs a module of netbench, with some arguments, on a host that has it in this directory.
+
+    MissingError for a module of somebody else's. `keep_compiled`: what Python has compiled stays there.
+    """
+    if module.partition(".")[0] != "netbench":
+        raise MissingError(f"{host} has netbench's own modules only, and {module} is none of them")
+    return ["python3", "-E", "-P", *([] if keep_compiled else ["-B"]), *_program(directory, module, *arguments)]
+
+
+def _program(directory: str, module: str, *arguments: str) -> list[str]:
+    return [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
 
 
 def _files(directory: Path) -> Iterator[Path]:

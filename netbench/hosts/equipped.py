@@ -3,13 +3,13 @@
 import tempfile
 from pathlib import Path
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists
-from netbench.hosts.code import archive
+from netbench.hosts.code import archive, brought_module_command
 from netbench.hosts.composed import Named
-from netbench.hosts.python_modules import brought_module_command
 
 _NUMPY = "/usr/lib/python3/dist-packages/numpy"  # where Debian's package has it
+_DIRECTORY = "/var/lib/netbench"
 _UNPACK = 'mkdir -p "$1" && tar -xzf "$0" -C "$1" && rm "$0"'
 _UNPACK_S = 120.0  # on an emulated CPU
 
@@ -21,31 +21,29 @@ class Equipped(Named):
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
-        self._directory = ""
+        self._is_brought = False
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs a module of netbench there; MissingError for one of somebody else's.
 
         TestbedError when the code cannot be brought there.
         """
-        if module.partition(".")[0] != "netbench":
-            raise MissingError(f"{self} has netbench's own modules only, and {module} is none of them")
-        if not self._directory:
-            self._bring("/var/lib/netbench")
-        command = brought_module_command(self._directory, module, *arguments)
-        # Python keeps what it has compiled: it is slow on an emulated CPU, and all of it goes with the machine.
-        return [word for word in command if word != "-B"]
+        # Python is slow on an emulated CPU, and what it has compiled goes with the machine.
+        command = brought_module_command(self, _DIRECTORY, module, *arguments, keep_compiled=True)
+        if not self._is_brought:
+            self._bring()
+        return command
 
-    def _bring(self, directory: str) -> None:
+    def _bring(self) -> None:
         packed = f"{self.scratch}/netbench.tar.gz"
         with tempfile.NamedTemporaryFile() as file:
             file.write(archive())
             file.flush()
             self.send(Path(file.name), packed)
-        done = self.run(["sh", "-c", _UNPACK, packed, directory], timeout_s=_UNPACK_S)
+        done = self.run(["sh", "-c", _UNPACK, packed, _DIRECTORY], timeout_s=_UNPACK_S)
         if done.exit_code:
-            raise TestbedError(f"{self}: netbench cannot be put into {directory}: {done.stderr.strip()}")
-        self._directory = directory
+            raise TestbedError(f"{self}: netbench cannot be put into {_DIRECTORY}: {done.stderr.strip()}")
+        self._is_brought = True
 
 
 def equipped(host: Host, name: str) -> Named:

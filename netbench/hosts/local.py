@@ -5,12 +5,13 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
-from netbench.hosts.programs import absolute_path
+from netbench.hosts.search_path import search_path
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -23,7 +24,8 @@ class _Leader(subprocess.Popen[str]):
     def kill(self) -> None:
         """SIGKILL to it and to all that it has started there; harmless when it has ended."""
         if self.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # another thread has seen its end just now
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class LocalHost:
@@ -102,11 +104,6 @@ class LocalHost:
 
     def send(self, source: Path, path: str) -> None:
         self.fetch(str(source), Path(path))
-
-
-def search_path() -> str:
-    """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""
-    return os.pathsep.join((absolute_path(), "/usr/sbin", "/sbin"))
 
 
 def require_tool(name: str) -> None:

@@ -26,21 +26,6 @@ def module_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-E", "-P", __file__, str(directory), "-m", module, *arguments]
 
 
-def brought_module_command(directory: str, module: str, *arguments: str) -> list[str]:
-    """The same on a host that netbench's own code was brought to, into this directory."""
-    return [
-        "python3",
-        "-E",
-        "-P",
-        "-B",
-        f"{directory}/netbench/hosts/python_modules.py",
-        directory,
-        FIRST,
-        module,
-        *arguments,
-    ]
-
-
 def source_command(module: ModuleType, *arguments: str) -> list[str]:
     """The command that runs a module, with some arguments, on a host that has no netbench: it imports none of it."""
     import inspect  # slow, and what this file begins does not need it

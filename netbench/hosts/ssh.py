@@ -11,16 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import Differences, wait_until
-from netbench.hosts.code import SCRATCH, archive, unpacking_command
+from netbench.hosts.code import SCRATCH, archive, brought_module_command, unpacking_command
 from netbench.hosts.lines import Lines, Tail
-from netbench.hosts.python_modules import brought_module_command
 from netbench.hosts.relay import piped
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
@@ -93,9 +92,7 @@ class SshHost(AgentHost):
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs a module of netbench there; MissingError for one of somebody else's."""
-        if module.partition(".")[0] != "netbench":
-            raise MissingError(f"{self} has netbench's own modules only, and {module} is none of them")
-        return brought_module_command(self._directory, module, *arguments)
+        return brought_module_command(self, self._directory, module, *arguments)
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
         """What it answers to a message of a kind that its program has beside an agent's."""
@@ -168,7 +165,8 @@ class Connecting:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process, self._lines, self._words = process, Lines(process.stdout), Tail(process.stderr)
-        threading.Thread(target=_bring, args=(process.stdin.fileno(), archive()), daemon=True).start()
+        process.stderr.close()  # or whoever sees its end would take its last words from there
+        threading.Thread(target=_bring, args=(process.stdin, archive()), daemon=True).start()
 
     def host(self) -> SshHost:
         """The host, once it answers. MissingError when there is no way in, or when the machine lacks something."""
@@ -202,11 +200,11 @@ class Connecting:
         self._words.text(_WORDS_S)
 
 
-def _bring(pipe: int, data: bytes) -> None:
-    with suppress(OSError):  # it has ended, which shows when nothing is answered
+def _bring(pipe: IO[str], data: bytes) -> None:
+    with suppress(OSError, ValueError):  # it has ended, or was given up, which shows when nothing is answered
         view = memoryview(data)
         while view:
-            view = view[os.write(pipe, view) :]
+            view = view[os.write(pipe.fileno(), view) :]
 
 
 def _told(line: bytes) -> Mapping[str, Any]:

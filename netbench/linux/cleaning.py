@@ -1,4 +1,4 @@
-"""Undoing what a killed run left, from its journal."""
+"""Undoing what a run has changed, by its journal: its own end, and what a killed one left."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +37,20 @@ def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
         processes = tuple(words for _, words in marked_processes(journal.run_id))
         journal.close()
         return Cleaned(journal.run_id, processes, changes, ())
-    processes = tuple(end_marked_processes(journal.run_id))
-    failures = Machine(None, LocalHost("local", journal.run_id), record=journal).undo()
+    ended, failures = take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
+    damage = (journal.damage,) if journal.damage else ()
+    return Cleaned(journal.run_id, tuple(ended), changes, (*failures, *damage))
+
+
+def take_back(journal: Journal, machine: Machine) -> tuple[list[str], list[str]]:
+    """End the processes of a run, undo its changes; those ended, and what could not be undone.
+
+    Where that is something the journal stays: the next start, or `netbench clean`, tries again.
+    """
+    ended = end_marked_processes(journal.run_id)
+    failures = machine.undo()
     if failures:
         journal.close()
     else:
         journal.remove()
-    damage = (journal.damage,) if journal.damage else ()
-    return Cleaned(journal.run_id, processes, changes, (*failures, *damage))
+    return ended, failures

@@ -26,8 +26,9 @@ from pathlib import Path
 
 from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
-from netbench.hosts.local import MARK, LocalHost, end_marked_processes, search_path
-from netbench.linux.cleaning import clean
+from netbench.hosts.local import MARK, LocalHost
+from netbench.hosts.search_path import search_path
+from netbench.linux.cleaning import clean, take_back
 from netbench.linux.clock_state import clock_state
 from netbench.linux.journal import Journal, from_json
 from netbench.linux.machine import Machine
@@ -98,21 +99,13 @@ def main() -> None:
             _Guard(journal, float(silence_s)).serve()
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            end_marked_processes(journal.run_id)
-            failures = Machine(None, LocalHost("local", journal.run_id), record=journal).undo()
-            if failures:
-                journal.close()  # the next start, or `netbench clean`, tries again
-            else:
-                journal.remove()
+            take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
 
 
 def _this_host(run_id: str) -> dict[str, object]:
-    kernel = os.uname()
     return {
         "run": run_id,
         "cpus": sorted(os.sched_getaffinity(0)),
-        "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
-        "name": kernel.nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "clock": clock_state(),
         "numpy": find_spec("numpy") is not None,

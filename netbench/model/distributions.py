@@ -57,6 +57,8 @@ class Spread:
 
 # By how much two clocks that are kept run apart: each by no more than the tolerance PHI of RFC 5905, section 7.2.
 _RUN_APART = 2 * 15e-6
+# The same of clocks that are put right as fast as a kernel does it without setting them: 500 ppm (adjtimex(2), freq).
+_SLEWED_APART = 2 * 500e-6
 # Clocks that differ by less are taken for one: time stamps in frames and captures have a resolution of 1 µs.
 _ONE_CLOCK_NS = 10_000
 
@@ -94,6 +96,15 @@ class ClockDifference:
         """Of any moment that is at most so far from the one that this was told at: clocks run apart."""
         apart_ns = round(abs(ns) * _RUN_APART)
         return ClockDifference(self.least_ns - apart_ns, self.most_ns + apart_ns)
+
+    def set_by_ns(self, later: "ClockDifference", after_ns: int) -> int:
+        """By how much one of the clocks was set since this comparison, which is so long ago; 0 where none seems to be.
+
+        One that is put right otherwise runs faster or slower, by no more than a kernel makes it.
+        """
+        apart_ns = round(after_ns * _SLEWED_APART)
+        least, most = later.least_ns - self.most_ns - apart_ns, later.most_ns - self.least_ns + apart_ns
+        return later.middle_ns - self.middle_ns if least > 0 or most < 0 else 0
 
     @property
     def middle_ns(self) -> int:

@@ -30,6 +30,7 @@ def _port(value: object) -> object:
 
 
 NicModel = Literal["virtio", "e1000", "e1000e", "vmxnet3"]
+DeviceForward = Literal["bridge", "route", "flowtable", "tc"]
 # As IEEE 802.1D-2004, table 17-1, has it by default, in s; the kernel takes 2 to 30 (net/bridge/br_private_stp.h).
 _USUAL_DELAY_S = 15.0
 _LEAST_DELAY_S, _MOST_DELAY_S = 2.0, 30.0
@@ -57,7 +58,7 @@ class VmSpec:
     accelerator: str = "auto"
     boot_limit: float = 60.0
     nics: Mapping[str, NicModel] = field(default_factory=dict)
-    forward: Literal["bridge", "route", "flowtable", "tc"] | None = None
+    forward: DeviceForward | None = None
     stp: float | None = None
 
 
@@ -123,7 +124,7 @@ class HostSpec(BaseModel):
     accelerator: Literal["auto", "kvm", "tcg"] | None = None
     boot_limit: BootLimit | None = None
     nics: dict[NicName, NicModel] | None = None
-    forward: Literal["bridge", "route", "flowtable", "tc"] | None = None
+    forward: DeviceForward | None = None
     stp: Annotated[ForwardDelay | None, BeforeValidator(_spanning_tree)] = None
     address: SshWord | None = None
     user: SshWord | None = None

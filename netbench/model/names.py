@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 # An interface name has at most 15 characters (IFNAMSIZ); ours bear a prefix, bridges `nb-br-`.
-NicName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,11}$")]
+NIC_NAME = r"^[a-z][a-z0-9-]{0,11}$"
+NicName = Annotated[str, StringConstraints(pattern=NIC_NAME)]
 StreamName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,8}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 PortName = Annotated[str, StringConstraints(pattern=r"^[^\s/]{1,15}$")]

@@ -1,7 +1,6 @@
 """What exists: hosts, NICs, links, streams and units under test."""
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -15,13 +14,14 @@ from pydantic import (
     model_validator,
 )
 
-from netbench.model.cables import VmNic, cable_problems
+from netbench.model.cables import VmNic
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import listed, percent_text
 from netbench.model.host_spec import HostSpec, Port, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import Name, NicName, StreamName
-from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
+from netbench.model.scenario import Activity, Idle, Network, Scenario
+from netbench.model.topology_problems import topology_problems
 from netbench.model.traffic import Receive
 from netbench.model.unit_hints import bit_rate_hint
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
@@ -189,138 +189,9 @@ class Topology(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for problem in self._problems():
+        for problem in topology_problems(self):
             raise ValueError(problem)
         return self
-
-    def _problems(self) -> Iterator[str]:
-        ends = [end for link in self.links for end in link.ends]
-        yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
-        for end in ends:
-            host, nic = split_endpoint(end)
-            if host not in self.hosts:
-                yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(self.hosts)}"
-            elif nic not in self.hosts[host].ports and not _is_nic_name(nic):
-                yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
-        yield from self._host_problems()
-        outside = [(self.machine(host_of(end)), self.interface(end)) for end in ends if not self.netns(host_of(end))]
-        for (machine, name), n in Counter(outside).items():
-            if n > 1:
-                yield f"interface {name} would be on {machine or 'this machine'} twice"
-        ports = [(self.machine(name), port.nic) for name, host in self.hosts.items() for port in host.ports.values()]
-        yield from (f"port {nic} is given to more than one NIC" for (_, nic), n in Counter(ports).items() if n > 1)
-        for link in self.links:
-            kinds = {self.is_port(end) for end in link.ends}
-            if len(kinds) == 2:
-                yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
-            if link.receive == "napi" and True in kinds:
-                yield f"link {' – '.join(link.ends)}: receive: a port takes frames in as its driver does; leave it out"
-            if len(link.ends) == 1 and kinds == {False}:
-                yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
-        yield from self._link_problems()
-        used = Counter(nic for stream in self.streams if not stream.reverse for nic in stream.nics)
-        yield from (
-            f"NIC {nic} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
-            for nic, n in used.items()
-            if n > 1
-        )
-        yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
-        for stream in self.streams:
-            yield from self._stream_problems(stream)
-        if len({self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress}) > 1:
-            yield "streams: the UUT's NICs are all on one machine; here they are on several"
-        yield from _twice("stream", [stream.name for stream in self.streams])
-        yield from _twice("UUT", [uut.name for uut in self.uuts])
-        yield from self._neighbour_problems()
-
-    def _neighbour_problems(self) -> Iterator[str]:
-        yield from _twice("neighbour", [neighbour.name for neighbour in self.neighbours])
-        known = [stream.name for stream in self.streams]
-        for neighbour in self.neighbours:
-            for name in neighbour.streams:
-                if name not in known:
-                    yield (f"neighbour {neighbour.name}: there is no stream {name!r}; streams are {', '.join(known)}")
-            yield from _twice(f"neighbour {neighbour.name}: stream", list(neighbour.streams))
-        taken = Counter(stream for neighbour in self.neighbours for stream in set(neighbour.streams))
-        yield from (f"stream {name} runs through more than one neighbour" for name, n in taken.items() if n > 1)
-        through = {stream: neighbour.name for neighbour in self.neighbours for stream in neighbour.streams}
-        for stream in self.streams:
-            if stream.reverse and through.get(stream.name) != through.get(stream.reverse):
-                yield (
-                    f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
-                    "same one"
-                )
-        if known and not self.own_streams:
-            yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
-        names = [neighbour.name for neighbour in self.neighbours]
-        if VICTIM in names:
-            yield f"neighbours: {VICTIM} is what the guest beside them is called; choose another name"
-        for uut in self.uuts:
-            for name, changes in uut.neighbours.items():
-                if name not in names:
-                    there = f"neighbours are {', '.join(names)}" if names else "the topology has none"
-                    yield f"UUT {uut.name}: neighbours: there is no {name!r}; {there}"
-                for key in sorted({"name", "streams"} & set(changes)):
-                    yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
-
-    def _host_problems(self) -> Iterator[str]:
-        for name, host in self.hosts.items():
-            if host.on is not None and host.on not in self.vms | self.ssh_hosts:
-                there = f"; hosts of kind ssh are {', '.join(self.ssh_hosts)}" if self.ssh_hosts else ""
-                yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {self._known_vms}{there}"
-            if vm := self.vms.get(host.on or ""):
-                yield from (
-                    f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"
-                    for port in host.ports.values()
-                    if port.nic not in vm.nics
-                )
-        yield from cable_problems(self)
-        yield from self._place_problems()
-
-    def _place_problems(self) -> Iterator[str]:
-        """What is wrong with the VMs that UUTs are on."""
-        fixed = [name for name, host in self.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
-        for uut in self.uuts:
-            if uut.on is None:
-                continue
-            if uut.on not in self.vms:
-                yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {self._known_vms}"
-            elif fixed:
-                yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
-            else:
-                yield from (f"UUT {uut.name}: on: {one}" for one in self.on(uut.on)._link_problems())
-
-    def _link_problems(self) -> Iterator[str]:
-        for link in self.links:
-            apart = len({self.machine(host_of(end)) for end in link.ends}) == 2
-            if apart and not self.is_port(link.ends[0]):
-                yield (
-                    f"link {' – '.join(link.ends)}: its ends are on different machines; only ports are cabled from one "
-                    "to another"
-                )
-
-    @property
-    def _known_vms(self) -> str:
-        return f"VMs are {', '.join(self.vms)}" if self.vms else "there is none"
-
-    def _stream_problems(self, stream: StreamSpec) -> Iterator[str]:
-        if (stream.ingress is None) != (stream.egress is None):
-            yield f"stream {stream.name}: give both ingress and egress, or neither"
-        for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
-            if inner is not None and not any(set(link.ends) == {outer, inner} for link in self.links):
-                yield f"stream {stream.name}: there is no link between {outer} and {inner}"
-        if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
-            yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
-        yield from self._way_back_problems(stream)
-
-    def _way_back_problems(self, stream: StreamSpec) -> Iterator[str]:
-        rates = {link.rate for link in self.links if {stream.source, stream.sink} & set(link.ends)}
-        if stream.reverse and len(rates) > 1:
-            told = " and ".join(map(format_bit_rate, sorted(rates)))
-            yield (
-                f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
-                f"{told}; give both the lower one"
-            )
 
     def uut(self, name: str) -> UutSpec:
         """The UUT of that name; KeyError when there is none."""
@@ -418,11 +289,3 @@ class Topology(_Strict):
     def netns(self, host: str) -> str | None:
         """The name of a host's network namespace; None for a machine itself."""
         return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None
-
-
-def _is_nic_name(text: str) -> bool:
-    return 0 < len(text) <= 12 and text[0].isalpha() and text == text.lower() and text.replace("-", "").isalnum()
-
-
-def _twice(what: str, names: list[str]) -> Iterator[str]:
-    yield from (f"{what} {name!r} is there twice" for name, n in Counter(names).items() if n > 1)

@@ -108,6 +108,10 @@ class Sent:
     unevenness: float = 0.0  # by what part of all its frames it was, at most, ahead of an even rate or behind
 
 
+# Also where a source cannot tell any more: 0 frames stand for an unknown number then, and `error` says why.
+NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Stamps:
     """How a source stamps and numbers its frames, as `Sent` has it: known before they are sent.

@@ -12,8 +12,8 @@ _NO_TIME = Pace()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A testbed, by the VM that its UUTs are on: what it and a trial on it take beyond one without VMs, in seconds."""
+class VmCosts:
+    """What a testbed with VMs and a trial on it take beyond one without, in seconds; `vm` is that of its UUTs."""
 
     vm: str | None = None
     start_s: float = 0.0
@@ -24,17 +24,17 @@ class Place:
 class Costs:
     """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
 
-    `start_s` is for bringing a testbed up, which is done each time that UUTs in another of the `places` follow (by UUT;
-    those left out need no VM). `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further
-    stream in a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that. On each boot
-    there are `warm_up_trials` before its first one.
+    `start_s` is for bringing a testbed up, which is done each time that UUTs with other `vms` follow (by UUT; those
+    left out need none). `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further stream in
+    a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that. On each boot there are
+    `warm_up_trials` before its first one.
     """
 
     start_s: float = 0.0
     trial_s: float = 0.16
     stream_s: float = 0.08
     guests: Mapping[str, Pace] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    vms: Mapping[str, VmCosts] = field(default_factory=dict)
     warm_up_trials: int = 0
 
     def expected_s(self, trials: Iterable[TrialSpec]) -> float:
@@ -43,8 +43,8 @@ class Costs:
 
     def each(self, trials: Iterable[TrialSpec]) -> Iterator[tuple[TrialSpec, float, float]]:
         """Each of these trials with the seconds that bringing something up before it takes, and those of its own."""
-        for place, there in groupby(trials, key=lambda trial: self._place(trial.uut)):
-            before_s = self.start_s + place.start_s
+        for vms, there in groupby(trials, key=lambda trial: self._vms(trial.uut)):
+            before_s = self.start_s + vms.start_s
             for (uut, _), on_one_boot in groupby(there, key=lambda trial: (trial.uut, trial.boot)):
                 own = list(on_one_boot)
                 before_s += self._of(uut).bring_up_s + self.warm_up_trials * self._trial_s(own[0])
@@ -56,7 +56,7 @@ class Costs:
 
     def _trial_s(self, trial: TrialSpec) -> float:
         expected = trial.duration_s + trial.settle_before_s + trial.settle_after_s
-        expected += self.trial_s + self._place(trial.uut).trial_s + self._of(trial.uut).trial_s
+        expected += self.trial_s + self._vms(trial.uut).trial_s + self._of(trial.uut).trial_s
         expected += (len(trial.streams) - 1) * self.stream_s
         longest_s = trial.settle_before_s + trial.duration_s
         for one in trial.neighbours:
@@ -70,8 +70,8 @@ class Costs:
                 expected += pace.idle_s
         return expected + longest_s - trial.settle_before_s - trial.duration_s
 
-    def _place(self, uut: str) -> Place:
-        return self.places.get(uut, Place())
+    def _vms(self, uut: str) -> VmCosts:
+        return self.vms.get(uut, VmCosts())
 
     def _of(self, guest: str) -> Pace:
         return self.guests.get(guest, _NO_TIME)

@@ -67,9 +67,18 @@ class Measured:
         few = self.buffered <= buffered * max(self.intended, self.offered)
         return self._missing(self.forwarded if few else self.forwarded - self.buffered)
 
+    def is_at(self, load_fps: float) -> bool:
+        """Whether this load was meant by it."""
+        return self.load_fps == rounded(load_fps)
+
     def _missing(self, forwarded: int) -> float:
         most = max(self.intended, self.offered)
         return max(0, most - forwarded) / most if most else 1.0
+
+
+def rounded(fps: float) -> float:
+    """Six digits: a load that people can read, and no further from the other than a source can be paced."""
+    return float(f"{fps:.6g}")
 
 
 Measure = Callable[[float, float], Measured]  # so many seconds, so many frames/s of each stream

@@ -19,7 +19,7 @@ from netbench.sinks.from_capture import received_of
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class InCapture:
     """What a capture holds of one stream: `frames` in all; `is_whole`: neither cut nor damaged. `error`: no capture."""
 
     received: Received
@@ -28,13 +28,13 @@ class Counted:
     error: str = ""
 
 
-def count(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> Counted:
+def count(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> InCapture:
     """What a capture file says."""
     try:
         counts = analyze_capture(file, [expected])
     except UsageError as error:
-        return Counted(Received(), error=str(error))
-    return Counted(received_of(counts, sent, traffic), counts.frames, is_whole(counts))
+        return InCapture(Received(), error=str(error))
+    return InCapture(received_of(counts, sent, traffic), counts.frames, is_whole(counts))
 
 
 def is_whole(counts: CaptureCounts) -> bool:

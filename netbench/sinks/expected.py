@@ -1,4 +1,4 @@
-"""From what a trial sends to what a sink expects, and from what it counted of that to what it received."""
+"""From what a trial sends to what a sink expects. Apart from what counts captures, also on hosts without pydantic."""
 
 from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.sinks.base import Incoming

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from netbench.capture.captured import Expected
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
-from netbench.errors import NetbenchError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
@@ -28,7 +28,7 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks import count_there
 from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.count_there import Counted, count, is_whole, question
+from netbench.sinks.count_there import InCapture, count, is_whole, question
 from netbench.sinks.expected import expected_of
 from netbench.sinks.from_capture import received_of, settled
 from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
@@ -179,6 +179,7 @@ class TcpdumpSink(Sink):
     def received(self, sent: Sent) -> Received:
         assert self._incoming is not None, "stop() comes first"
         counted, numbers = self._counted(self._incoming, sent), self._numbers()
+        self._remove_there(self._incoming)
         no_room = unsettled = ""
         if counted.frames is None and self._disk_full:
             no_room = self._no_room(self._incoming)
@@ -297,9 +298,13 @@ class TcpdumpSink(Sink):
         except TestbedError:
             if not self._error:
                 raise
-        if not has_netbench(self._host):
-            self._host.run(["rm", "-f", str(target)])
         return free
+
+    def _remove_there(self, incoming: Incoming) -> None:
+        """Nothing of a capture stays on another machine, whatever came of it: trial after trial would fill the disk."""
+        target = target_of(incoming, scratch_of(self._host))
+        if target is not None and target != capture_file(incoming):
+            self._host.run(["rm", "-f", str(target)])
 
     def _no_room(self, incoming: Incoming) -> str:
         target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
@@ -320,23 +325,34 @@ class TcpdumpSink(Sink):
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
         return found.received
 
-    def _where_counted(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, Counted]:
+    def _where_counted(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, InCapture]:
         """What the capture holds, and what messages call it."""
         file, traffic = capture_file(incoming), incoming.traffic
         if self._live:
             try:
                 counts = self._live.counts(expected)
             except UsageError as error:
-                return "", Counted(Received(), error=str(error))
+                return "", InCapture(Received(), error=str(error))
             received = received_of(counts, sent, traffic)
-            return "what tcpdump wrote", Counted(received, self._live.frames, is_whole(counts))
+            return "what tcpdump wrote", InCapture(received, self._live.frames, is_whole(counts))
         if self._host.shares_files or not has_netbench(self._host):
             return str(file), count(file, expected, sent, traffic)
+        where = f"{target_of(incoming, scratch_of(self._host))} on {self._host}"
+        try:
+            return where, self._counted_there(incoming, question(expected, sent, traffic))
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            return "", InCapture(Received(), error=f"{where} cannot be counted: {error}")
+
+    def _counted_there(self, incoming: Incoming, asked: str) -> InCapture:
         target = str(target_of(incoming, scratch_of(self._host)))
         command = module_command_on(self._host, count_there.__name__, target)
-        answer = run_checked(self._host, command, stdin=question(expected, sent, traffic), timeout_s=_COUNT_S)
-        self._host.run(["rm", "-f", target])
-        return f"{target} on {self._host}", TypeAdapter(Counted).validate_json(answer)
+        answer = run_checked(self._host, command, stdin=asked, timeout_s=_COUNT_S)
+        try:
+            return TypeAdapter(InCapture).validate_json(answer)
+        except ValidationError as error:
+            raise TestbedError(f"what counts there says {answer[:80].strip()!r}") from error
 
 
 def _version_on(host: Host) -> str:

@@ -30,12 +30,6 @@ class MeasuredTime:
         return Window(self.frames(arrived), self.seconds, arrived.frames - arrived.before(self.until_ns))
 
 
-def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> Window | None:
-    """What arrived of a stream in its measured time; None where it has none."""
-    time = measured_time(traffic, sent, arrived, lag_ns)
-    return time.window(arrived) if time else None
-
-
 def measured_time(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> MeasuredTime | None:
     """The time from the end of a stream's warm-up until its last frame would have arrived, had nothing queued.
 

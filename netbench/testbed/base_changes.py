@@ -18,6 +18,9 @@ from netbench.model.topology import LinkSpec, Topology
 from netbench.testbed.cabling import device_changes
 from netbench.testbed.played_servers import namespaces_of
 
+# What UUTs outside all namespaces would share: networks, settings, and names, which are those of their streams.
+_OUTSIDE = "uut:outside-namespaces"
+
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
     """What is changed on this machine, or on a VM or SSH host, before any UUT comes in, in order.
@@ -69,6 +72,9 @@ def resources(topology: Topology, machine: str | None = None) -> set[str]:
         ends = [end for end in link.ends if host_of(end) in here]
         names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
         names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
+    uut_hosts = {host_of(stream.ingress) for stream in topology.streams if stream.ingress}
+    if any(topology.netns(host) is None for host in uut_hosts & here):
+        names.add(_OUTSIDE)
     return names
 
 

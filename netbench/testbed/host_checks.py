@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,8 +36,21 @@ _INSTALL = {
     "suse": "zypper install",
     "opensuse": "zypper install",
     "arch": "pacman -S",
+    "alpine": "apk add",
 }
-_OTHER_NAMES = {("dnf install", "iproute2"): "iproute"}
+_OTHER_NAMES = {
+    ("dnf install", "iproute2"): "iproute",
+    ("pacman -S", "python3"): "python",
+    ("pacman -S", "python3-numpy"): "python-numpy",
+    ("apk add", "python3-numpy"): "py3-numpy",
+}
+# What asks nothing, where nobody can answer.
+_UNATTENDED = {
+    "apt-get install": "DEBIAN_FRONTEND=noninteractive apt-get install -y",
+    "dnf install": "dnf install -y",
+    "zypper install": "zypper --non-interactive install",
+    "pacman -S": "pacman -S --noconfirm",
+}
 
 
 class Status(StrEnum):
@@ -104,10 +118,20 @@ def install_command(package: str, distribution: Iterable[str]) -> str:
 
     `distribution` holds the ID and ID_LIKE of os-release(5), nearest first.
     """
-    for name in distribution:
-        if command := _INSTALL.get(name):
-            return f"{command} {_OTHER_NAMES.get((command, package), package)}"
+    if command := _installer(distribution):
+        return f"{command} {_OTHER_NAMES.get((command, package), package)}"
     return f"install {package} with the package manager of this system"
+
+
+def unattended_install(packages: Collection[str], distribution: Iterable[str]) -> str:
+    """The command that installs all of them and asks nothing; empty where none are wanted, or nobody knows it."""
+    command = _installer(distribution) if packages else ""
+    names = [_OTHER_NAMES.get((command, package), package) for package in packages]
+    return f"{_UNATTENDED.get(command, command)} {shlex.join(names)}" if command else ""
+
+
+def _installer(distribution: Iterable[str]) -> str:
+    return next((_INSTALL[name] for name in distribution if name in _INSTALL), "")
 
 
 def distribution_ids() -> list[str]:

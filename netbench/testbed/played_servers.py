@@ -18,7 +18,7 @@ from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.lines import end
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
@@ -55,12 +55,15 @@ _ALONE = (
 
 
 def played(topology: Topology) -> dict[str, SshSpec]:
-    """The hosts of a topology that are played; UsageError where their addresses are not of one network."""
+    """The hosts of a topology that are played; UsageError where their addresses are not those of one network."""
     found = {name: spec for name, spec in topology.ssh_hosts.items() if spec.is_played}
+    addresses = [spec.address for spec in found.values()]
     try:
-        networks = {ipaddress.ip_interface(f"{spec.address}/{_LENGTH}").network for spec in found.values()}
+        networks = {ipaddress.IPv4Interface(f"{address}/{_LENGTH}").network for address in addresses}
     except ValueError as error:
         raise UsageError(f"address: {error}: a server that netbench plays needs an IPv4 address") from error
+    if twice := [address for address in addresses if addresses.count(address) > 1]:
+        raise UsageError(f"address: two servers that netbench plays have {twice[0]}; give each one of its own")
     if len(networks) > 1:
         raise UsageError(
             f"address: servers that netbench plays are in one network of /{_LENGTH}; here they are in several"
@@ -115,7 +118,7 @@ def _cables(topology: Topology, namespaces: Mapping[str, str]) -> Iterator[Chang
 
 def _own_address(servers: Mapping[str, SshSpec]) -> str:
     taken = {spec.address for spec in servers.values()}
-    network = ipaddress.ip_interface(f"{next(iter(taken))}/{_LENGTH}").network
+    network = ipaddress.IPv4Interface(f"{next(iter(taken))}/{_LENGTH}").network
     return next(str(address) for address in reversed(list(network.hosts())) if str(address) not in taken)
 
 
@@ -169,7 +172,8 @@ def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
     process = host.spawn([*alone, program, "-D", "-e", "-f", f"{_SETTINGS}/{file}"])
     listening = f"{spec.address}:{_PORT} "
     if not wait_until(lambda: process.poll() is not None or listening in host.run(["ss", "-Hltn"]).stdout, _READY_S):
-        process.kill()
+        said = end(process).strip()
+        raise TestbedError(f"host {name}: its SSH server does not listen within {_READY_S:g} s: {said or 'no message'}")
     if process.poll() is not None:
         raise TestbedError(f"host {name}: its SSH server ended: {end(process).strip() or 'no message'}")
     return process

@@ -4,9 +4,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.config.plugins import UUTS, plugins
-from netbench.errors import NetbenchError
+from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.clock import wait_until
 from netbench.hosts.code import PYTHON
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
@@ -14,12 +14,14 @@ from netbench.hosts.ssh import explained, ssh_command
 from netbench.linux.needs import Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed.host_checks import Check, Status, install_command
-from netbench.testbed.passwords import Programs, programs
+from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
+from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.requirements import tools
+from netbench.testbed.resolved import make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
+_SAID_S = 1.0  # for the pipes of ssh to end with it
 _INSTALL_S = 600.0
 _NUMPY = Tool("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
 _EVERYWHERE = (
@@ -71,30 +73,37 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
     if host in sinks:
         wanted.append(_TCPDUMP)
     if host == topology.uut_machine:
-        needs: set[str] = set()
-        for uut in topology.uuts:
-            kind = plugins(UUTS)[uut.kind]
-            made = kind(kind.Options.model_validate(uut.options))
-            plan = getattr(made, "plan", None)
-            needs |= plan(Assignment()).needs if plan else made.needs()
-        wanted += tools(needs)
+        wanted += tools({need for uut in topology.uuts for need in make_uut(uut).plan(Assignment()).needs})
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
 
 
-def look_at_hosts(topology: Topology, here: Host, programs: Programs) -> list[HostChecks]:
-    """Look at all that are not played by netbench itself, each by a connection of its own, at the same time."""
-    looks: dict[str, tuple[SshSpec, list[Tool], Process]] = {}
-    for name, spec in topology.ssh_hosts.items():
-        if not spec.is_played:
-            wanted = needed_there(topology, name)
-            command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
-            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, programs.askpass(name, spec)))
-    return [_looked(name, spec, wanted, process) for name, (spec, wanted, process) in looks.items()]
+def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
+    """Look at all that are not played by netbench itself, each by a connection of its own, at the same time.
+
+    Those that hang are waited for together. What a host says fits into a pipe.
+    """
+    specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_played}
+    looks: dict[str, tuple[list[Tool], Process]] = {}
+    without_password: dict[str, str] = {}
+    for name, spec in specs.items():
+        wanted = needed_there(topology, name)
+        command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
+        try:
+            askpass = passwords.askpass(name, spec)
+        except MissingError as error:
+            without_password[name] = str(error)
+        else:
+            looks[name] = wanted, here.spawn(ssh_command(spec, command, askpass))
+    wait_until(lambda: all(process.poll() is not None for _, process in looks.values()), _LOOK_S)
+    return [
+        _looked(name, spec, *looks[name]) if name in looks else _not_reached(name, spec, without_password[name])
+        for name, spec in specs.items()
+    ]
 
 
-def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Programs) -> str:
+def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwords) -> str:
     """Install what a host lacks; why that failed, empty when it did not."""
-    command = ssh_command(spec, ["sh", "-c", found.install], programs.askpass(found.name, spec))
+    command = ssh_command(spec, ["sh", "-c", found.install], passwords.askpass(found.name, spec))
     try:
         done = here.run(command, timeout_s=_INSTALL_S)
     except NetbenchError as error:
@@ -102,18 +111,16 @@ def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Program
     return "" if done.exit_code == 0 else explained(done.stderr) or f"exit code {done.exit_code}"
 
 
+def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
+    check = Check(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology")
+    return HostChecks(name, (check,), (), "")
+
+
 def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) -> HostChecks:
-    why = ""
-    try:
-        stdout, stderr = process.communicate(timeout=_LOOK_S)
-    except subprocess.TimeoutExpired:
-        end(process)
-        stdout, stderr, why = "", "", f"no answer within {_LOOK_S:g} s"
-    if process.returncode:
-        why = explained(stderr) or f"ssh ended with exit code {process.returncode}"
-    where = f"{name} ({spec.address})"
+    stdout, why = _said(process)
     if why:
-        return HostChecks(name, (Check(where, Status.MISSING, why, "", "a host of the topology"),), (), "")
+        return _not_reached(name, spec, why)
+    where = f"{name} ({spec.address})"
     said = dict(line.partition("=")[::2] for line in stdout.splitlines())
     synchronised = said.get("clock") or "its clock is not kept by chrony"
     checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
@@ -126,7 +133,18 @@ def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) 
         status = Status.MISSING if lacks else Status.OK
         checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
     lacking = tuple(dict.fromkeys(tool.package for tool in missing))
-    return HostChecks(name, tuple(checks), lacking, " && ".join(install_command(one, system) for one in lacking))
+    return HostChecks(name, tuple(checks), lacking, unattended_install(lacking, system))
+
+
+def _said(process: Process) -> tuple[str, str]:
+    """What was said at the other end; and why that is not all, which is empty where it is."""
+    try:
+        process.wait(0)
+        stdout, stderr = process.communicate(timeout=_SAID_S)
+    except subprocess.TimeoutExpired:
+        end(process)
+        return "", f"no answer within {_LOOK_S:g} s"
+    return stdout, (explained(stderr) or f"ssh ended with exit code {process.returncode}") if process.returncode else ""
 
 
 def _found(tool: Tool, said: Mapping[str, str]) -> str:
@@ -143,6 +161,6 @@ def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
 
 def check_hosts(topology: Topology) -> list[Check]:
     """The checks of all hosts over SSH of a topology, in order."""
-    with programs() as passwords:
+    with passwords_for_now() as passwords:
         found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)
     return [check for one in found for check in one.checks]

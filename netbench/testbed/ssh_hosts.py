@@ -16,7 +16,7 @@ from netbench.linux.remote_machine import RemoteMachine, begin_connection
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.topology import Topology
 from netbench.testbed.base_changes import resources
-from netbench.testbed.passwords import Programs
+from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import played, servers_at_work
 from netbench.testbed.ssh_checks import handles_frames
 
@@ -36,19 +36,21 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
             specs, here = specs | ways, here | dict.fromkeys(ways, control)
         directory = STATE_DIRECTORY / "passwords" / run_id[-12:]
         machine.make([AddRunDirectory(str(directory))])
-        passwords = Programs(directory)
+        passwords = Passwords(directory)
 
         # Each is kept in touch with as soon as it is there: it does not wait for those that take longer.
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=len(specs) or 1))
-        started = {}
+        started, problems = {}, []
         for name, spec in specs.items():
+            try:
+                askpass = passwords.askpass(name, spec)
+            except MissingError as error:
+                problems.append(str(error))
+                continue
             wanted = resources(topology, name)
-            started[name] = begin_connection(
-                name, spec, here[name], topology.name, wanted, passwords.askpass(name, spec)
-            )
+            started[name] = begin_connection(name, spec, here[name], topology.name, wanted, askpass)
             stack.callback(started[name].end)
         found: dict[str, RemoteMachine] = {}
-        problems = []
         stack.callback(_close, found)
         coming = {name: pool.submit(RemoteMachine, name, specs[name].address, one) for name, one in started.items()}
         for name, machine_there in coming.items():

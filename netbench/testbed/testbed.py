@@ -12,10 +12,10 @@ from netbench.errors import MachineGoneError, MissingError, NeighbourError, Test
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost, end_marked_processes
+from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
-from netbench.linux.cleaning import clean
+from netbench.linux.cleaning import clean, take_back
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -221,7 +221,9 @@ class Testbed:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
-        return replace(setup, realtime=lambda machine: self._machines[machine].realtime)
+        return replace(
+            setup, realtime=lambda machine: self._machines[machine].realtime, not_own=self.topology.ssh_hosts.keys()
+        )
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own), each once."""
@@ -362,12 +364,9 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
 
 
 def _take_down(journal: Journal, machine: Machine) -> None:
-    end_marked_processes(journal.run_id)
-    failures = machine.undo()
+    _, failures = take_back(journal, machine)
     if failures:
-        journal.close()
         raise TestbedError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
-    journal.remove()
 
 
 def require_root() -> None:

@@ -194,7 +194,7 @@ def _refused(evidence: Evidence) -> str:
         return "the source does not number its frames: the stamp of one cannot be told from that of another"
     if not sent.stamped:
         return "the source does not stamp its frames"
-    if source is None and evidence.clock_set_ns:
+    if evidence.clock_set_ns:
         return f"the clock was set by {evidence.clock_set_ns / 1e9:+,.6f} s during the trial"
     if received.delay is None:
         return received.no_delay

@@ -110,9 +110,9 @@ class Evidence:
 
     `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
     `points` are all those of its way, in order; `growths` those of all other counters, along it.
-    `clock_set_ns` is by how much the clock of the captures was set during the trial. `sink_sends`: whether a source
-    of the trial sends from the sink's NIC, that of the way back. The clocks are CLOCK_REALTIME of their machines less
-    that of this one, None where nobody knows.
+    `clock_set_ns` is by how much the clock of the source, or of the captures, was set during the trial. `sink_sends`:
+    whether a source of the trial sends from the sink's NIC, that of the way back. The clocks are CLOCK_REALTIME of
+    their machines less that of this one, None where nobody knows.
     """
 
     path: StreamPath

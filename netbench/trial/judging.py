@@ -1,6 +1,6 @@
 """From the evidence of a trial to the typed reasons against it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
@@ -59,16 +59,16 @@ def judge_trial(
     guests: Sequence[GuestResult],
     evidence: Sequence[Sequence[Evidence]],
     *,
-    clock_set_ns: int,
+    clocks_set_ns: Mapping[str | None, int],
     drained: bool,
 ) -> Iterator[Reason]:
     """Why a trial is not simply valid, by what its guests counted: the victim and its neighbours, with their evidence.
 
     Of one in which the victim was restarted only what is the tester's own doing is said.
 
-    `clock_set_ns` is by how much the clock of the captures was set; `drained`: whether counters came to a stand.
+    `clocks_set_ns` is by how much clocks were set, by machine; `drained`: whether counters came to a stand.
     """
-    told = _judged(spec, guests, evidence, clock_set_ns=clock_set_ns, drained=drained)
+    told = _judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained)
     yield from (one for one in told if spec.restart_at_s is None or one.kind in _OF_THE_TESTER)
 
 
@@ -77,7 +77,7 @@ def _judged(
     guests: Sequence[GuestResult],
     evidence: Sequence[Sequence[Evidence]],
     *,
-    clock_set_ns: int,
+    clocks_set_ns: Mapping[str | None, int],
     drained: bool,
 ) -> Iterator[Reason]:
     for guest, found in zip(guests, evidence, strict=True):
@@ -105,8 +105,9 @@ def _judged(
     yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
     for guest, found in zip(guests[1:], neighbours, strict=True):
         yield from _absences(guest.name, found, victim, spec)
-    if clock_set_ns:
-        detail = f"the clock was set by {clock_set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+    for machine, set_ns in clocks_set_ns.items():
+        whose = f"the clock of host {machine}" if machine else "the clock"
+        detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
         yield Reason(ReasonKind.CLOCK_SET, "", detail)
     if not drained:
         detail = f"counters still moved {spec.drain_limit_s:g} s after the last frame"

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from netbench.errors import TestbedError
 from netbench.model.counts import StreamCounts
 from netbench.model.received import Received
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
 from netbench.trial.draining import drain
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.trial.sources import NOTHING_SENT, prepare, send
+from netbench.trial.sources import prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 
@@ -43,7 +43,10 @@ class Probed(NamedTuple):
 
 
 def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], limit_s: float) -> None:
-    """Return once the links of all are up and probes come out at each sink; TestbedError when not within `limit_s`."""
+    """Return once the links of all are up and probes come out at each sink.
+
+    TestbedError when they do not within `limit_s`, or as soon as a sink has no room for what it captures.
+    """
     clock, waiting, wait_s, probes = setup.clock, list(endpoints), _WAIT_S, 0
     deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
     while down := _without_carrier(setup, endpoints):
@@ -53,6 +56,9 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
     while waiting:
         probed = probe(setup, active, waiting, wait_s)
         probes += 1
+        for name, one in probed.items():
+            if one.received.no_room:  # nor will there be
+                raise TestbedError(f"stream {name}: not ready: {one.received.no_room}")
         if any(one.received.late for one in probed.values()):
             wait_s = min(2 * wait_s, limit_s)
             clock.sleep(wait_s)  # what is still on its way would be taken for the next probe by the NIC's counter

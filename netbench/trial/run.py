@@ -1,6 +1,6 @@
 """One trial on a ready testbed: arm, send, drain, collect, judge."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -8,8 +8,9 @@ from functools import partial
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
+from netbench.model.distributions import ClockDifference
 from netbench.model.received import Received
-from netbench.model.traffic import Sent
+from netbench.model.traffic import NOTHING_SENT, Sent
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
@@ -17,7 +18,7 @@ from netbench.trial.judging import judge_trial
 from netbench.trial.losses import all_counted
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
-from netbench.trial.setup import TrialGuest, TrialSetup, guests_of
+from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     Snapshot,
     Trouble,
@@ -28,7 +29,10 @@ from netbench.trial.snapshots import (
     shared_counters,
     take_snapshot,
 )
-from netbench.trial.sources import NOTHING_SENT, prepare, send
+from netbench.trial.sources import prepare, send
+
+# A comparison of clocks is at most so old: hosts are asked each second.
+_COMPARED_AGO_NS = 2_000_000_000
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     guests = guests_of(setup, spec)
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     traffic = {stream: one for guest in guests for stream, one in guest.traffic.items()}
+    began_ns, compared = setup.clock.monotonic_ns(), _compared(setup, _machines(endpoints) & set(setup.not_own))
     with ExitStack() as loads:
         with steps.step("load"):
             under_load = _start_loads(guests, loads, trouble)
@@ -75,19 +80,21 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             if all_armed and under_load and not unready:
                 sent = send(setup.clock, guests, spec.settle_before_s, partial(_restart, setup, spec, guests, trouble))
         with steps.step("drain"):
-            began_ns = setup.clock.monotonic_ns()
+            sent_ns = setup.clock.monotonic_ns()
             all_dropped = partial(_all_dropped, setup, guests, sent, before, trouble)
             drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s, all_dropped)
-            setup.clock.sleep(max(0.0, spec.settle_after_s - (setup.clock.monotonic_ns() - began_ns) / 1e9))
+            setup.clock.sleep(max(0.0, spec.settle_after_s - (setup.clock.monotonic_ns() - sent_ns) / 1e9))
             after = take_snapshot(setup, guests, trouble)
+            # Now: counting may take long, and clocks run apart meanwhile.
+            realtime, took_ns = _compared(setup, _machines(endpoints)), setup.clock.monotonic_ns() - began_ns
             receiving.stop(spec.drain_limit_s)
-            set_ns = clock_set_ns(clocks, read_clocks(setup.clock))
+            set_ns = _clocks_set(clock_set_ns(clocks, read_clocks(setup.clock)), compared, realtime, took_ns)
         with steps.step("unload"):
             _stop_loads(guests, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
-        known = before, after, len(endpoints), set_ns, setup.realtime
+        known = before, after, len(endpoints), set_ns, realtime.get
         evidence = [evidence_of(one, sent, received, *known) for one in guests]
         counts = accounts([one for found in evidence for one in found])
         results = tuple(
@@ -110,12 +117,38 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         attempt,
         started_ns,
         guests=results,
-        reasons=(*trouble.reasons, *judge_trial(spec, results, evidence, clock_set_ns=set_ns, drained=drained)),
+        reasons=(*trouble.reasons, *judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained)),
         steps_s=steps.seconds,
         machine_cpu_s=machine_cpu_s,
         machine_softirq_s=machine_softirq_s,
         ends={ends.path.name: ends.identities for ends in endpoints},
     )
+
+
+def _machines(endpoints: Sequence[Endpoints]) -> set[str | None]:
+    """Those of all sources and sinks."""
+    return {nic.machine for ends in endpoints for nic in (ends.path.source, ends.path.sink)}
+
+
+def _compared(setup: TrialSetup, machines: Iterable[str | None]) -> dict[str | None, ClockDifference | None]:
+    return {machine: setup.realtime(machine) for machine in machines}
+
+
+def _clocks_set(
+    here_ns: int,
+    before: Mapping[str | None, ClockDifference | None],
+    after: Mapping[str | None, ClockDifference | None],
+    took_ns: int,
+) -> dict[str | None, int]:
+    """By how much the clocks of machines were set, where one was: this machine's, or those that were compared to it."""
+    if here_ns:
+        return {None: here_ns}  # by which the others seem to have been set
+    found = {
+        machine: earlier.set_by_ns(later, took_ns + _COMPARED_AGO_NS)
+        for machine, earlier in before.items()
+        if earlier and (later := after[machine])
+    }
+    return {machine: set_ns for machine, set_ns in found.items() if set_ns}
 
 
 def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: Trouble) -> None:

@@ -1,6 +1,6 @@
 """What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -47,8 +47,8 @@ class Endpoints:
 class TrialSetup:
     """What a trial needs of a ready testbed.
 
-    `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows.
-
+    `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows; that of machines that are
+    `not_own` somebody else may set.
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
     the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
     """
@@ -62,6 +62,7 @@ class TrialSetup:
     loads: Mapping[str, Neighbour] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
     realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK
+    not_own: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

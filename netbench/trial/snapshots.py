@@ -129,7 +129,7 @@ def evidence_of(
     before: Snapshot,
     after: Snapshot,
     streams: int = 1,
-    clock_set_ns: int = 0,
+    clocks_set_ns: Mapping[str | None, int] = {},
     realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK,
 ) -> list[Evidence]:
     """What is known of each stream of a guest, in a trial of so many streams of all guests."""
@@ -148,7 +148,9 @@ def evidence_of(
             nics=nic_deltas(path, before, after),
             points=tuple(points[path.name]),
             growths=growths_of(guest, path.name, streams - 1, before, after),
-            clock_set_ns=clock_set_ns,
+            clock_set_ns=next(
+                (clocks_set_ns[nic.machine] for nic in (path.source, path.sink) if nic.machine in clocks_set_ns), 0
+            ),
             sink_sends=path.sink.place in sources,
             source_clock=throughout(path.source.machine),
             sink_clock=throughout(path.sink.machine),

@@ -6,12 +6,11 @@ from dataclasses import replace
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.trial.setup import Endpoints, TrialGuest
 
 # On its way to another machine a word is now and then held up for longer than an answer took.
 _FAR_NS, _ROUND_TRIPS = 30_000_000, 4
-NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
 
 def prepare(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:

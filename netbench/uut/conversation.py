@@ -17,6 +17,7 @@ from netbench.hosts.lines import Lines, end, last_words
 from netbench.hosts.python_modules import module_command
 
 _ANSWER_S = 10.0
+_ELSEWHERE_S = 60.0  # Python is slow to start on an emulated CPU
 _END_S = 1.0
 
 
@@ -35,7 +36,7 @@ class StartProcess:
 
 
 class Conversation:
-    """One process; MissingError where it would be in a VM, which has not netbench's Python."""
+    """One process; MissingError on a host that netbench does not run on."""
 
     def __init__(self, host: Host, start: StartProcess) -> None:
         self._where = f"the forwarder of host {host.name}"
@@ -45,6 +46,7 @@ class Conversation:
         assert process.stderr
         self._process, self._stdin, self._stdout, self._stderr = process, process.stdin, process.stdout, process.stderr
         self._answers = Lines(self._stdout)
+        self._limit_s = _ANSWER_S if host.shares_files else _ELSEWHERE_S
 
     def ask(self, request: str) -> Mapping[str, Any]:
         """The answer to `reset` or `read`; TestbedError when there is none."""
@@ -56,9 +58,9 @@ class Conversation:
     def answer(self) -> Mapping[str, Any]:
         """The next answer."""
         try:
-            answer: Mapping[str, Any] = json.loads(self._answers.take(_ANSWER_S))
+            answer: Mapping[str, Any] = json.loads(self._answers.take(self._limit_s))
         except TimeoutError as error:
-            raise TestbedError(f"{self._where} did not answer within {_ANSWER_S:g} s") from error
+            raise TestbedError(f"{self._where} did not answer within {self._limit_s:g} s") from error
         except EOFError as error:
             raise TestbedError(f"{self._where} died: {last_words(self._stderr, 1) or 'no message'}") from error
         except ValueError as error:

@@ -61,7 +61,7 @@ class Forwarder(UnitUnderTest):
         return UutPlan(started, frozenset({"packet"}), pace=Pace(bring_up_s=0.5))  # Python starts
 
     def take(self, step: Step, site: Site) -> None:
-        """Start a process; MissingError in a VM, which has not netbench's Python."""
+        """Start a process; MissingError on a host that netbench does not run on."""
         assert isinstance(step, StartProcess)
         self._processes[step.name] = Conversation(site.hosts[step.host], step)
 

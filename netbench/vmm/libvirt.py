@@ -12,7 +12,7 @@ from netbench.errors import MissingError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
 from netbench.model.paths import StreamPath

@@ -4,7 +4,7 @@ import platform
 import shutil
 from xml.etree.ElementTree import Element, SubElement
 
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, end_at_every_event, mark, own_uuid
 from netbench.vmm.qemu_command import (
     AGENT_PORT,

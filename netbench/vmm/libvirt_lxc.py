@@ -9,7 +9,8 @@ from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import MissingError
 from netbench.hosts.composed import confined
-from netbench.hosts.local import MARK, search_path
+from netbench.hosts.local import MARK
+from netbench.hosts.search_path import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import all_processes
 from netbench.vmm.base import GuestSpec

@@ -18,7 +18,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import outside
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.linux.changes import Change, MovePort
 from netbench.linux.needs import Facility
 from netbench.model.fields import Memory

@@ -9,7 +9,7 @@ from typing import ClassVar
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import outside
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp

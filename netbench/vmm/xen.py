@@ -15,7 +15,7 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import Explained, outside
-from netbench.hosts.local import search_path
+from netbench.hosts.search_path import search_path
 from netbench.images.library import find_image
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility

@@ -109,6 +109,7 @@ class Behaviour:
     arms: bool = True
     flushes: bool = True
     sink_error: str = ""
+    no_room: str = ""
     uut_error: str = ""  # instead of the UUT's counters
 
 
@@ -216,10 +217,11 @@ class FakeSink(Sink):
 
     def received(self, sent: Sent) -> Received:
         wire, behaviour = self._wire, self._wire.behaviour
-        error = behaviour.sink_error or ("" if behaviour.arms else "tcpdump ended with exit code 1")
+        error = behaviour.sink_error or behaviour.no_room
+        error = error or ("" if behaviour.arms else "tcpdump ended with exit code 1")
         matched, dropped = len(wire.arrived) + behaviour.dropped_by_capture, behaviour.dropped_by_capture
         if error or not sent.frames:
-            return Received(matched=matched, dropped=dropped, error=error)
+            return Received(matched=matched, dropped=dropped, error=error, no_room=behaviour.no_room)
         distinct = len(set(wire.arrived))
         return Received(
             frames=distinct,

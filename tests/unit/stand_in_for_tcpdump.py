@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,3 +109,30 @@ class GuestHost(TcpdumpHost):
         if path not in self.there:
             raise TestbedError(f"guest g: {path} cannot be read: No such file or directory")
         target.write_bytes(self.there[path])
+
+
+class FarHost(GuestHost):
+    """Another machine that netbench was brought to: captures are counted there, by what `counts` answers."""
+
+    scratch = "/var/tmp/netbench-far-1"
+
+    def __init__(self, counts: Completed | None = None, **more):
+        super().__init__(**more)
+        self._counts = counts
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        return ["python3", module, *arguments]
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        if argv[0] != "python3":
+            return super().run(argv, stdin=stdin, timeout_s=timeout_s)
+        assert argv[-1] in self.there, "what is counted is there"
+        if self._counts:
+            return self._counts
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(self.there[argv[-1]])
+            file.flush()
+            done = subprocess.run(
+                [sys.executable, "-m", argv[1], file.name], input=stdin, capture_output=True, text=True, check=False
+            )
+        return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)

@@ -14,7 +14,7 @@ from netbench.generators.trex import client_package
 from netbench.images.library import file_digest
 from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
-from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command
+from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.requirements import known_needs
 from netbench.vmm import acceleration, container_memory, libvirt, libvirt_lxc, qemu
 from netbench.vmm.acceleration import Acceleration
@@ -147,11 +147,29 @@ def test_a_port_in_use_is_missing_with_the_reason():
         (["rocky", "rhel", "centos", "fedora"], "ethtool", "dnf install ethtool"),
         (["opensuse-leap", "suse", "opensuse"], "iproute2", "zypper install iproute2"),
         (["arch"], "util-linux", "pacman -S util-linux"),
+        (["arch"], "python3-numpy", "pacman -S python-numpy"),
+        (["alpine"], "python3-numpy", "apk add py3-numpy"),
         ([], "tcpdump", "install tcpdump with the package manager of this system"),
     ],
 )
 def test_the_command_that_installs_a_package(distribution, package, command):
     assert install_command(package, distribution) == command
+
+
+@pytest.mark.parametrize(
+    ("distribution", "command"),
+    [
+        (["debian"], "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 python3-numpy"),
+        (["fedora"], "dnf install -y iproute python3-numpy"),
+        (["opensuse-leap", "suse"], "zypper --non-interactive install iproute2 python3-numpy"),
+        (["arch"], "pacman -S --noconfirm iproute2 python-numpy"),
+        (["alpine"], "apk add iproute2 py3-numpy"),
+        (["plan9"], ""),
+    ],
+)
+def test_the_command_that_installs_packages_where_nobody_can_answer(distribution, command):
+    assert unattended_install(["iproute2", "python3-numpy"], distribution) == command
+    assert unattended_install([], distribution) == ""
 
 
 def test_json_holds_every_check():

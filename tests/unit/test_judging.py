@@ -8,7 +8,7 @@ import pytest
 from netbench.model.counts import Window
 from netbench.model.paths import stream_paths
 from netbench.model.received import Received
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.judging import buffered, judge
@@ -22,7 +22,6 @@ from tests.unit.results_factory import stream_counts
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
 NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0)
 SINK = replace(NIC, tx=0)
-NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 

@@ -10,7 +10,7 @@ from netbench.errors import UsageError
 from netbench.model.pace import Pace
 from netbench.model.trial import TrialSpec
 from netbench.plan.choice import choose, loads_above_line_rate
-from netbench.plan.costs import Costs, Place
+from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.static_plan import StaticPlan
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import trial
@@ -146,7 +146,7 @@ def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions)
 @given(ORDERS, SEEDS)
 def test_the_expected_time_counts_every_start_of_a_vm_and_what_is_slow_on_it(order, seed):
     usual, wanted = Costs(start_s=1.0), {"order": order, "seed": seed}
-    costs = replace(usual, places=dict.fromkeys(("b", "d"), Place("lab", start_s=20.0, trial_s=3.0)))
+    costs = replace(usual, vms=dict.fromkeys(("b", "d"), VmCosts("lab", start_s=20.0, trial_s=3.0)))
     plan = plan_on_vms(costs=costs, **wanted)
     visits = [place for place, _ in itertools.groupby(ON[trial.uut] for trial in plan.trials)]
     plain, on_vm = expected_s(plan_on_vms(costs=Costs(), **wanted)), sum(bool(ON[one.uut]) for one in plan.trials)

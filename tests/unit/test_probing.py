@@ -65,6 +65,11 @@ def test_a_way_that_is_never_ready_is_given_up_in_words(wait):
         wait(NOTHING, {}, 5.0)
 
 
+def test_a_full_disk_is_told_at_once(wait):
+    with pytest.raises(TestbedError, match="^stream s1: not ready: no space left for /tmp/x; free some there"):
+        wait(Behaviour(no_room="no space left for /tmp/x; free some there"), {})
+
+
 def test_frames_that_come_later_than_a_probe_waits_are_waited_for_longer(wait):
     """It is ready when a probe of its own has come: none is left on the way to disturb the first trial."""
     slow = replace(NOTHING, late=3)

@@ -132,7 +132,7 @@ def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
     with file_of(text.encode()) as path, pytest.raises(UsageError) as caught:
         load_topology(path, option_models(UUTS)) if is_topology else load_profile(path, profile_kinds())
     document = parse_document(text, str(path))
-    around = {document.where(wrong[:length]) for length in range(1, len(wrong) + 1)}
+    around = {document.where(wrong[:length], key=key) for length in range(1, len(wrong) + 1) for key in (False, True)}
     around.add(document.where((*wrong, "no-such-key"), key=True))
     if wrong[-1] == "name":  # what refers to it by that is wrong, too
         around |= {document.where(path) for path in leaves(good) if value_at(good, path) == value_at(good, wrong)}

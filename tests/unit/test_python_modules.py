@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from netbench.hosts.local import LocalHost, search_path
+from netbench.hosts.local import LocalHost
 from netbench.hosts.python_modules import module_command
+from netbench.hosts.search_path import search_path
 from netbench.hosts.ssh_guest import free_port
 from netbench.uut.impairments import Impairments
 

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -46,8 +47,9 @@ def server(tmp_path):
     def serve():
         with listening, listening.accept()[0] as connection:
             connection.sendall(b"welcome\n")
-            while data := connection.recv(1 << 16):
-                connection.sendall(data[::-1])
+            with suppress(ConnectionResetError):  # who came went without having read that
+                while data := connection.recv(1 << 16):
+                    connection.sendall(data[::-1])
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -70,6 +72,13 @@ def test_bytes_go_both_ways_whole_and_the_end_is_told(host, server):
         assert received(connection, 8) == b"welcome\n"
         connection.sendall(every_byte)
         assert sorted(received(connection, len(every_byte))) == sorted(every_byte)
+
+
+def test_a_process_whose_end_another_thread_has_seen_meanwhile_can_be_killed(monkeypatch):
+    process = HERE.spawn(["true"])
+    process.wait(20)
+    monkeypatch.setattr(process, "poll", lambda: None)  # as it was a moment ago
+    process.kill()
 
 
 def test_nothing_runs_on_once_the_socket_is_closed(server):

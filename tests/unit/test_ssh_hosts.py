@@ -8,16 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.hosts.clock import Differences
+from netbench.errors import MissingError, UsageError
+from netbench.hosts.base import GoneError
+from netbench.hosts.clock import Differences, wait_until
 from netbench.hosts.code import PYTHON, archive, unpacking_command
-from netbench.hosts.ssh import _told, explained, ssh_command
+from netbench.hosts.local import LocalHost
+from netbench.hosts.ssh import Connecting, _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
-from netbench.model.host_spec import HostSpec, SshSpec
+from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
+from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
-from netbench.testbed.ssh_checks import needed_there
+from netbench.testbed.ssh_checks import look_at_hosts, needed_there
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -194,7 +199,14 @@ def test_what_is_changed_on_each_of_two_cabled_machines():
     for machine, nics in (("source1", ["eth1"]), ("uut", [f"eth{n}" for n in range(1, 7)])):
         commands = [change.command for change in base_changes(SEVEN, machine)]
         assert [one.split()[-2] for one in commands if one.startswith("ip link set")] == nics
-        assert {one.partition(":")[2] for one in resources(SEVEN, machine)} == set(nics)
+        held = resources(SEVEN, machine)
+        assert {f"{what}:{nic}" for nic in nics for what in ("port", "nic")} <= held
+        # Two UUTs there would share networks, settings and the names of bridges.
+        assert ("uut:outside-namespaces" in held) == (machine == "uut")
+
+
+def test_uuts_in_namespaces_may_be_side_by_side_on_one_machine():
+    assert "uut:outside-namespaces" not in resources(load_shipped("netns"))
 
 
 def test_played_servers_have_a_network_of_control_and_cables():
@@ -221,8 +233,87 @@ def test_a_host_needs_what_its_part_takes():
     assert all(not tool.optional for tool in needed_there(SEVEN, "uut"))
 
 
-def test_servers_of_several_networks_cannot_be_played_together():
+class Answering(LocalHost):
+    """This machine, where ssh is a shell that runs the script of the host it is to reach."""
+
+    def __init__(self, scripts):
+        super().__init__("local", "RUN")
+        self._scripts = scripts
+
+    def spawn(self, argv):
+        return super().spawn(["sh", "-c", self._scripts[argv[argv.index("--") + 1]]])
+
+
+def end_told(script):
+    """How a connection ended at whose other end there is this script, and no agent."""
+    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.guard", [])
+    with pytest.raises(GoneError):
+        connecting.host()
+    wait_until(lambda: bool(connecting.death()), 10)
+    try:
+        return connecting.death()
+    finally:
+        connecting.end()
+
+
+def test_why_a_connection_ended_is_told_whoever_sees_its_end_first():
+    script = """printf '{"run": "far-1"}\\n'; head -c 20 >/dev/null; echo 'Connection reset by peer' >&2; exit 255"""
+    told = {end_told(script) for _ in range(10)}
+    assert told == {"host uut: its SSH connection ended: Connection reset by peer"}
+
+
+def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer(tmp_path, monkeypatch):
+    waited = []
+
+    def wait_less(condition, limit_s):
+        waited.append(limit_s)
+        return wait_until(condition, 0.5)
+
+    monkeypatch.setattr(ssh_checks, "wait_until", wait_less)
     hosts = SEVEN.model_dump(mode="json", exclude_none=True)
-    hosts["hosts"]["sink1"]["address"] = "10.25.45.1"
-    with pytest.raises(Exception, match="in one network of /24"):
+    for host in hosts["hosts"].values():
+        del host["server"]
+    hosts["hosts"]["sink3"]["password"] = {"env": "NO_SUCH"}
+    topology = Topology.model_validate(hosts)
+    addresses = [spec.address for spec in topology.ssh_hosts.values()]
+    scripts = dict.fromkeys(addresses, "sleep 60")
+    scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'tool:ip=/sbin/ip'"
+    scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
+    hung, answered, refused, *others, without_password, _ = look_at_hosts(
+        topology, Answering(scripts), Passwords(tmp_path)
+    )
+    assert waited == [30.0], "once for all"
+    assert {one.checks[0].found for one in (hung, *others)} == {"no answer within 30 s"}
+    assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")
+    assert "its host key is not among those that are known" in refused.checks[0].found
+    assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)
+    assert {"ethtool", "util-linux"} <= set(answered.lacking)
+    assert not {"iproute2", "python3"} & set(answered.lacking)
+    assert answered.install == "", "nobody knows how that system installs packages"
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("10.25.45.1", "in one network of /24"),
+        ("10.25.44.11", "two servers that netbench plays have 10.25.44.11"),
+        ("fd00::1", "needs an IPv4 address"),
+        ("sink1.example", "needs an IPv4 address"),
+    ],
+)
+def test_servers_that_cannot_be_played_together_are_refused(address, why):
+    hosts = SEVEN.model_dump(mode="json", exclude_none=True)
+    hosts["hosts"]["sink1"]["address"] = address
+    with pytest.raises(UsageError, match=why):
         played(Topology.model_validate(hosts))
+
+
+def test_a_password_of_any_bytes_is_told_by_a_program_of_its_own(tmp_path):
+    (tmp_path / "secret").write_bytes(b"p\xe4ss $HOME\n")
+    spec = SshSpec("h", password=Password(file=str(tmp_path / "secret")))
+    (tmp_path / "told").mkdir()
+    program = Passwords(tmp_path / "told").askpass("uut", spec)
+    assert program is not None
+    assert subprocess.run([program], capture_output=True, check=True).stdout == b"p\xe4ss $HOME\n"
+    with pytest.raises(MissingError, match="cannot be written"):
+        Passwords(tmp_path / "gone").askpass("uut", spec)

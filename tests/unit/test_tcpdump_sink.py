@@ -1,6 +1,7 @@
 """The sink `tcpdump`, on a stand-in that says and writes what tcpdump would."""
 
 import os
+import re
 import shlex
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import Completed
 from netbench.model.distributions import Spread
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Stamps
@@ -25,6 +27,7 @@ from tests.unit.stand_in_for_tcpdump import (
     PATH,
     REPORT,
     STAND_IN,
+    FarHost,
     GuestHost,
     TcpdumpHost,
     incoming,
@@ -317,6 +320,36 @@ def test_a_disk_of_another_machine_that_is_full(arm):
     assert received.no_room.startswith("no space left for /tmp/x.pcap on ")
     assert received.no_room.endswith("; free some there"), "-o would not help"
     assert Probed(SENT, received).why_not == received.no_room
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_capture_is_counted_where_netbench_was_brought(arm, tmp_path, keep):
+    host = FarHost()
+    received = measured(arm(host, path=IN_VM, keep=keep))
+    assert (received.frames, received.foreign, received.error) == (100, 0, "")
+    assert (tmp_path / "x.pcap").exists() == keep, "copied only where somebody wants it"
+    assert host.there == {}
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        (Completed((), 1, "", "MemoryError"), "cannot be counted: host fake: `python3 .*` failed with exit code 1: M"),
+        (Completed((), 0, "Welcome!\n", ""), "cannot be counted: what counts there says 'Welcome!'"),
+    ],
+)
+def test_what_cannot_be_counted_there_costs_a_trial_and_no_room(arm, counts, why):
+    host = FarHost(counts)
+    received = measured(arm(host, path=IN_VM, keep=False))
+    assert received.frames is None
+    assert re.match(f"/var/tmp/netbench-far-1/x.pcap on host fake {why}", received.error)
+    assert host.there == {}, "it would be there until the end of the run"
+
+
+def test_nothing_stays_of_a_trial_in_which_nothing_was_sent(arm):
+    host = FarHost()
+    measured(arm(host, path=IN_VM, keep=False), NOT_SENT)
+    assert host.there == {}
 
 
 def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm):

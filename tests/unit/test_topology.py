@@ -70,6 +70,7 @@ def made_of(**fields) -> dict[str, object]:
             "stream s1: ingress and egress must be NICs of the same host, the UUT",
         ),
         (ONE, {"links__0__ends": ["source/tx1", "uut/In1"]}, "link end uut/In1: a NIC name is a-z, 0-9 and -"),
+        (ONE, {"links__0__ends": ["source/tx1", "uut/ä1"]}, "link end uut/ä1: a NIC name is a-z, 0-9 and -"),
         (ONE, {"links__0__ends": ["source/tx1", "uut/1in"]}, "link end uut/1in: a NIC name is a-z, 0-9 and -"),
         (ONE, {"links__0__ends": []}, "at least 1"),
         (ONE, {"links__0__ends": ["source/tx1", "uut/in1", "uut/in2"]}, "at most 2"),

@@ -7,6 +7,7 @@ from itertools import chain, repeat
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import stream_paths
 from netbench.model.points import CounterReading
 from netbench.model.scenario import VICTIM
@@ -68,6 +69,19 @@ def test_the_steps_of_a_trial_in_order(measure):
         "sink s1 stop",
         "sink s2 stop",
     ]
+
+
+def test_clocks_of_machines_are_compared_when_the_last_frame_is_in_and_not_once_all_is_counted(measure):
+    setup = FakeSetup.on(PATHS)
+
+    def realtime(machine):
+        setup.log.append("clock")
+        return SAME_CLOCK
+
+    setup.setup = replace(setup.setup, realtime=realtime)
+    measure(setup, "s1", "s2")
+    assert setup.log[-4:] == ["uut drops", "clock", "sink s1 stop", "sink s2 stop"]
+    assert setup.log.count("clock") == 1, "once for each machine"
 
 
 def test_a_trial_takes_only_the_streams_it_names(measure):
@@ -313,8 +327,8 @@ def test_threads_of_a_source_that_do_not_send_at_once_are_told(measure):
     assert detail.startswith("the threads of the source began or ended 101 ms apart")
 
 
-def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
-    setup = FakeSetup.on(PATHS)
+def set_back_at_the_end(setup, monkeypatch):
+    """The clock of this machine is set before the sink has stopped."""
     clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink
     before, stop = clock.realtime_ns, sink.stop
 
@@ -323,9 +337,53 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
         stop(limit_s)
 
     monkeypatch.setattr(sink, "stop", set_clock)
+
+
+def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
+    setup = FakeSetup.on(PATHS)
+    set_back_at_the_end(setup, monkeypatch)
     result = measure(setup)
     ((kind, _, detail),) = said(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams
     assert (counts.received_frames, counts.delay) == (1000, None)
     assert counts.delay_refused == "the clock was set by -3.200000 s during the trial"
+
+
+def far(set_by_ns: int, own: bool = False) -> FakeSetup:
+    """A stream on another machine, whose clock is so much ahead of this one's once frames were sent."""
+    source, sink = (replace(nic, machine="far") for nic in (PATHS[0].source, PATHS[0].sink))
+    setup = FakeSetup.on([replace(PATHS[0], source=source, sink=sink, ingress=None, egress=None)])
+
+    def realtime(machine):
+        ahead_ns = set_by_ns if "source s1 wait" in setup.log else 0
+        return ClockDifference(ahead_ns - 1000, ahead_ns + 1000)
+
+    setup.setup = replace(setup.setup, realtime=realtime, not_own=() if own else ("far",))
+    return setup
+
+
+def clocks_told(result: TrialResult) -> list[str]:
+    return [reason.detail for reason in result.reasons if reason.kind is ReasonKind.CLOCK_SET]
+
+
+def test_the_clock_of_a_host_that_is_set_meanwhile_spoils_the_trial(measure):
+    result = measure(far(-3_200_000_000))
+    assert clocks_told(result) == [
+        "the clock of host far was set by -3.200000 s: times stamped into frames mean nothing"
+    ]
+    assert result.streams[0].delay_refused == "the clock was set by -3.200000 s during the trial"
+
+
+@pytest.mark.parametrize("setup", [far(20_000), far(-3_200_000_000, own=True)], ids=["slewed", "netbench's own VM"])
+def test_a_clock_that_is_not_set_spoils_nothing(measure, setup):
+    result = measure(setup)
+    assert clocks_told(result) == []
+    assert result.streams[0].delay is not None
+
+
+def test_a_clock_here_that_is_set_is_not_taken_for_those_of_hosts(measure, monkeypatch):
+    setup = far(3_200_000_000)
+    set_back_at_the_end(setup, monkeypatch)
+    (told,) = clocks_told(measure(setup))
+    assert told.startswith("the clock was set by -3.200000 s")

@@ -8,7 +8,7 @@ import pytest
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.model.counts import Window
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.window import measured
+from netbench.sinks.window import measured_time
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -44,6 +44,12 @@ def served(offered: list[float], fps: float, queue: float = float("inf")) -> lis
             free_at = max(free_at, at) + 1 / fps
             departures.append(free_at)
     return departures
+
+
+def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> Window | None:
+    """What arrived of a stream in its measured time; None where it has none."""
+    time = measured_time(traffic, sent, arrived, lag_ns)
+    return time.window(arrived) if time else None
 
 
 def same(window: Window | None, frames: int, seconds: float = 0.225) -> bool:

@@ -25,7 +25,7 @@ from netbench.linux.probes import Probes
 from netbench.linux.proc import CpuTicks, parse_cpu_ticks, softirq_s
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
@@ -267,4 +267,4 @@ def _spread(numbers: Iterable[int]) -> int:
 
 
 def _unknown(error: str) -> Sent:
-    return Sent(0, 0, 0.0, None, None, 0, 0.0, error, _FIRST_SEQUENCE)
+    return replace(NOTHING_SENT, error=error, first_sequence=_FIRST_SEQUENCE)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.client_package import server_program
-from netbench.generators.trex.trex_session import Place
+from netbench.generators.trex.trex_session import ServerAddress
 from netbench.model.frame_mix import FrameSize, largest_bytes
 
 _START_S = 40.0
@@ -65,18 +65,18 @@ class OwnServer:
         What the ring at the other end of a veth pair has no room for (`dropped`) has not: the kernel leaves it in the
         packet socket's ring, and sends it when TRex sends again (tpacket_snd in net/packet/af_packet.c).
         """
-        shown = subprocess.run(
-            ["ip", "-json", "-stats", "link", "show", "dev", interface],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_ANSWER_S,
-        )
+        command = ["ip", "-json", "-stats", "link", "show", "dev", interface]
+        try:
+            shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ANSWER_S)
+        except subprocess.TimeoutExpired as error:
+            raise TestbedError(
+                f"interface {interface} of the trex source: ip did not end in {_ANSWER_S:g} s"
+            ) from error
         if shown.returncode != 0:
             raise TestbedError(f"interface {interface} of the trex source is gone: {shown.stderr.strip()}")
         return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["packets"])
 
-    def place(self) -> Place:
+    def address(self) -> ServerAddress:
         """Where it is, once it answers; MissingError when it does not in time."""
         give_up = time.monotonic() + _START_S
         while not _answers(self._sync_port):
@@ -85,7 +85,7 @@ class OwnServer:
             if time.monotonic() > give_up:
                 raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_words}")
             time.sleep(_ASK_S)
-        return Place("127.0.0.1", self._sync_port, self._async_port)
+        return ServerAddress("127.0.0.1", self._sync_port, self._async_port)
 
     def require_room_for(self, size: FrameSize) -> None:
         """UsageError for frames, in bytes with FCS, that its ring has no room for; TestbedError when it has died."""

@@ -41,7 +41,7 @@ class TrexPort:
             raise
 
     def __str__(self) -> str:
-        return f"port {self.number} of {self._session.place}"
+        return f"port {self.number} of {self._session.address}"
 
     def load(self, streams: Sequence[Any]) -> None:
         """Have these streams on the port, and no others, none of them sending yet."""

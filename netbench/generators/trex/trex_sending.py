@@ -1,7 +1,7 @@
 """Sending from one port of a TRex server: what a trial wants of it, how long it really takes, and what it has sent."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netbench.generators.trex.own_server import OwnServer
 from netbench.generators.trex.packet_groups import GroupCount, Groups
@@ -10,7 +10,7 @@ from netbench.generators.trex.trex_session import TrexSession
 from netbench.generators.trex.trex_streams import streams_of
 from netbench.generators.worker_process import Halt
 from netbench.model.frame_mix import genome_of, sizes_in
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
 # The server looks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is asked as often.
 _TOLD_LATE_S = 0.02
@@ -65,7 +65,7 @@ class PortSending:
         traffic, port = self._prepared.traffic, self.port
         self.halt.wait_until(at_monotonic_ns)
         if self.halt.is_set():
-            return Sent(0, 0, 0.0, None, None, 0, 0.0, self.halt.reason)
+            return replace(NOTHING_SENT, error=self.halt.reason)
         first_ns, called_ns = time.time_ns(), time.monotonic_ns()
         port.start(traffic.longest_s + _LEFT_ALONE_S)
         begun_ns = time.monotonic_ns()

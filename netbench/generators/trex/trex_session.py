@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """Where a server is, and at which TCP ports it takes requests and publishes."""
 
     server: str
@@ -40,17 +40,17 @@ class Place:
 class TrexSession:
     """One client of a server until close(), which several threads may use, one at a time."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         """MissingError when no server answers there."""
-        self.place = place
+        self.address = address
         self.turn = threading.RLock()
-        self.client = STLClient(own_name(), place.server, place.sync_port, place.async_port, verbose_level="none")
+        self.client = STLClient(own_name(), address.server, address.sync_port, address.async_port, verbose_level="none")
         try:
             self.client.connect()
         except TRexError as error:
             raise MissingError(
-                f"no TRex server of this API answers at {place.server}:{place.sync_port} ({brief(error)}); start one "
-                "there (`t-rex-64 -i`), or name another with `server` and `sync_port`"
+                f"no TRex server of this API answers at {address.server}:{address.sync_port} ({brief(error)}); start "
+                "one there (`t-rex-64 -i`), or name another with `server` and `sync_port`"
             ) from error
 
     @property
@@ -85,14 +85,14 @@ class TrexSession:
             before, found = found, read()
             if found == before:
                 return found
-        raise TestbedError(f"{self.place} counts on, {_COUNTERS_MOST_S:g} s after it stopped")
+        raise TestbedError(f"{self.address} counts on, {_COUNTERS_MOST_S:g} s after it stopped")
 
     def asked(self, method: str, params: Mapping[str, object]) -> Mapping[str, Any]:
         """The server's own answer to a request; TestbedError where it gives none."""
         with self.turn:
             answer = self.client.conn.rpc.transmit(method, dict(params))
         if not answer:
-            raise TestbedError(f"{self.place} does not answer {method}: {answer.err()}")
+            raise TestbedError(f"{self.address} does not answer {method}: {answer.err()}")
         found: Mapping[str, Any] = answer.data()
         return found
 
@@ -111,7 +111,7 @@ class TrexSession:
             self.client.disconnect(stop_traffic=False)
 
     def _statistics(self, groups: Sequence[int]) -> Mapping[str, Any]:
-        with self.told(f"{self.place} does not say what it counted"):
+        with self.told(f"{self.address} does not say what it counted"):
             # Not relative to what the client remembers, which the server's starting again from 0 would make negative.
             found: Mapping[str, Any] = self.client.pgid_stats.get_stats(list(groups), relative=False)
             return found

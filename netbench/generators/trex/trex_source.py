@@ -1,7 +1,7 @@
 """A source of kind trex: one port of a TRex server."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 
 from netbench.errors import TestbedError
@@ -11,7 +11,7 @@ from netbench.generators.trex.trex_options import TrexOptions
 from netbench.generators.trex.trex_servers import TrexServer, TrexServers
 from netbench.hosts.base import Host
 from netbench.model.tester import Identity
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 
 # How long it may take to stop, and then to say what was sent.
 _STOP_S = 5.0
@@ -70,10 +70,10 @@ class TrexSource(Source):
             return Sent(**reply["sent"])  # type: ignore[arg-type]  # whatever it is, checked by calling
         except (KeyError, TypeError):
             server.kill()
-            return Sent(0, 0, 0.0, None, None, 0, 0.0, server.failure("does not say what it sent"))
+            return replace(NOTHING_SENT, error=server.failure("does not say what it sent"))
         except (TimeoutError, TestbedError) as error:
             server.kill()  # whatever it is doing, it is not to send on
-            return Sent(0, 0, 0.0, None, None, 0, 0.0, str(error))
+            return replace(NOTHING_SENT, error=str(error))
 
     def close(self) -> None:
         server, self._server = self._server, None

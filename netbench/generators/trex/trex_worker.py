@@ -33,7 +33,7 @@ from netbench.generators.trex.flow_counts import FlowCounts
 from netbench.generators.trex.own_server import OwnServer
 from netbench.generators.trex.trex_port import TrexPort
 from netbench.generators.trex.trex_sending import PortSending
-from netbench.generators.trex.trex_session import Place, TrexSession
+from netbench.generators.trex.trex_session import ServerAddress, TrexSession
 from netbench.model.traffic import traffic_of
 
 
@@ -109,10 +109,10 @@ class TrexWorker:
     def _connect(self) -> None:
         if "path" in self._settings:
             self._server = OwnServer(Path(self._settings["path"]), self._settings["interfaces"], self._cpus)
-            place = self._server.place()
+            address = self._server.address()
         else:
-            place = Place(**{name: self._settings[name] for name in ("server", "sync_port", "async_port")})
-        self._session = TrexSession(place)
+            address = ServerAddress(**{name: self._settings[name] for name in ("server", "sync_port", "async_port")})
+        self._session = TrexSession(address)
 
     def _disconnect(self) -> None:
         session, self._session = self._session, None

@@ -1,4 +1,4 @@
-"""The messages exchanged with the agent in a guest; `netbench/images/guest/agent.py` explains them."""
+"""The messages exchanged with an agent, as the controller writes and reads them; `program.py` explains them."""
 
 from dataclasses import dataclass
 

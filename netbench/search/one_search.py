@@ -1,0 +1,316 @@
+"""One search of a campaign, made again with the results that are there: which trial it lacks, what it knows by now."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from statistics import fmean
+
+from netbench.model.frame_mix import FrameMix, FrameSize, rising
+from netbench.model.profile import Profile
+from netbench.model.rfc2544 import Rfc2544Tests
+from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, OneOfSeveral, SearchResult, SearchState
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind, line_rate_fps
+from netbench.model.verdict import ReasonKind
+from netbench.plan.schedule import Wanted
+from netbench.search.contradictions import contradiction
+from netbench.search.further_tests import Throughput, measure_tests
+from netbench.search.measured import unmeasured, what_it_tells
+from netbench.search.method import GivenUpError, Goal, Measured, Method, rounded
+from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+
+# As fast as a source can is not what it can be paced at.
+_PACED_PART = 0.98
+# Sources hold a rate that they held twice in a row. What is tried at first, and after each rate that they did not hold,
+# is this part of what they offered: they need room to make up for moments in which they were late.
+_HELD_PART, TIMES_HELD, _MOST_TRIED = 0.8, 2, 8
+# Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
+_MOST_UNMEASURED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one search is made of."""
+
+    uut: str
+    scenario: str
+    sources: int
+    frame_size: FrameSize
+    repetition: int
+
+    def is_smallest_of(self, profile: Profile) -> bool:
+        """Whether its frames are the smallest ones of the profile."""
+        return self.frame_size == min(profile.frame_sizes, key=rising)
+
+
+class _MissingTrialError(Exception):
+    """This trial is next."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        super().__init__(spec.key)
+        self.spec = spec
+
+
+class OneSearch:
+    """From its first trial on: `follow` comes first, and once only."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        asked: SearchOptions,
+        cell: Cell,
+        told: Callable[[str], TrialResult | None],
+        index: int,
+        times: Counter[str],
+        failures: int,
+    ) -> None:
+        """`told` has the result of a trial by its key, None where it is missing.
+
+        `index` trials, of these loads so many `times` each, and `failures` of the UUT came before.
+        """
+        self._wanted, self._asked, self._cell, self._told = wanted, asked, cell, told
+        self.index, self.times, self.failures = index, times, failures
+        self._method: Method = asked.method_of(wanted.profile.duration)
+        self._trials: list[Measured] = []
+        self._delays: list[LoadedDelay] = []
+        self._tests: Rfc2544Tests | None = None
+        self._overload_fps: float | None = None
+        self._unmeasured = 0
+        self._why = ""
+        self._highest: float | None = None
+        self._is_done = False
+
+    def follow(self) -> TrialSpec | None:
+        """The trial that is missing; None when the search is over."""
+        try:
+            self._highest = highest = self._highest_load()
+            trial_s = self._wanted.profile.duration
+            lowest = self._asked.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
+            self._method.search(lowest, highest, self._measure_at)
+            self._measure_delays()
+            self._measure_tests(highest)
+            self._measure_overload(highest)
+        except _MissingTrialError as missing:
+            return missing.spec
+        except GivenUpError as why:
+            self._why = str(why)
+        self._is_done = True
+        return None
+
+    def found(self) -> tuple[SearchResult, ...]:
+        """What is known of each goal."""
+        return tuple(map(self._found_for, self._method.goals))
+
+    @property
+    def _link_bps(self) -> float:
+        topology = self._wanted.topology
+        return min(topology.stream_link(one).rate for one in topology.own_streams[: self._cell.sources])
+
+    def _highest_load(self) -> float:
+        """In frames/s of each stream: as asked, or what the sources can be paced at here."""
+        asked, trial_s = self._asked, self._wanted.profile.duration
+        highest = asked.highest
+        fps = highest.fps(self._cell.frame_size, self._link_bps)
+        if fps is not None:
+            return fps
+        for _ in range(_MOST_UNMEASURED):
+            fastest = self._measure(asked.first_s(trial_s), highest)
+            self._trials.clear()  # it is of no search
+            if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
+                if held_s := asked.held_s(trial_s):
+                    return self._held(rounded(fastest.offered_fps * _HELD_PART), held_s)
+                return rounded(fastest.offered_fps * _PACED_PART)
+        raise GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
+
+    def _held(self, fps: float, seconds: float) -> float:
+        """This rate, or the highest one below it that the sources hold for so long: these trials are of no search."""
+        times = 0
+        for _ in range(_MOST_TRIED):
+            one = self._measure_at(seconds, fps)
+            if one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+                times, fps = 0, rounded(_HELD_PART * min(fps, one.offered_fps))
+            elif (times := times + 1) == TIMES_HELD:
+                break
+        self._trials.clear()
+        return fps
+
+    def _measure_delays(self) -> None:
+        """At parts of what was found for the first goal: these trials are none of the search."""
+        found, searched = self._found_for(self._method.goals[0]).lower_fps, list(self._trials)
+        for share in self._asked.delay_at if found is not None else ():
+            try:
+                one = self._measure_at(self._wanted.profile.duration, share * (found or 0.0))
+                refused = one.failed or one.limited_by or one.delay_refused
+                self._delays.append(LoadedDelay(share, one.offered_fps, None if refused else one.delay, refused))
+            except GivenUpError as why:
+                self._delays.append(LoadedDelay(share, share * (found or 0.0), None, str(why)))
+                break
+            finally:
+                self._trials = list(searched)
+
+    def _measure_tests(self, highest: float) -> None:
+        """The other tests of RFC 2544, at what was found for the first goal: these trials are none of the search."""
+        found = self._found_for(self._method.goals[0], is_done=True)
+        if not self._asked.tests or (found.lower_fps is None and found.state is not SearchState.AT_MOST):
+            return
+
+        def keep(tests: Rfc2544Tests) -> None:
+            self._tests = tests
+
+        searched = list(self._trials)
+        try:
+            line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
+            is_smallest = self._cell.is_smallest_of(self._wanted.profile)
+            throughput = Throughput(
+                found.lower_fps or 0.0,
+                highest,
+                line_rate,
+                found.state,
+                is_smallest,
+                is_mix=isinstance(self._cell.frame_size, FrameMix),
+            )
+            measure_tests(self._asked, self._wanted.profile, throughput, self, keep)
+        finally:
+            self._trials = searched
+
+    def steady(self, seconds: float, fps: float) -> Measured:
+        """A trial at one load, in frames/s."""
+        return self._measure_at(seconds, fps)
+
+    def burst(self, frames: int, fps: float) -> Measured:
+        """So many frames of each stream at one rate, and no more."""
+        fps = rounded(fps)
+        return self._measure(frames / fps, Load.of_fps(fps), benchmark=BACK_TO_BACK)
+
+    def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
+        """One rate, in frames/s, for so many seconds, and at once another one."""
+        frames, seconds = round(first[0] * first[1]) + round(then[0] * then[1]), first[1] + then[1]
+        return self._measure(seconds, Load.of_fps(rounded(frames / seconds)), first=first, benchmark=SYSTEM_RECOVERY)
+
+    def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
+        """A steady load, while the UUT is ended and started again after so many seconds."""
+        return self._measure(seconds, Load.of_fps(rounded(fps)), benchmark=RESET, restart_at_s=restart_at_s)
+
+    def _measure_overload(self, highest: float) -> None:
+        """Above the upper bound of the first goal, where that is the UUT's: this trial is none of the search either."""
+        found, searched, times = (
+            self._found_for(self._method.goals[0]),
+            list(self._trials),
+            self._asked.overload,
+        )
+        if times is None or found.upper_fps is None or found.limited_by:
+            return
+        try:
+            one = self._measure_at(self._wanted.profile.duration, min(times * found.upper_fps, highest))
+            if not (one.limited_by or one.failed):
+                self._overload_fps = one.throughput_fps
+        except GivenUpError:
+            pass  # what was found stands without it
+        finally:
+            self._trials = searched
+
+    def _measure_at(self, seconds: float, fps: float) -> Measured:
+        return self._measure(seconds, Load.of_fps(rounded(fps)))
+
+    def _measure(
+        self,
+        seconds: float,
+        load: Load,
+        *,
+        first: tuple[float, float] | None = None,
+        benchmark: str = "",
+        restart_at_s: float | None = None,
+    ) -> Measured:
+        """A trial as the results have it; _MissingTrialError with the one to be made where they do not."""
+        while True:
+            self.times[str(load)] += 1
+            spec = self._wanted.trial(
+                self._cell.uut,
+                self._wanted.profile.scenario(self._cell.scenario),
+                self._cell.frame_size,
+                load,
+                self.times[str(load)],
+                index=self.index,
+                sources=self._cell.sources,
+                boot=self.failures + 1,  # a UUT that failed is started again, however often
+                duration_s=seconds,
+                first=first,
+                benchmark=benchmark,
+                restart_at_s=restart_at_s,
+            )
+            result = self._told(spec.key)
+            if result is None:
+                raise _MissingTrialError(spec)
+            self.index += 1
+            why = unmeasured(result)
+            self.failures += any(reason.kind is ReasonKind.UUT_FAILED for reason in result.reasons)
+            if not why:
+                self._unmeasured = 0
+                measured = what_it_tells(result, self._method.width)
+                self._trials.append(measured)
+                return measured
+            self._unmeasured += 1
+            if self._unmeasured == _MOST_UNMEASURED:
+                raise GivenUpError(why)
+
+    def _found_for(self, goal: Goal, *, is_done: bool = False) -> SearchResult:
+        """`is_done`: whether the search itself is over, though not all that follows it."""
+        bounds, width = self._method.bounds(goal), self._method.width
+        at_lower = [one for one in self._trials if bounds.lower is not None and one.is_at(bounds.lower)]
+        at_upper = [one for one in self._trials if bounds.upper is not None and one.is_at(bounds.upper)]
+        lower = fmean(one.offered_fps for one in at_lower) if at_lower else None
+        upper = None if bounds.upper is None else max(rounded(bounds.upper), lower or 0.0)
+        valid = [goal.is_met_by(one) for one in at_upper if not one.limited_by]
+        limits = [
+            one.limited_by for one in (at_upper if at_upper or lower is not None else self._trials) if one.limited_by
+        ]
+        by_uut = self._method.is_upper(valid.count(False), valid.count(True))
+        limited_by = limits[0] if limits and not by_uut else ""
+        fails = next((one.failed for one in at_upper if one.failed), "")
+        state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
+        if state is SearchState.AT_LEAST and not limited_by:
+            limited_by = THE_HIGHEST_ASKED
+            if self._asked.highest.kind is LoadKind.MAX:
+                limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
+        cell = self._cell
+        return SearchResult(
+            uut=cell.uut,
+            scenario=cell.scenario,
+            streams=self._wanted.streams[: cell.sources],
+            frame_size=cell.frame_size,
+            repetition=cell.repetition,
+            method=self._asked.method,
+            goal=goal.name,
+            loss_ratio=goal.loss_ratio,
+            state=state,
+            width=width,
+            lower_fps=lower,
+            upper_fps=upper,
+            throughput_fps=None if lower is None else lower * (1 - bounds.loss_ratio),
+            trials=len(self._trials),
+            seconds=sum(one.duration_s for one in self._trials),
+            limited_by=limited_by,
+            unstable=contradiction(self._trials, goal, width, bounds, cell.sources),
+            why=self._why or (fails and f"at the upper bound: {fails}"),
+            delays=tuple(self._delays) if goal == self._method.goals[0] else (),
+            tests=self._tests if goal == self._method.goals[0] else None,
+            overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
+            each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
+        )
+
+    def _state(self, lower: float | None, upper: float | None, limited_by: str, *, is_done: bool) -> SearchState:
+        if not is_done:
+            return SearchState.SEARCHING
+        if self._why or (lower is None and (upper is None or limited_by)):
+            return SearchState.FAILED
+        if lower is None:
+            return SearchState.AT_MOST
+        return SearchState.AT_LEAST if upper is None or limited_by else SearchState.FOUND
+
+
+def _added_up(trials: Iterable[Measured]) -> tuple[OneOfSeveral, ...]:
+    """Stream by stream, over trials of the same streams."""
+    by_stream = zip(*(one.each for one in trials), strict=True)
+    return tuple(reduce(add, same) for same in by_stream)
