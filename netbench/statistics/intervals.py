@@ -80,7 +80,9 @@ def repetitions_for(interval: Interval, wanted: float) -> int:
         return 3
     spread = interval.half_width * sqrt(interval.n) / t_quantile(CONFIDENCE, interval.n - 1)
     enough = (
-        n for n in range(max(2, interval.n), 50) if t_quantile(CONFIDENCE, n - 1) * spread / sqrt(n) <= wanted * interval.mean
+        n
+        for n in range(max(2, interval.n), 50)
+        if t_quantile(CONFIDENCE, n - 1) * spread / sqrt(n) <= wanted * interval.mean
     )
     return next(enough, 50)
 
