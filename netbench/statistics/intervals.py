@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, floor, fsum, log, log10, sqrt
+from math import ceil, floor, fsum, inf, log, log10, sqrt
 from typing import Literal
 
 from netbench.statistics.quantiles import poisson_limit, t_quantile
@@ -79,11 +79,8 @@ def repetitions_for(interval: Interval, wanted: float) -> int:
     if interval.half_width is None:
         return 3
     spread = interval.half_width * sqrt(interval.n) / t_quantile(CONFIDENCE, interval.n - 1)
-    enough = (
-        n
-        for n in range(max(2, interval.n), 50)
-        if t_quantile(CONFIDENCE, n - 1) * spread / sqrt(n) <= wanted * interval.mean
-    )
+    most = wanted * interval.mean / spread if spread else inf
+    enough = (n for n in range(max(2, interval.n), 50) if t_quantile(CONFIDENCE, n - 1) / sqrt(n) <= most)
     return next(enough, 50)
 
 
