@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
@@ -101,7 +103,7 @@ def read_environment(
         "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
-        "tools": {tool.name: _version_line(which, tool) for tool in all_of(Tool) if tool.version},
+        "tools": _versions(which, [tool for tool in all_of(Tool) if tool.version]),
         "python": {
             "version": platform.python_version(),
             "implementation": sys.implementation.name,
@@ -205,7 +207,8 @@ def _memory_bytes(root: Path) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> dict[str, str | None]:
+@cache
+def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> Mapping[str, str | None]:
     """The hypervisor and the container around netbench: `none`, a name, or None where nobody can tell."""
     detect = which("systemd-detect-virt")
     return {
@@ -269,9 +272,21 @@ def _nic(name: str, facts: NicFacts | None, *, is_here: bool) -> dict[str, objec
     }
 
 
+def _versions(which: Which, tools: Sequence[Tool]) -> dict[str, str | None]:
+    """What each tool says of its version: all at once, as some take their time."""
+    with ThreadPoolExecutor() as pool:
+        return dict(zip((tool.name for tool in tools), pool.map(partial(_version_line, which), tools), strict=True))
+
+
 def _version_line(which: Which, tool: Tool) -> str | None:
     path = which(tool.name)
-    output = _output([path, tool.version], check=False) if path else None
+    return _first_line(path, tool.version, Path(path).stat().st_ctime_ns) if path else None
+
+
+@cache
+def _first_line(path: str, option: str, _changed_ns: int) -> str | None:
+    """What a program prints with an option; it is asked again only when its file has changed."""
+    output = _output([path, option], check=False)
     return output.splitlines()[0] if output else None
 
 
