@@ -1,6 +1,5 @@
 """What `netbench analyze` prints: a capture's counts as text for people or JSON for programs."""
 
-import gc
 import os
 import sys
 import time
@@ -29,12 +28,8 @@ def analyze_command(path: Path, as_json: bool) -> str:
     """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
     # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()  # what is loaded stays: to look for garbage in it, now and at the end, takes its time
-    try:
-        from netbench.sinks.pcapng import analyze_any_capture  # noqa: PLC0415 - --help needs none
-    finally:
-        gc.freeze()
-        gc.enable()
+    from netbench.sinks.pcapng import analyze_any_capture  # noqa: PLC0415 - --help needs none
+
     counts = analyze_any_capture(path)
     return _json(path, counts) if as_json else _text(path, counts, width_of(sys.stdout))
 

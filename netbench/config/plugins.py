@@ -78,7 +78,8 @@ def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str, path: tup
 def origin(group: str, name: str) -> str:
     """The package that a class of a group is from, and its version; empty where that is not known."""
     groups = (group, *_WITHIN.get(group, ()))
-    found = next((entry.dist for one in groups for entry in entry_points(group=one, name=name)), None)
+    entries = (entry for one in groups for entry in _read_once(entry_points, one, tuple(sys.path)))
+    found = next((entry.dist for entry in entries if entry.name == name), None)
     return f"{found.name} {found.version}" if found else ""
 
 

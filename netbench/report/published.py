@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 import yaml
@@ -45,6 +46,7 @@ class PublishedPaper:
         return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
 
 
+@cache
 def schlosser2011() -> PublishedPaper:
     """Schlosser, Duelli, Goll 2011, DOI 10.1007/978-3-642-20757-0_31: its Tables 1, 2 and 3."""
     text = files("netbench.report.published_data").joinpath("schlosser2011.yaml").read_text(encoding="utf-8")

@@ -11,18 +11,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
-from pyroute2 import netns as named
-from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
-
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
+from netbench.linux.netns import within_each
+from netbench.linux.nic_facts import NicFacts, driver_of, nic_facts, speed_mbps_of
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
-from netbench.linux.safety import Link, driver_of, read_links, speed_mbps_of
 from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
@@ -103,7 +103,7 @@ def read_environment(
         "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
-        "tools": {tool.name: _version_line(which, tool) for tool in all_of(Tool) if tool.version},
+        "tools": _versions(which, [tool for tool in all_of(Tool) if tool.version]),
         "python": {
             "version": platform.python_version(),
             "implementation": sys.implementation.name,
@@ -207,7 +207,8 @@ def _memory_bytes(root: Path) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> dict[str, str | None]:
+@cache
+def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> Mapping[str, str | None]:
     """The hypervisor and the container around netbench: `none`, a name, or None where nobody can tell."""
     detect = which("systemd-detect-virt")
     return {
@@ -243,31 +244,15 @@ def _cpu_ticks(root: Path) -> dict[str, int] | None:
 
 def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, object]:
     sysctls: dict[str, str | None] = dict.fromkeys(SYSCTLS)
-    described: dict[str, object] = dict.fromkeys(nics)
-    try:
-        with _inside(name):
-            sysctls = {key: _sysctl(root, key) for key in SYSCTLS}
-            offloads = {nic: _offloads(nic) for nic in nics}
-        links = {link.name: link for link in read_links(name)} if nics else {}
-        described = {nic: _nic(links.get(nic), offloads[nic], is_here=name is None) for nic in nics}
-    except (OSError, NetbenchError):
-        pass  # no such namespace, or not ours to enter: what was not read stays None
-    return {"sysctls": sysctls, "nics": described}
+    facts: dict[str, NicFacts | None] = dict.fromkeys(nics)
 
+    def look(_: str | None) -> None:
+        sysctls.update({key: _sysctl(root, key) for key in SYSCTLS})
+        facts.update({nic: nic_facts(nic) for nic in nics})
 
-@contextmanager
-def _inside(netns: str | None) -> Iterator[None]:
-    """This thread within a named network namespace; /proc/sys/net and new sockets follow it."""
-    if netns is None:
-        yield
-        return
-    if netns not in named.listnetns():  # pyroute2 would create it
-        raise FileNotFoundError(netns)
-    named.pushns(netns)
-    try:
-        yield
-    finally:
-        named.popns()
+    with suppress(NetbenchError):  # no such namespace, or not ours to enter: what was not read stays None
+        within_each([name], look)
+    return {"sysctls": sysctls, "nics": {nic: _nic(nic, told, is_here=name is None) for nic, told in facts.items()}}
 
 
 def _sysctl(root: Path, key: str) -> str | None:
@@ -275,33 +260,33 @@ def _sysctl(root: Path, key: str) -> str | None:
     return None if value is None else " ".join(value.split())
 
 
-def _nic(link: Link | None, offloads: list[str] | None, *, is_here: bool) -> dict[str, object] | None:
-    if link is None:
+def _nic(name: str, facts: NicFacts | None, *, is_here: bool) -> dict[str, object] | None:
+    if facts is None:
         return None
     return {
-        "kind": link.kind,
-        "driver": driver_of(link.name) if is_here else None,
-        "speed_mbps": speed_mbps_of(link.name) if is_here else None,
-        "mtu": link.mtu,
-        "offloads": offloads,
+        "kind": facts.kind,
+        "driver": driver_of(name) if is_here else None,
+        "speed_mbps": speed_mbps_of(name) if is_here else None,
+        "mtu": facts.mtu,
+        "offloads": facts.features,
     }
 
 
-def _offloads(nic: str) -> list[str] | None:
-    """The features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
-    ethtool = IoctlEthtool(nic)
-    try:
-        features = ethtool.get_features()
-        return sorted(name for name in features.keys() if name and features.is_active(name))  # noqa: SIM118 - no mapping
-    except (OSError, NoSuchDevice, NotSupportedError):
-        return None
-    finally:
-        ethtool.close()
+def _versions(which: Which, tools: Sequence[Tool]) -> dict[str, str | None]:
+    """What each tool says of its version: all at once, as some take their time."""
+    with ThreadPoolExecutor() as pool:
+        return dict(zip((tool.name for tool in tools), pool.map(partial(_version_line, which), tools), strict=True))
 
 
 def _version_line(which: Which, tool: Tool) -> str | None:
     path = which(tool.name)
-    output = _output([path, tool.version], check=False) if path else None
+    return _first_line(path, tool.version, Path(path).stat().st_ctime_ns) if path else None
+
+
+@cache
+def _first_line(path: str, option: str, _changed_ns: int) -> str | None:
+    """What a program prints with an option; it is asked again only when its file has changed."""
+    output = _output([path, option], check=False)
     return output.splitlines()[0] if output else None
 
 

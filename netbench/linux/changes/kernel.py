@@ -1,10 +1,11 @@
 """Settings of the kernel, tables of nftables, control groups, and directories of a run."""
 
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
@@ -12,8 +13,11 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, Look, not_ours
+from netbench.linux.netns import within_each
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
+
+T = TypeVar("T")
 
 _EMPTY_S = 5.0  # until the last process has left a control group
 _POLL_S = 0.05
@@ -41,7 +45,7 @@ class SetSysctl(InNamespace):
 
     def found(self, look: Look) -> Self:
         try:
-            return replace(self, old=self._within(look.host).read(self._path).strip())
+            return replace(self, old=self._read(look.host).strip())
         except TestbedError:
             if self.optional:
                 return self
@@ -49,17 +53,34 @@ class SetSysctl(InNamespace):
 
     def make(self, host: Host) -> None:
         if self.old is not None and self.old != self.value:
-            self._within(host).write(self._path, self.value)
+            self._write(host, self.value)
 
     def undo(self, host: Host) -> None:
         if self.old is None or self.old == self.value:
             return
-        host = self._within(host)
         try:
-            host.read(self._path)
+            self._read(host)
         except TestbedError:
             return  # the interface it belonged to is gone
-        host.write(self._path, self.old)
+        self._write(host, self.old)
+
+    def _read(self, host: Host) -> str:
+        if self.netns and host.shares_files:
+            return self._by_thread(self.netns, Path.read_text)
+        return self._within(host).read(self._path)
+
+    def _write(self, host: Host, value: str) -> None:
+        if self.netns and host.shares_files:
+            self._by_thread(self.netns, lambda path: path.write_text(value))
+        else:
+            self._within(host).write(self._path, value)
+
+    def _by_thread(self, netns: str, use: Callable[[Path], T]) -> T:
+        """On this machine, where a command in a namespace takes several ms."""
+        try:
+            return within_each([netns], lambda _: use(Path(self._path)))[netns]
+        except OSError as error:
+            raise TestbedError(f"{self._path} of {netns}: {error.strerror}") from error
 
 
 def of_nic(version: int, interface: str, name: str) -> str:
