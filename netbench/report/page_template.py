@@ -3,13 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib.resources import files
-from string import Template
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from netbench.report import palette
-from netbench.report.markup import Html, element, html, join
-
-_SECTIONS = "$sections"
+from netbench.report.markup import Html
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +25,8 @@ class Content:
 
 def filled_in(content: Content) -> Iterator[str]:
     """The page part by part: one in memory whole would take two bytes for each sign, because of a few of them."""
-    findings = [element("li", finding) for finding in content.findings]
-    said = {
-        "title": html(content.title),
-        "version": html(content.version),
-        "byline": html(content.byline),
-        "verdict": html(content.verdict),
-        "contents": join(content.contents),
-        "findings": element("ol", *findings, css="findings") if findings else "",
-        "colours": palette.css(),
-        "style": _asset("page.css"),
-        "script": _asset("page.js"),
-        "light": json.dumps(dict(palette.light())),
-    }
-    before, after = _asset("page.html").split(_SECTIONS)
-    yield Template(before).substitute(said)
-    for part in content.sections:
-        yield f"{html(part)}\n"
-    yield Template(after).substitute(said)
-
-
-def _asset(name: str) -> str:
-    return files("netbench.report").joinpath("assets", name).read_text(encoding="utf-8")
+    loader = PackageLoader("netbench.report", "assets")
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    named = {name: getattr(content, name) for name in Content.__slots__}
+    light = Html(json.dumps(dict(palette.light())))
+    yield from pages.get_template("page.html").generate(named, colours=Html(palette.css()), light=light)

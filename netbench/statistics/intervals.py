@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, floor, fsum, inf, log, log10, sqrt
+from math import ceil, floor, fsum, log, log10, sqrt
 from typing import Literal
-
-from netbench.statistics.quantiles import poisson_limit, t_quantile
 
 CONFIDENCE = 0.95
 MOST_REPETITIONS = 50  # that anybody is advised to make
@@ -33,7 +31,7 @@ class Interval:
     @property
     def standard_error(self) -> float | None:
         """The standard error of the mean that the half width belongs to; None where that is unknown."""
-        return None if self.half_width is None else self.half_width / t_quantile(CONFIDENCE, self.n - 1)
+        return None if self.half_width is None else self.half_width / _student_t(self.n - 1)
 
 
 def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
@@ -51,7 +49,7 @@ def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     if n == 1:
         return Interval(mean, None, 1)
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Interval(mean, max(least, t_quantile(CONFIDENCE, n - 1) * deviation / sqrt(n)), n)
+    return Interval(mean, max(least, _student_t(n - 1) * deviation / sqrt(n)), n)
 
 
 def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:
@@ -69,7 +67,9 @@ def counting_error(events: int) -> float:
     """
     if events == 0:
         return -log(1 - CONFIDENCE)
-    return poisson_limit(events, (1 + CONFIDENCE) / 2) - events
+    from scipy.special import gammaincinv  # noqa: PLC0415 - a third of a second that only results need
+
+    return float(gammaincinv(events + 1, (1 + CONFIDENCE) / 2)) - events
 
 
 def repetitions_for(interval: Interval, wanted: float) -> int:
@@ -230,6 +230,13 @@ def statement(ratio: RatioOfMeans) -> str:
         change, low, high = (_signed(one, _decimals(*changes)) for one in changes)
         return f"{change} % ({low} … {high} %)"
     return f"no significant change: one above {_at_least(ratio.excluded)} % can be excluded"
+
+
+def _student_t(degrees: float) -> float:
+    """The quantile of Student's t that leaves half of what is beyond the confidence on each side."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
+
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
 
 def _less_one(ratio: float | None) -> float | None:
