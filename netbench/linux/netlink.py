@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from netbench.linux.netns import within_each
 
@@ -105,13 +105,6 @@ class Generic:
         self._socket.close()
 
 
-def pyroute2() -> Any:  # noqa: ANN401 - it has no types
-    """The package, for what no campaign with links of its own does: to load it takes a tenth of a second."""
-    import pyroute2  # noqa: PLC0415 - see above
-
-    return pyroute2
-
-
 def attribute(kind: int, content: bytes) -> bytes:
     """One attribute, padded."""
     length = _ATTRIBUTE.size + len(content)
@@ -120,15 +113,12 @@ def attribute(kind: int, content: bytes) -> bytes:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """Attributes by type."""
-    return dict(each_attribute(data))
-
-
-def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each, in order: of an array all have one type."""
+    found = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
-        yield kind & _TYPE, data[_ATTRIBUTE.size : length]
+        found[kind & _TYPE] = data[_ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
+    return found
 
 
 def nested(found: dict[int, bytes], *path: int) -> bytes:

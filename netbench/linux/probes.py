@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from pyroute2 import IPRoute
+from pyroute2 import netns as namespaces
+from pyroute2.netlink.exceptions import NetlinkError
+
 from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
-from netbench.linux.netlink import Generic, pyroute2
+from netbench.linux.netlink import Generic
 from netbench.linux.xdp_devices import xdp_device
 
 PROBE_PREFIX = "nb-probe-"
@@ -53,7 +57,7 @@ class Probes:
 
     def veth(self) -> str:
         """Make the pair and set both ends up."""
-        with pyroute2().IPRoute() as iproute:
+        with IPRoute() as iproute:
             iproute.link("add", ifname="nbp0", kind="veth", peer={"ifname": "nbp1"})
             for name in ("nbp0", "nbp1"):
                 iproute.link("set", index=iproute.link_lookup(ifname=name)[0], state="up")
@@ -61,7 +65,7 @@ class Probes:
 
     def bridge(self) -> str:
         """Make a bridge, and give it a port."""
-        with pyroute2().IPRoute() as iproute:
+        with IPRoute() as iproute:
             iproute.link("add", ifname="nbpbr", kind="bridge")
             bridge, port = (iproute.link_lookup(ifname=name)[0] for name in ("nbpbr", "nbp1"))
             iproute.link("set", index=port, master=bridge)
@@ -150,7 +154,7 @@ class Probes:
 
     def netem(self) -> str:
         """Delay a link."""
-        with pyroute2().IPRoute() as iproute:
+        with IPRoute() as iproute:
             iproute.tc("add", "netem", iproute.link_lookup(ifname="nbp0")[0], "1:", delay=1000)
         return "delayed a link"
 
@@ -164,7 +168,7 @@ class Probes:
 
     def macvtap(self) -> str:
         """Make one over the pair."""
-        with pyroute2().IPRoute() as iproute:
+        with IPRoute() as iproute:
             nic = iproute.link_lookup(ifname="nbp0")[0]
             iproute.link("add", ifname="nbpmvt", kind="macvtap", link=nic, macvtap_mode="passthru")
             iproute.link("del", index=iproute.link_lookup(ifname="nbpmvt")[0])
@@ -228,14 +232,13 @@ def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
     """What the probe did. Raises ProbeError when the feature is not there."""
     try:
         return probe(probes)
-    except (OSError, pyroute2().NetlinkError, subprocess.TimeoutExpired) as error:
+    except (OSError, NetlinkError, subprocess.TimeoutExpired) as error:
         raise ProbeError(_reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    refusal = pyroute2().NetlinkError
     match error:
-        case refusal():
+        case NetlinkError():
             return f"the kernel refuses: {os.strerror(error.code)}"
         case TimeoutError():
             return f"nothing happened within {_TIMEOUT_S:g} s"
@@ -267,19 +270,19 @@ def _probe_namespace() -> Iterator[str]:
     _remove_stale_namespaces()
     name = f"{PROBE_PREFIX}{os.getpid()}"
     try:
-        pyroute2().netns.create(name)
-        pyroute2().netns.pushns(name)
+        namespaces.create(name)
+        namespaces.pushns(name)
         try:
             yield name
         finally:
-            pyroute2().netns.popns()
+            namespaces.popns()
     finally:
         _remove_namespace(name)
 
 
 def _remove_stale_namespaces() -> None:
     """Remove those of doctors that were killed."""
-    for name in pyroute2().netns.listnetns():
+    for name in namespaces.listnetns():
         pid = name.removeprefix(PROBE_PREFIX)
         if name.startswith(PROBE_PREFIX) and pid.isdecimal() and not Path("/proc", pid).exists():
             _remove_namespace(name)
@@ -287,4 +290,4 @@ def _remove_stale_namespaces() -> None:
 
 def _remove_namespace(name: str) -> None:
     with suppress(OSError):  # the probe never came as far as making it
-        pyroute2().netns.remove(name)
+        namespaces.remove(name)

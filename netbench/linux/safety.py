@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.netlink import pyroute2
 from netbench.linux.netns import every_namespace, namespace_path, within
-from netbench.linux.nic_facts import driver_of, speed_mbps_of
 from netbench.linux.proc import lines_of
 from netbench.linux.ssh_sessions import Address, ssh_sessions
 from netbench.model.units import USUAL_MTU
@@ -194,10 +195,16 @@ def _allowed_address(text: str) -> Address:
         ) from None
 
 
-def _opened(netns: str | None) -> Any:  # noqa: ANN401 - pyroute2 has no types
+def read_links(netns: str | None = None) -> tuple[Link, ...]:
+    """The interfaces that `read_ports` has, without what uses them, which takes long to find out; raises as that."""
+    with _opened(netns) as iproute:
+        return tuple(_link(message) for message in iproute.get_links())
+
+
+def _opened(netns: str | None) -> IPRoute:
     try:
         # Without flags=0 pyroute2 would create the namespace it does not find.
-        return pyroute2().IPRoute(netns=netns, flags=0) if netns else pyroute2().IPRoute()
+        return IPRoute(netns=netns, flags=0) if netns else IPRoute()
     except FileNotFoundError:
         raise UsageError(f"there is no network namespace {netns!r}; see `ip netns`") from None
     except PermissionError:
@@ -313,7 +320,7 @@ def _resting_on(home: str) -> list[tuple[int, str]]:
     """Links of the namespace that this thread is in that rest on others in `home`: those, by index there, and these."""
     descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with pyroute2().IPRoute() as iproute:
+        with IPRoute() as iproute:
             links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
             number = iproute.get_netnsid(fd=descriptor)["nsid"] if links else None
     finally:
@@ -352,13 +359,30 @@ def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> I
             for route in iproute.route("get", dst=str(remote)):
                 if index := route.get_attr("RTA_OIF"):
                     yield index
-        except pyroute2().NetlinkError:
+        except NetlinkError:
             continue  # no route to the client: nothing of it to protect
 
 
 def _is_wireless(name: str) -> bool:
     interface = Path("/sys/class/net", name)
     return (interface / "wireless").exists() or (interface / "phy80211").exists()
+
+
+def driver_of(name: str) -> str | None:
+    """The driver of an interface of netbench's own namespace; None where /sys does not tell."""
+    try:
+        return Path("/sys/class/net", name, "device/driver").readlink().name
+    except OSError:
+        return None
+
+
+def speed_mbps_of(name: str) -> int | None:
+    """Its speed, likewise."""
+    try:
+        speed = int(Path("/sys/class/net", name, "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None
 
 
 def main() -> None:

@@ -11,18 +11,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
+from pyroute2 import netns as named
+from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
+
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
-from netbench.linux.netns import within_each
-from netbench.linux.nic_facts import NicFacts, driver_of, nic_facts, speed_mbps_of
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
+from netbench.linux.safety import Link, driver_of, read_links, speed_mbps_of
 from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
@@ -244,15 +246,31 @@ def _cpu_ticks(root: Path) -> dict[str, int] | None:
 
 def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, object]:
     sysctls: dict[str, str | None] = dict.fromkeys(SYSCTLS)
-    facts: dict[str, NicFacts | None] = dict.fromkeys(nics)
+    described: dict[str, object] = dict.fromkeys(nics)
+    try:
+        with _inside(name):
+            sysctls = {key: _sysctl(root, key) for key in SYSCTLS}
+            offloads = {nic: _offloads(nic) for nic in nics}
+        links = {link.name: link for link in read_links(name)} if nics else {}
+        described = {nic: _nic(links.get(nic), offloads[nic], is_here=name is None) for nic in nics}
+    except (OSError, NetbenchError):
+        pass  # no such namespace, or not ours to enter: what was not read stays None
+    return {"sysctls": sysctls, "nics": described}
 
-    def look(_: str | None) -> None:
-        sysctls.update({key: _sysctl(root, key) for key in SYSCTLS})
-        facts.update({nic: nic_facts(nic) for nic in nics})
 
-    with suppress(NetbenchError):  # no such namespace, or not ours to enter: what was not read stays None
-        within_each([name], look)
-    return {"sysctls": sysctls, "nics": {nic: _nic(nic, told, is_here=name is None) for nic, told in facts.items()}}
+@contextmanager
+def _inside(netns: str | None) -> Iterator[None]:
+    """This thread within a named network namespace; /proc/sys/net and new sockets follow it."""
+    if netns is None:
+        yield
+        return
+    if netns not in named.listnetns():  # pyroute2 would create it
+        raise FileNotFoundError(netns)
+    named.pushns(netns)
+    try:
+        yield
+    finally:
+        named.popns()
 
 
 def _sysctl(root: Path, key: str) -> str | None:
@@ -260,15 +278,15 @@ def _sysctl(root: Path, key: str) -> str | None:
     return None if value is None else " ".join(value.split())
 
 
-def _nic(name: str, facts: NicFacts | None, *, is_here: bool) -> dict[str, object] | None:
-    if facts is None:
+def _nic(link: Link | None, offloads: list[str] | None, *, is_here: bool) -> dict[str, object] | None:
+    if link is None:
         return None
     return {
-        "kind": facts.kind,
-        "driver": driver_of(name) if is_here else None,
-        "speed_mbps": speed_mbps_of(name) if is_here else None,
-        "mtu": facts.mtu,
-        "offloads": facts.features,
+        "kind": link.kind,
+        "driver": driver_of(link.name) if is_here else None,
+        "speed_mbps": speed_mbps_of(link.name) if is_here else None,
+        "mtu": link.mtu,
+        "offloads": offloads,
     }
 
 
@@ -276,6 +294,18 @@ def _versions(which: Which, tools: Sequence[Tool]) -> dict[str, str | None]:
     """What each tool says of its version: all at once, as some take their time."""
     with ThreadPoolExecutor() as pool:
         return dict(zip((tool.name for tool in tools), pool.map(partial(_version_line, which), tools), strict=True))
+
+
+def _offloads(nic: str) -> list[str] | None:
+    """The features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
+    ethtool = IoctlEthtool(nic)
+    try:
+        features = ethtool.get_features()
+        return sorted(name for name in features.keys() if name and features.is_active(name))  # noqa: SIM118 - no mapping
+    except (OSError, NoSuchDevice, NotSupportedError):
+        return None
+    finally:
+        ethtool.close()
 
 
 def _version_line(which: Which, tool: Tool) -> str | None:

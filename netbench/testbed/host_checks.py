@@ -13,10 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
+from pyroute2.netlink.exceptions import NetlinkError
+
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
-from netbench.linux.netlink import pyroute2
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
 from netbench.testbed.environment import package_version
 
@@ -255,7 +256,7 @@ def check_all_ports() -> list[Check]:
     """Each NIC of this host, with what uses it; none of them has to be free."""
     try:
         nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
-    except (OSError, pyroute2().NetlinkError, NetbenchError) as error:
+    except (OSError, NetlinkError, NetbenchError) as error:
         return [Check("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
     return [_listed_port(port) for port in nics]
 
