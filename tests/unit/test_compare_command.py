@@ -148,7 +148,7 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
     code, out, err = compare(*sides, "--html", page)
     assert (code, err) == (0, "")
     for told in (out, Page(page.read_text()).text):
-        assert "Maxima that neighbours' loads are a share of" in told
+        assert "Maxima that loads are a share of" in told
         assert "60.0 … 61.0" in told
 
 

@@ -137,7 +137,7 @@ def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
         "shared-idle: second idle",
     ]
     begun = "# searched for first, in trials that are chosen one by one by what was measured so far"
-    assert section(lines, begun) == ["virtio  shared-idle  s1  64 B: the maximum that neighbours' loads refer to"]
+    assert section(lines, begun) == ["virtio  shared-idle  s1  64 B: the maximum that loads refer to"]
     trials = section(lines, "# then trials, in order")
     assert (trials[0], len(trials)) == ("virtio", 1 + 6 * 4 * 3)
 

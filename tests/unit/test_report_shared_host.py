@@ -93,8 +93,8 @@ def test_a_published_table_stands_beside_the_measurement_of_its_share_only(whole
         # Table 2. 50,000 and (40,000 + 42,000) ÷ 2 frames/s of 84 bytes on the wire; t(0.975; 1) = 12.7062 times 1,000.
         # None unsent of 100,000: 3.00 ÷ 100,000 of 33.6.
         "packet size kvm in out 64 33.6 ± 0.00101 27.6 ± 8.5 Table 2",
-        "What the shares refer to UUT Frame size Maximum, kfps a stream Mbit/s Limited by Reached at a load of Found by"
-        " kvm 64 B 100.0 67.2 the UUT 200Mbit/s the loads of the profile, 2 repetitions",
+        "What the shares refer to UUT Frame size Sources Maximum, kfps a stream Mbit/s Limited by Reached at a load of"
+        " Found by kvm 64 B 1 100.0 67.2 the UUT 200Mbit/s the loads of the profile, 2 repetitions",
         "kvm 0.501 0.485 … 0.516 network-50 64 B −49.9 % (−51.5 … −48.4 %)",  # the worst isolation
         # Fairness. Shares 0.45 and 0.80, and 0.452 and 0.84: 1.25² ÷ (2 · 0.8425) and 1.292² ÷ (2 · 0.909904).
         "network-50 – 1 measurement",
