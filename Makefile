@@ -35,9 +35,8 @@ IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/n
 # Guests and virtual machines, which take their time where the CPU is emulated.
 LONG := $(patsubst %,tests/vm/test_%.py,guests libvirt)
 # With these, VMs in which guests run, and those with six NICs: they take all that there is of an emulated CPU.
-GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,virtualbox xen kvm lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
-# Two tests of test_cabled.py failed when it was last run whole, for a reason not known yet: make tests/vm/test_cabled.py
-GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK) tests/vm/test_cabled.py,$(wildcard tests/vm/test_*.py))
+GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,virtualbox xen kvm cabled lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
+GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
 # Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.
 ONLINE := tests/wheel/test_installed.py tests/vm/test_image_build.py
 FILES = $(MAKE) --no-print-directory --keep-going --output-sync
@@ -90,7 +89,7 @@ test-platforms: guest ## the tests of guests and virtual machines (root)
 $(IN_NAMESPACES) $(GUESTS):
 	@tools/apart $(if $(filter $@,$(ONLINE)),--online) $(PYTHON) -m pytest --no-header $@
 
-$(BY_THE_CLOCK) $(GUESTS_BY_THE_CLOCK) tests/vm/test_cabled.py:
+$(BY_THE_CLOCK) $(GUESTS_BY_THE_CLOCK):
 	@$(PYTHON) -m pytest --no-header $@
 
 tests/vm/test_virtualbox.py: image-virtualbox

@@ -22,7 +22,7 @@ DRIVERS = {"virtio": "virtio_net", "e1000": "e1000", "vmxnet3": "vmxnet3"}  # by
 # How a port stands, without what only says when it was looked at.
 LOOK = """
 for port in eth1 eth2 eth3 eth4 eth5 eth6; do
-    ip -br link show $port; ip address show $port | grep inet; ethtool -k $port
+    ip -br link show $port; ip address show $port | grep inet | sed 's/ tentative//'; ethtool -k $port
     cat /proc/sys/net/ipv6/conf/$port/disable_ipv6
 done
 """
