@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,12 +109,17 @@ def _inode(path: str) -> int:
     return Path(path).stat().st_ino
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    """Opened once: each opening makes classes, which stay until garbage is looked for."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _enter(path: str, netns: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            if _libc().setns(descriptor, _CLONE_NEWNET) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
         finally:
