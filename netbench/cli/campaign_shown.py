@@ -1,7 +1,9 @@
 """A campaign on the console: its progress, and at its end, or when it is stopped, what there is of results."""
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import typer
 from rich.console import Console
@@ -19,12 +21,15 @@ from netbench.results.directory import ResultDirectory
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import group_trials
 
+_M_ARENA_MAX = -8  # malloc.h
+
 
 def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object]) -> None:
     """Walk a campaign with progress on the console, then the tables and the report; typer.Exit(1) for invalid trials.
 
     One that is stopped, or whose testbed breaks, leaves the same of what was measured so far, and says how to go on.
     """
+    _have_one_heap()
     # Whoever was to read it may be gone long before the campaign is over.
     output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
     console = console_on(output)
@@ -58,6 +63,12 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
     # Searches try loads that the tester cannot do: what counts is whether they came to an end.
     if any(one.is_failed for one in results.searches) if results.searches else invalid:
         raise typer.Exit(ExitCode.INVALID_RESULTS)
+
+
+def _have_one_heap() -> None:
+    """Have the threads of all trials take memory from one place (mallopt(3)), or each new place keeps some for good."""
+    with suppress(AttributeError):  # a C library that is not glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _show_so_far(directory: ResultDirectory, console: Console) -> None:
