@@ -75,16 +75,15 @@ class Lab:
     namespaces: dict[str, str]
     file: Path
 
-    def left(self, name: str) -> list[str]:
-        """What netbench has on a server now, as that sees it."""
+    def run_on(self, name: str, script: str) -> str:
+        """What a script says that is run on a server, as that sees the machine."""
         (pid,) = pids_in(self.namespaces[name], "[listener]")
-        seen = subprocess.run(
-            ["nsenter", "--target", str(pid), "--mount", "--net", "--pid", "sh", "-c", LOOK],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return seen.stdout.splitlines()
+        inside = ["nsenter", "--target", str(pid), "--mount", "--net", "--pid", "sh", "-c", script]
+        return subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+
+    def left(self, name: str) -> list[str]:
+        """What netbench has on a server now."""
+        return self.run_on(name, LOOK).splitlines()
 
     def connections(self, name: str) -> list[int]:
         """What serves connections to a server."""
@@ -110,6 +109,17 @@ class Lab:
             yield
         finally:
             run_checked(inside, ["nft", "delete", "table", "ip", "cut"])
+
+    @contextmanager
+    def full(self, name: str):
+        """A server without room for captures."""
+        self.run_on(
+            name, "mount -o remount,size=64k /var/tmp; head -c 100000 /dev/zero >/var/tmp/filler 2>/dev/null; true"
+        )
+        try:
+            yield
+        finally:
+            self.run_on(name, "rm /var/tmp/filler; mount -o remount,size=50% /var/tmp")
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +228,18 @@ def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(l
     assert campaign.returncode == 0, stderr
     assert any(reason.startswith("host-lost: host ") for reason in reasons_told(results)), reasons_told(results)
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+def test_a_host_whose_disk_is_full_says_so_with_the_first_probe(lab, results):
+    with lab.full("sink"):
+        done = netbench("run", lab.file, "quick", "-o", results, "--uut", "bridge", *FEW, netns=lab.namespaces[""])
+    assert done.returncode == 1, done.stderr
+    (row,) = rows(results)
+    assert row["reasons"] == "uut-failed"
+    told = next(event["why"] for event in events(results) if event["kind"] == "uut-failed")
+    assert "not ready: no space left for /var/tmp/netbench-far-" in told
+    assert told.endswith("on host sink; free some there")
     lab.wait_until_left_alone(SILENCE_S)
 
 
