@@ -37,6 +37,12 @@ _INSTALL = {
     "arch": "pacman -S",
 }
 _OTHER_NAMES = {("dnf install", "iproute2"): "iproute"}
+_UNATTENDED = {
+    "apt-get install": "DEBIAN_FRONTEND=noninteractive apt-get install -y",
+    "dnf install": "dnf install -y",
+    "zypper install": "zypper --non-interactive install",
+    "pacman -S": "pacman -S --noconfirm",
+}
 
 
 class Status(StrEnum):
@@ -108,6 +114,13 @@ def install_command(package: str, distribution: Iterable[str]) -> str:
         if command := _INSTALL.get(name):
             return f"{command} {_OTHER_NAMES.get((command, package), package)}"
     return f"install {package} with the package manager of this system"
+
+
+def unattended_install(packages: Iterable[str], distribution: Iterable[str]) -> str:
+    """The command, for a shell, that installs all of them and asks nothing; empty where nobody knows one."""
+    command = next((known for name in distribution if (known := _INSTALL.get(name))), "")
+    names = [_OTHER_NAMES.get((command, package), package) for package in packages]
+    return " ".join([_UNATTENDED[command], *names]) if command and names else ""
 
 
 def distribution_ids() -> list[str]:

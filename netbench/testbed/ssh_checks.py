@@ -4,19 +4,19 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.config.plugins import UUTS, plugins
 from netbench.errors import NetbenchError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.code import PYTHON
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import explained, ssh_command
-from netbench.linux.needs import Tool
+from netbench.linux.needs import Facility, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed.host_checks import Check, Status, install_command
+from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
 from netbench.testbed.passwords import Programs, programs
-from netbench.testbed.requirements import tools
+from netbench.testbed.requirements import facilities, tools
+from netbench.testbed.resolved import guest_specs, make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
@@ -30,25 +30,32 @@ _EVERYWHERE = (
 )
 _PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
 _TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
-# Prints what it finds, a name and a value a line; the commands to look for are its arguments.
+# Prints what it finds, a name and a value a line; the commands and files to look for are its arguments.
 _SCRIPT = """
 printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
 printf 'kernel=%s\\n' "$(uname -s -r -m)"
 printf 'python=%s\\n' "$(python3 -I -c 'import sys; print(*sys.version_info[:3])' 2>/dev/null)"
 printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2>/dev/null)"
 printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
-for name; do printf 'tool:%s=%s\\n' "$name" "$(PATH=$PATH:/usr/sbin:/sbin command -v "$name")"; done
+PATH=$PATH:/usr/sbin:/sbin
+for name; do
+    printf 'sign:%s=%s\\n' "$name" "$(case $name in (/*) ls -d "$name" 2>/dev/null ;; (*) command -v "$name" ;; esac)"
+done
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HostChecks:
-    """What was found at one host; `lacking` are the packages, as Debian calls them, that it needs and has not."""
+    """What was found at one host.
+
+    `install` is the command that adds what packages do of what it needs and has not, empty where that is nothing or
+    nobody knows how; `by_hand` is the rest of that.
+    """
 
     name: str
     checks: tuple[Check, ...]
-    lacking: tuple[str, ...]
-    install: str  # the command that adds them there; empty where nothing is lacking or nobody knows
+    install: str = ""
+    by_hand: tuple[Check, ...] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -70,26 +77,32 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
         wanted.append(_NUMPY)
     if host in sinks:
         wanted.append(_TCPDUMP)
-    if host == topology.uut_machine:
-        needs: set[str] = set()
-        for uut in topology.uuts:
-            kind = plugins(UUTS)[uut.kind]
-            made = kind(kind.Options.model_validate(uut.options))
-            plan = getattr(made, "plan", None)
-            needs |= plan(Assignment()).needs if plan else made.needs()
-        wanted += tools(needs)
+    wanted += tools(_needs_of_uuts(topology, host))
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
+
+
+def facilities_there(topology: Topology, host: str) -> list[Facility]:
+    """What else it must have for its UUTs, as far as that can be seen from outside."""
+    return [one for one in facilities(_needs_of_uuts(topology, host)) if one.signs]
+
+
+def _needs_of_uuts(topology: Topology, host: str) -> set[str]:
+    """Those of all UUTs and neighbours, if they are on this host."""
+    specs = [spec for uut in topology.uuts for spec in guest_specs(topology, uut).values()]
+    there = specs if host == topology.uut_machine else []
+    return {need for spec in there for need in make_uut(spec).plan(Assignment()).needs}
 
 
 def look_at_hosts(topology: Topology, here: Host, programs: Programs) -> list[HostChecks]:
     """Look at all that are not played by netbench itself, each by a connection of its own, at the same time."""
-    looks: dict[str, tuple[SshSpec, list[Tool], Process]] = {}
+    looks: dict[str, tuple[SshSpec, list[Tool], list[Facility], Process]] = {}
     for name, spec in topology.ssh_hosts.items():
         if not spec.is_played:
-            wanted = needed_there(topology, name)
-            command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
-            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, programs.askpass(name, spec)))
-    return [_looked(name, spec, wanted, process) for name, (spec, wanted, process) in looks.items()]
+            wanted, beyond = needed_there(topology, name), facilities_there(topology, name)
+            signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
+            command = ssh_command(spec, ["sh", "-c", _SCRIPT, "netbench", *signs], programs.askpass(name, spec))
+            looks[name] = spec, wanted, beyond, here.spawn(command)
+    return [_looked(name, *look) for name, look in looks.items()]
 
 
 def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Programs) -> str:
@@ -102,7 +115,9 @@ def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Program
     return "" if done.exit_code == 0 else explained(done.stderr) or f"exit code {done.exit_code}"
 
 
-def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) -> HostChecks:
+def _looked(
+    name: str, spec: SshSpec, wanted: Sequence[Tool], beyond: Sequence[Facility], process: Process
+) -> HostChecks:
     why = ""
     try:
         stdout, stderr = process.communicate(timeout=_LOOK_S)
@@ -113,7 +128,7 @@ def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) 
         why = explained(stderr) or f"ssh ended with exit code {process.returncode}"
     where = f"{name} ({spec.address})"
     if why:
-        return HostChecks(name, (Check(where, Status.MISSING, why, "", "a host of the topology"),), (), "")
+        return HostChecks(name, (Check(where, Status.MISSING, why, "", "a host of the topology"),))
     said = dict(line.partition("=")[::2] for line in stdout.splitlines())
     synchronised = said.get("clock") or "its clock is not kept by chrony"
     checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
@@ -125,14 +140,23 @@ def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) 
         remedy = f"on {name}: {install_command(tool.package, system)}" if lacks else ""
         status = Status.MISSING if lacks else Status.OK
         checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
-    lacking = tuple(dict.fromkeys(tool.package for tool in missing))
-    return HostChecks(name, tuple(checks), lacking, " && ".join(install_command(one, system) for one in lacking))
+    install = unattended_install(dict.fromkeys(tool.package for tool in missing), system)
+    seen = [_seen(name, one, said) for one in beyond]
+    by_hand = tuple(one for one in (*([] if install else checks), *seen) if one.status is Status.MISSING)
+    return HostChecks(name, (*checks, *seen), install, by_hand)
+
+
+def _seen(name: str, facility: Facility, said: Mapping[str, str]) -> Check:
+    lacking = ", ".join(f"no {sign}" for sign in facility.signs if not said.get(f"sign:{sign}"))
+    what = Status.MISSING if lacking else Status.OK
+    remedy = f"on {name}: {facility.what_to_do}" if lacking else ""
+    return Check(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
 
 
 def _found(tool: Tool, said: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
         return said.get("python", "").replace(" ", ".")
-    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"tool:{tool.name}", "")
+    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"sign:{tool.name}", "")
 
 
 def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:

@@ -10,14 +10,17 @@ from pydantic import ValidationError
 
 from netbench.hosts.clock import Differences
 from netbench.hosts.code import PYTHON, archive, unpacking_command
+from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.host_checks import Status
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
-from netbench.testbed.ssh_checks import needed_there
+from netbench.testbed.resolved import needs_of
+from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, needed_there
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -96,6 +99,8 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.generators.afpacket.afpacket_worker",
         "netbench.generators.xdp.xdp_worker",
         "netbench.uut.xdp_process",
+        "netbench.vmm.container_memory",
+        "netbench.vmm.openvz_changes",
     )
     program = f"import sys; [sys.modules.__setitem__(name, None) for name in {blocked}]; "
     program += "; ".join(f"import {name}" for name in modules)
@@ -219,6 +224,60 @@ def test_a_host_needs_what_its_part_takes():
     assert needs["uut"] >= everywhere
     assert "tcpdump" not in needs["uut"]
     assert all(not tool.optional for tool in needed_there(SEVEN, "uut"))
+
+
+def with_uuts(*uuts, **more):
+    """The seven servers with other UUTs."""
+    told = SEVEN.model_dump(mode="json", exclude_none=True)
+    return Topology.model_validate({**told, "uuts": list(uuts), **more})
+
+
+def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
+    box = {"name": "box", "kind": "container", "root": "image"}
+    beside = [{"name": "other", "kind": "ovs", "streams": ["s3"]}]
+    topology = with_uuts(box, neighbours=beside)
+    needs = {tool.name for tool in needed_there(topology, "uut")}
+    assert needs >= {"lxc-start", "nsenter", "cpio", "ovs-vswitchd", "ovs-vsctl"}
+    assert not needs & {"podman", "vzctl"}
+    assert "lxc-start" not in {tool.name for tool in needed_there(topology, "sink1")}
+    assert needs_of(topology) >= needs - {"python3", "ethtool", "taskset", "ip"}, "this machine plays the server"
+    real = topology.model_dump(mode="json", exclude_none=True)
+    del real["hosts"]["uut"]["server"]
+    here = needs_of(Topology.model_validate(real))
+    assert ("lxc-start" in here, "image:micro" in here) == (False, True)
+
+
+def looked(topology, **told):
+    """What is made of what this machine says, as if it were the UUT's, but for what it is `told` to say."""
+    wanted, beyond = needed_there(topology, "uut"), facilities_there(topology, "uut")
+    signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
+    lines = "".join(f"echo '{name}={value}'\n" for name, value in told.items())
+    process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
+    return _looked("uut", SshSpec("192.0.2.1"), wanted, beyond, process)
+
+
+def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_how():
+    topology = with_uuts({"name": "x", "kind": "raw", "forward": "bridge"})
+    lacking = {"numpy": "1.24", "sign:ip": "", "sign:taskset": "", "sign:setpriv": ""}
+    found = looked(topology, system="ubuntu debian", **lacking)
+    assert found.install == "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 util-linux"
+    assert found.by_hand == ()
+    missing = {check.name: check.remedy for check in found.checks if check.status is Status.MISSING}
+    assert missing["uut: ip"] == "on uut: apt-get install iproute2"
+    assert looked(topology, system="fedora", **lacking).install == "dnf install -y iproute util-linux"
+    unknown = looked(topology, system="own", **lacking)
+    assert (unknown.install, [check.name for check in unknown.by_hand]) == ("", list(missing))
+
+
+def test_what_no_package_adds_is_told_by_what_shows_it():
+    topology = with_uuts({"name": "vz", "kind": "openvz"})
+    found = looked(topology, **{"sign:vzctl": "", "sign:/proc/vz": ""})
+    (check,) = found.by_hand
+    assert (check.name, check.found) == ("uut: vzctl", "no vzctl, no /proc/vz")
+    assert check.remedy.startswith("on uut: install OpenVZ or Virtuozzo")
+    assert "vzctl" not in found.install
+    there = looked(topology, **{"sign:vzctl": "/usr/sbin/vzctl", "sign:/proc/vz": "/proc/vz"})
+    assert there.by_hand == ()
 
 
 def test_servers_of_several_networks_cannot_be_played_together():
