@@ -295,11 +295,12 @@ class ContainerGuest(RunningGuest):
         return Explained(self._inside, self.death_just_now, gone)
 
     def death(self) -> str:
+        """As of every guest; MachineGoneError where all of its machine is gone."""
+        # Of a container that nobody waits for any more its runtime may not know.
+        gone = not is_there(self._machine, self._pid or self._leader)
         code = self.process.poll() if self.process else None
         if code is None:
-            # Of a container that nobody waits for any more its runtime may not know.
-            gone = self._pid and not is_there(self._machine, self._pid)
-            return f"{self.spec.title}: its first process has ended" if gone else ""
+            return f"{self.spec.title}: its first process has ended" if self._pid and gone else ""
         words = self._last_words
         return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
 
