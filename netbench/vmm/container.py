@@ -45,8 +45,10 @@ _READY = "netbench-container: ready"
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
 _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # where it has a first process of its own
 # Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
-# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
-_START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart. The mark of the run, of which it
+# tells the container, is empty in a VM, which ends with the run anyway.
+_START = f'export {MARK}="${{{MARK}-}}" && '
+_START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
 _FIRST = 1  # the number of its first process, as it sees that
 _LAST_WORDS_S = 1.0
 _END_S = 5.0
@@ -174,7 +176,7 @@ class Container(Vmm):
         root = Root.found(machine, self._source(machine))
         if self._options.domain is None:
             root.lay_out(machine, spec.directory / "root")
-        self._runtime.prepare(spec, machine, machine.run(["printenv", MARK]).stdout.strip())
+        self._runtime.prepare(spec, machine, machine.run(["sh", "-c", f'echo "${MARK}"']).stdout.strip())
         version = run_checked(host, self._runtime.version).split()[-1]
         facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
         memory = self._options.memory

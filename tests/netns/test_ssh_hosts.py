@@ -352,7 +352,15 @@ def test_doctor_looks_at_all_hosts_and_tells_what_each_lacks(lab, tmp_path):
         assert f"{name} (10.25.45." in done.stdout
         assert f"{name}: python3" in done.stdout
     assert ("sink: tcpdump" in done.stdout, "source: tcpdump" in done.stdout) == (True, False)
+    assert ("uut: lxc-start" in done.stdout, "sink: lxc-start" in done.stdout) == (True, False)
+    assert "uut: ovs-vswitchd" in done.stdout
     topology = yaml.safe_load(lab.file.read_text())
+    topology["uuts"].append({"name": "vz", "kind": "openvz"})
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    prepared = netbench("hosts", "prepare", tmp_path / "changed.yaml", netns=lab.namespaces[""])
+    assert prepared.returncode == 3, prepared.stderr
+    assert "uut: vzctl: no vzctl, no /proc/vz; on uut: install OpenVZ" in prepared.stdout
+    assert "sink: has all that it needs" in prepared.stdout
     topology["hosts"]["uut"]["ssh_port"] = 23
     (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
     assert netbench("doctor", tmp_path / "changed.yaml", netns=lab.namespaces[""]).returncode == 3
