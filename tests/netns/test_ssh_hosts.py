@@ -197,10 +197,9 @@ def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(res
     done = netbench("run", tmp_path / "seven.yaml", "quick", "-o", results, *FEW, *shorter)
     assert done.returncode == 0, done.stderr
     found = rows(results)
-    threes = [(row["uut"], row["stream"]) for row in found if row["streams"] == "3"]
-    assert threes == [(uut, stream) for uut in ("bridge", "box", "switch") for stream in ("s1", "s2", "s3")]
-    assert all(float(row["cpu_host_s"]) >= 0 for row in found if row["uut"] == "box")
-    assert all(float(row["cpu_host_s"]) > 0 for row in found if row["uut"] == "switch")
+    threes = {(row["uut"], row["stream"]) for row in found if row["streams"] == "3"}
+    assert threes == {(uut, stream) for uut in ("bridge", "box", "switch") for stream in ("s1", "s2", "s3")}
+    assert all(row["cpu_host_s"] for row in found if row["uut"] != "bridge"), "it may be 0, but not unknown"
     for row in found:
         assert (row["sent_frames"], row["received_frames"]) == (str(FEW_FRAMES), str(FEW_FRAMES)), row
         assert (row["lost_frames"], row["unexplained_frames"], verdict_of(row)) == ("0", "0", "valid"), row
