@@ -45,12 +45,12 @@ def prepare(topology: TopologyArgument) -> None:
             if not one.is_reached:
                 say(f"{one.name}: {one.checks[0].found}")
                 failed = True
-            elif not one.lacking:
+            elif not one.install and not one.by_hand:
                 say(f"{one.name}: has all that it needs")
-            elif not one.install:
-                say(f"{one.name}: install {', '.join(one.lacking)} there; how its system does that is not known here")
+            for check in one.by_hand:
+                say(f"{check.name}: {check.found}; {check.remedy}")
                 failed = True
-            else:
+            if one.install:
                 say(f"{one.name}: {one.install}")
                 why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)
                 say(f"{one.name}: {why or 'done'}")

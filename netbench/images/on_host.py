@@ -1,5 +1,6 @@
 """Guest images and a host that may be another machine than this one: their files there, and which one it is to have."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,24 @@ from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import has_netbench, outside, scratch_of
 from netbench.images.library import Image
+from netbench.images.programs import SHELF
+from netbench.images.unpacked import unpack
 from netbench.linux.state import STATE_DIRECTORY
+
+_UNPACK_S = 300.0  # on an emulated CPU
+# As images/unpacked.py does it, by what busybox has too.
+_UNPACK = """
+set -e
+mkdir "$0"
+cd "$0"
+cpio -i -d -u --quiet <"$1"
+for packed in "$2"/*.gz; do
+    [ -e "$packed" ] || continue
+    gzip -dc "$packed" | cpio -i -d -u --quiet
+done
+touch etc/hostname etc/resolv.conf
+chmod 755 .
+"""
 
 
 def brought(image: Image, host: Host) -> Image:
@@ -18,16 +36,39 @@ def brought(image: Image, host: Host) -> Image:
     if host.shares_files:
         return image
     parent = Path(scratch_of(host)) if has_netbench(host) else STATE_DIRECTORY
-    directory = parent / "images" / image.digest[:12]
-    files = {path: directory / path.name for path in (image.kernel, image.vmlinuz, image.initrd)}
-    machine = outside(host)
+    directory = _bring(image, {image.kernel, image.vmlinuz, image.initrd}, host, parent)
+    kernel, vmlinuz, initrd = (directory / path.name for path in (image.kernel, image.vmlinuz, image.initrd))
+    return replace(image, directory=directory, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
+
+
+def root_on(image: Image, host: Host) -> Path:
+    """Where a host has the files of an image as a directory; MissingError, TestbedError as of `unpack`.
+
+    One that does not see this machine's files unpacks them once, as long as it is up, or netbench is there.
+    """
+    if host.shares_files:
+        return unpack(image)
+    # Not below /run, of which a container's runtime has its own.
+    directory, machine = _bring(image, {image.initrd}, host, Path(scratch_of(host))), outside(host)
+    root, unfinished = directory / "root", directory / "root.part"
+    if not exists(machine, str(root)):
+        run_checked(machine, ["rm", "-rf", str(unfinished)])
+        words = str(unfinished), str(directory / image.initrd.name), SHELF
+        run_checked(machine, ["sh", "-c", _UNPACK, *words], timeout_s=_UNPACK_S)
+        run_checked(machine, ["mv", str(unfinished), str(root)])
+    return root
+
+
+def _bring(image: Image, files: Collection[Path], host: Host, parent: Path) -> Path:
+    """Have these files of an image in a directory of a host that is another machine, below `parent`; where that is."""
+    directory, machine = parent / "images" / image.digest[:12], outside(host)
     run_checked(machine, ["mkdir", "-p", str(directory)])
-    for source, there in files.items():
+    for source in files:
+        there = directory / source.name
         if not exists(machine, str(there)):
             machine.send(source, f"{there}.part")
             run_checked(machine, ["mv", f"{there}.part", str(there)])
-    kernel, vmlinuz, initrd = files[image.kernel], files[image.vmlinuz], files[image.initrd]
-    return replace(image, directory=directory, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
+    return directory
 
 
 def require_in_vm(host: Host, image: str, *programs: str) -> None:

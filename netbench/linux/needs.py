@@ -1,9 +1,14 @@
 """What a machine may lack: commands, features of its kernel, what guests are given. Who needs one says what it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from netbench.errors import MissingError
+from netbench.hosts.base import Host, run_checked
 from netbench.linux.probes import Probes
+
+# Says which of its arguments are no commands.
+_NO_COMMANDS = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ class Facility:
     `look`, with the name of a guest image that is there, returns what was found; it raises MissingError for what is
     not there, and another NetbenchError for what it could not find out. `refusal` is what to say to a user whose
     topology needs it, around what was found. `recall` is like `look`, but quick and for everybody: it tries nothing,
-    and returns an empty text where only a try would tell.
+    and returns an empty text where only a try would tell. `signs` are the commands and the files (with a `/`) by which
+    a host over SSH is seen to have it; empty: only a run tells.
     """
 
     name: str
@@ -55,6 +61,7 @@ class Facility:
     refusal: str = "{}"
     by_root: bool = False  # who alone can look
     recall: Callable[[str], str] | None = None
+    signs: tuple[str, ...] = ()
 
     @property
     def what_to_do(self) -> str:
@@ -63,6 +70,19 @@ class Facility:
 
 
 Need = Tool | Feature | Facility
+
+
+def require_there(host: Host, needs: Iterable[Need]) -> None:
+    """MissingError for the commands among the needs that a host has not, which may be another machine than this one."""
+    packages = {need.name: need.package for need in needs if isinstance(need, Tool)}
+    lacking = run_checked(host, ["sh", "-c", _NO_COMMANDS, "sh", *packages]).split() if packages else []
+    if lacking:
+        wanted = ", ".join(dict.fromkeys(packages[name] for name in lacking))
+        raise MissingError(
+            f"{host} has no {', '.join(lacking)}: install {wanted} there (on a host over SSH `netbench hosts prepare "
+            "TOPOLOGY` does); a VM has what its image has"
+        )
+
 
 # What features rest on: a network namespace, a pair of interfaces in it, and rules.
 IN_NETNS = ("root", "netns")

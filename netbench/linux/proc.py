@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.base import Host
+
 # What softirqs take of any CPU, whatever happens on it, is below this part of the time.
 _USUAL_SOFTIRQ_PART = 0.05
 
@@ -126,6 +129,42 @@ def all_processes() -> Iterator[ProcessStat]:
             yield read_process(directory.name)
         except OSError:
             continue  # ended meanwhile
+
+
+def is_there(machine: Host, pid: int) -> bool:
+    """Whether a process of a machine has not ended; MachineGoneError where nobody can tell any more."""
+    try:
+        return parse_process(machine.read(f"/proc/{pid}/stat")).state not in "ZX"
+    except MachineGoneError:
+        raise
+    except TestbedError:
+        return False
+
+
+def processes_of(machine: Host, proc: str = "/proc") -> list[ProcessStat]:
+    """All processes that a /proc of a machine shows but for those that end meanwhile; TestbedError where none answers.
+
+    The /proc of a namespace of processes, `/proc/PID/root/proc`, shows those in there, by their numbers there.
+    """
+    found = []
+    for line in _of_all(machine, proc, "stat").split("\n"):
+        try:
+            found.append(parse_process(line))
+        except (ValueError, IndexError):
+            continue  # the end of the last line, or one in a name
+    return found
+
+
+def memory_of(machine: Host, proc: str) -> int | None:
+    """Memory of all these processes in bytes, as in `memory_bytes`; None where the kernel does not tell."""
+    lines = _of_all(machine, proc, "smaps_rollup").split("\n")
+    shares = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return sum(shares) * 1024 if shares else None
+
+
+def _of_all(machine: Host, proc: str, file: str) -> str:
+    # By one command: they may be many, and far away. Of one that ends meanwhile cat complains, and goes on.
+    return machine.run(["sh", "-c", 'cat "$0"/[0-9]*/"$1"', proc, file]).stdout
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -1,8 +1,9 @@
 """Servers that netbench plays: each a network namespace with an address and an SSH server of its own.
 
 Beyond its network a server has processes of its own, and files below /run and /var/tmp: it sees nothing of what
-netbench, or another server, keeps there. All are on one network of control with the namespace that ssh is run in, and
-on no other. Links between their ports are veth pairs, which stand for cables.
+netbench, or another server, keeps there. Its control groups are those of this machine. All are on one network of
+control with the namespace that ssh is run in, and on no other. Links between their ports are veth pairs, which stand
+for cables.
 """
 
 import ipaddress
@@ -19,6 +20,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.lines import end
 from netbench.hosts.search_path import search_path
+from netbench.linux.cgroups import USUAL_DIRECTORY
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
@@ -50,7 +52,10 @@ _USERS = f"root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::{_SETTINGS}:/usr/sbi
 _ALONE = (
     'mount -t tmpfs tmpfs /mnt && cp -a "$0/." /mnt && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/tmp && '
     f"mkdir -p {_SETTINGS} /run/netns /run/lock && mount --move /mnt {_SETTINGS} && "
-    f'mount -t proc proc /proc && mount --bind {_SETTINGS}/passwd /etc/passwd && exec "$@"'
+    f"mount -t proc proc /proc && mount --bind {_SETTINGS}/passwd /etc/passwd && "
+    f"{{ [ ! -s {_SETTINGS}/groups ] || mount -t tmpfs -o mode=755 tmpfs {USUAL_DIRECTORY}; }} && "
+    '{ while read -r kind where options; do mkdir -p "$where"; mount -t "$kind" -o "$options" "$kind" "$where"; done '
+    f'<{_SETTINGS}/groups || :; }} && exec "$@"'
 )
 
 
@@ -134,6 +139,7 @@ def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterat
     key, known = directory / "key", directory / "known_hosts"
     run_checked(local, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "netbench", "-f", str(key)])
     local.write(str(directory / "passwd"), _USERS)
+    local.write(str(directory / "groups"), _control_groups(local.read("/proc/self/mounts")))
     ways, lines = {}, []
     with ExitStack() as stack:
         for name, spec in played(topology).items():
@@ -145,6 +151,13 @@ def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterat
             ways[name] = replace(spec, user="root", ssh_port=_PORT, key=str(key), known_hosts=str(known))
         local.write(str(known), "".join(lines))
         yield Namespaced(local, namespaces[""]), ways
+
+
+def _control_groups(mounts: str) -> str:
+    """What of the mounts that /proc tells of a server has to mount once more: `ip netns exec` gives it another /sys."""
+    lines = (line.split() for line in mounts.splitlines())
+    there = (line for line in lines if line[2].startswith("cgroup") and line[1].startswith(USUAL_DIRECTORY))
+    return "".join(f"{kind} {where} {options}\n" for _, where, kind, options, *_ in there)
 
 
 def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:

@@ -78,6 +78,14 @@ class Resolved:
         return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink)
 
     @property
+    def needs_there(self) -> frozenset[str]:
+        """What the machine of the UUTs must be able to do for those that are measured, and for their neighbours."""
+        guests = [one for guests in self.guests.values() for one in guests.values()]
+        return frozenset(
+            need for one in guests for need in _needs_of_guest(one.name, one.spec, one.plan, self.activities)
+        )
+
+    @property
     def resources(self) -> set[str]:
         """What of this machine nobody else may use meanwhile, by name, wherever the campaign's UUTs are just now."""
         topology = (self.part_of or self).topology
@@ -222,16 +230,26 @@ def _needs_of_testbed(
         needs.add("ssh")
     if any(spec.is_played for spec in topology.ssh_hosts.values()):
         needs |= {"netns", "veth", "sshd", "ssh-keygen", "unshare"}
+    machine = topology.uut_machine
+    uut_here = machine is None or (machine in topology.ssh_hosts and topology.ssh_hosts[machine].is_played)
     for uut in (uut for uut in topology.uuts if uut in chosen):
         for name, spec in guest_specs(topology, uut).items():
-            plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
-            wanted: set[str] = set()
-            if name == VICTIM or activities is None or does:
-                wanted |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
-            if any(isinstance(one, Stress) for one in does):
-                wanted |= plan.load_needs or set()
-            # A VM has what its image has; the images of guests in it are brought from here.
-            needs |= {one for one in wanted if topology.uut_machine is None or one.startswith("image:")}
+            wanted = _needs_of_guest(name, spec, make_uut(spec).plan(Assignment()), activities)
+            # A VM has what its image has, a host over SSH what is installed there; images of guests are brought there.
+            needs |= {one for one in wanted if uut_here or one.startswith("image:")}
+    return needs
+
+
+def _needs_of_guest(
+    name: str, spec: UutSpec, plan: UutPlan, activities: Mapping[str, Collection[Activity]] | None
+) -> set[str]:
+    """What its machine must be able to do for a UUT or a neighbour that does this; for None it may do anything."""
+    does = (activities or {}).get(name, ())
+    needs: set[str] = set()
+    if name == VICTIM or activities is None or does:
+        needs |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
+    if any(isinstance(one, Stress) for one in does):
+        needs |= plan.load_needs or set()
     return needs
 
 

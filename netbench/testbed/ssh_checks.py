@@ -11,13 +11,13 @@ from netbench.hosts.code import PYTHON
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import explained, ssh_command
-from netbench.linux.needs import Tool
+from netbench.linux.needs import Facility, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
 from netbench.testbed.passwords import Passwords, passwords_for_now
-from netbench.testbed.requirements import tools
-from netbench.testbed.resolved import make_uut
+from netbench.testbed.requirements import facilities, tools
+from netbench.testbed.resolved import guest_specs, make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
@@ -32,25 +32,32 @@ _EVERYWHERE = (
 )
 _PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
 _TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
-# Prints what it finds, a name and a value a line; the commands to look for are its arguments.
+# Prints what it finds, a name and a value a line; the commands and files to look for are its arguments.
 _SCRIPT = """
 printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
 printf 'kernel=%s\\n' "$(uname -s -r -m)"
 printf 'python=%s\\n' "$(python3 -I -c 'import sys; print(*sys.version_info[:3])' 2>/dev/null)"
 printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2>/dev/null)"
 printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
-for name; do printf 'tool:%s=%s\\n' "$name" "$(PATH=$PATH:/usr/sbin:/sbin command -v "$name")"; done
+PATH=$PATH:/usr/sbin:/sbin
+for name; do
+    printf 'sign:%s=%s\\n' "$name" "$(case $name in (/*) ls -d "$name" 2>/dev/null ;; (*) command -v "$name" ;; esac)"
+done
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HostChecks:
-    """What was found at one host; `lacking` are the packages, as Debian calls them, that it needs and has not."""
+    """What was found at one host.
+
+    `install` is the command that adds what packages do of what it needs and has not, empty where that is nothing or
+    nobody knows how; `by_hand` is the rest of that.
+    """
 
     name: str
     checks: tuple[Check, ...]
-    lacking: tuple[str, ...]
-    install: str  # the command that adds them there; empty where nothing is lacking or nobody knows
+    install: str = ""
+    by_hand: tuple[Check, ...] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -72,9 +79,20 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
         wanted.append(_NUMPY)
     if host in sinks:
         wanted.append(_TCPDUMP)
-    if host == topology.uut_machine:
-        wanted += tools({need for uut in topology.uuts for need in make_uut(uut).plan(Assignment()).needs})
+    wanted += tools(_needs_of_uuts(topology, host))
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
+
+
+def facilities_there(topology: Topology, host: str) -> list[Facility]:
+    """What else it must have for its UUTs, as far as that can be seen from outside."""
+    return [one for one in facilities(_needs_of_uuts(topology, host)) if one.signs]
+
+
+def _needs_of_uuts(topology: Topology, host: str) -> set[str]:
+    """Those of all UUTs and neighbours, if they are on this host."""
+    specs = [spec for uut in topology.uuts for spec in guest_specs(topology, uut).values()]
+    there = specs if host == topology.uut_machine else []
+    return {need for spec in there for need in make_uut(spec).plan(Assignment()).needs}
 
 
 def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
@@ -83,18 +101,19 @@ def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[
     Those that hang are waited for together. What a host says fits into a pipe.
     """
     specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_played}
-    looks: dict[str, tuple[list[Tool], Process]] = {}
+    looks: dict[str, tuple[list[Tool], list[Facility], Process]] = {}
     without_password: dict[str, str] = {}
     for name, spec in specs.items():
-        wanted = needed_there(topology, name)
-        command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
+        wanted, beyond = needed_there(topology, name), facilities_there(topology, name)
+        signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
         try:
             askpass = passwords.askpass(name, spec)
         except MissingError as error:
             without_password[name] = str(error)
         else:
-            looks[name] = wanted, here.spawn(ssh_command(spec, command, askpass))
-    wait_until(lambda: all(process.poll() is not None for _, process in looks.values()), _LOOK_S)
+            command = ssh_command(spec, ["sh", "-c", _SCRIPT, "netbench", *signs], askpass)
+            looks[name] = wanted, beyond, here.spawn(command)
+    wait_until(lambda: all(process.poll() is not None for *_, process in looks.values()), _LOOK_S)
     return [
         _looked(name, spec, *looks[name]) if name in looks else _not_reached(name, spec, without_password[name])
         for name, spec in specs.items()
@@ -112,11 +131,12 @@ def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwo
 
 
 def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
-    check = Check(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology")
-    return HostChecks(name, (check,), (), "")
+    return HostChecks(name, (Check(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology"),))
 
 
-def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) -> HostChecks:
+def _looked(
+    name: str, spec: SshSpec, wanted: Sequence[Tool], beyond: Sequence[Facility], process: Process
+) -> HostChecks:
     stdout, why = _said(process)
     if why:
         return _not_reached(name, spec, why)
@@ -132,8 +152,17 @@ def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) 
         remedy = f"on {name}: {install_command(tool.package, system)}" if lacks else ""
         status = Status.MISSING if lacks else Status.OK
         checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
-    lacking = tuple(dict.fromkeys(tool.package for tool in missing))
-    return HostChecks(name, tuple(checks), lacking, unattended_install(lacking, system))
+    install = unattended_install(list(dict.fromkeys(tool.package for tool in missing)), system)
+    seen = [_seen(name, one, said) for one in beyond]
+    by_hand = tuple(one for one in (*([] if install else checks), *seen) if one.status is Status.MISSING)
+    return HostChecks(name, (*checks, *seen), install, by_hand)
+
+
+def _seen(name: str, facility: Facility, said: Mapping[str, str]) -> Check:
+    lacking = ", ".join(f"no {sign}" for sign in facility.signs if not said.get(f"sign:{sign}"))
+    what = Status.MISSING if lacking else Status.OK
+    remedy = f"on {name}: {facility.what_to_do}" if lacking else ""
+    return Check(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
 
 
 def _said(process: Process) -> tuple[str, str]:
@@ -150,7 +179,7 @@ def _said(process: Process) -> tuple[str, str]:
 def _found(tool: Tool, said: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
         return said.get("python", "").replace(" ", ".")
-    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"tool:{tool.name}", "")
+    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"sign:{tool.name}", "")
 
 
 def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
+from netbench.linux.needs import require_there
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
 from netbench.linux.refresh import catch_up, catch_up_there
@@ -40,7 +41,7 @@ from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.played_servers import server_changes
-from netbench.testbed.requirements import require
+from netbench.testbed.requirements import require, tools
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
@@ -342,6 +343,8 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 machines.update(others.enter_context(running_vms(topology, local, directories, cables)))
                 if topology.ssh_hosts:
                     machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id)))
+                    if topology.uut_machine in topology.ssh_hosts:
+                        require_there(machines[topology.uut_machine].host(), tools(resolved.needs_there))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name))

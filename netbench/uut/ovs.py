@@ -14,14 +14,14 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.composed import Confined
+from netbench.hosts.composed import Confined, outside
 from netbench.hosts.lines import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
-from netbench.linux.needs import IN_NETNS, Feature, Need, Tool
+from netbench.linux.needs import IN_NETNS, Feature, Need, Tool, require_there
 from netbench.linux.probes import Probes
-from netbench.linux.proc import read_process
+from netbench.linux.proc import parse_process
 from netbench.model.interfaces import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, each_nic_once
@@ -105,6 +105,8 @@ class Ovs(UnitUnderTest):
 
     def provision(self, site: Site) -> None:
         """As planned; TestbedError with the words of ovs-vswitchd when it does not."""
+        if not site.host.shares_files:
+            require_there(site.host, self.may_need)
         try:
             super().provision(site)
         except MachineGoneError:
@@ -113,10 +115,8 @@ class Ovs(UnitUnderTest):
             raise TestbedError(" ".join((str(error), self._last_words()))) from error
 
     def take(self, step: Step, site: Site) -> None:
-        """Start or run a command of the plan; MissingError in a VM, which has no Open vSwitch."""
+        """Start or run a command of the plan."""
         assert isinstance(step, OvsCommand)
-        if not site.host.shares_files:
-            raise MissingError(f"host {site.host.name} is not this machine, and Open vSwitch runs only here")
         if not step.stays:
             done = site.host.run(step.argv)
             if done.exit_code != 0 or "Error detected" in done.stderr:
@@ -152,8 +152,9 @@ class Ovs(UnitUnderTest):
                 raise TestbedError(f"{name} has ended with exit code {process.returncode}: {self._last_words()}")
         if _DAEMON not in self._running or not self.site.paths:
             return Reading()
-        pid = int(self.site.host.read(f"{_directory(self.site.assignment)}/{_DAEMON}.pid"))
-        used_s = {"host": read_process(pid).cpu_s}
+        machine = outside(self.site.host)
+        pid = int(machine.read(f"{_directory(self.site.assignment)}/{_DAEMON}.pid"))
+        used_s = {"host": parse_process(machine.read(f"/proc/{pid}/stat")).cpu_s}
         return Reading(tuple(self._sockets(pid)) if self._datapath == "netdev" else (), used_s)
 
     def console(self) -> str:

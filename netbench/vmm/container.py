@@ -1,8 +1,6 @@
 """VMM `container`: guests that share their machine's kernel, run by a container runtime."""
 
-import os
 import shlex
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,24 +9,25 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Confined, Explained, Namespaced, outside
 from netbench.hosts.lines import Tail, end
 from netbench.hosts.local import MARK
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.images.unpacked import roots, unpack
+from netbench.images.on_host import root_on
+from netbench.images.unpacked import roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
-from netbench.linux.proc import all_processes, memory_bytes
+from netbench.linux.needs import Facility, Tool, require_there
+from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.model.fields import Memory
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
-from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm, refuse_nics_of_vms
+from netbench.vmm.container_host import ContainerHost
 from netbench.vmm.container_memory import MEMORY_GROUPS, AddMemoryGroup, doors
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
@@ -40,13 +39,17 @@ from netbench.vmm.podman import Podman
 
 _RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
 _LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # not one of another machine, whose files are not here
+_LIBVIRT = "a container with `runtime: libvirt`"
 _READY = "netbench-container: ready"
 # A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
 _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # where it has a first process of its own
 # Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
-# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
-_START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart. The mark of the run, of which it
+# tells the container, is empty in a VM, which ends with the run anyway.
+_START = f'export {MARK}="${{{MARK}-}}" && '
+_START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+_FIRST = 1  # the number of its first process, as it sees that
 _LAST_WORDS_S = 1.0
 _END_S = 5.0
 _POLL_S = 0.005
@@ -56,10 +59,10 @@ _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged wit
 class ContainerOptions(GuestOptions):
     """A container that forwards between two virtual Ethernet interfaces per stream.
 
-    `root` says whose programs it has: those of this `host`, or of a guest `image`, by the name that `netbench image
-    build` gave it, or by the path (with a `/`) of a directory that holds a root file system. Its processes take no more
-    than `memory` together, rounded to MiB; None: what the machine has. `domain` is the name of one that is defined at
-    the libvirt `uri`, and of which the container is a copy; it has its own root and memory.
+    `root` says whose programs it has: those of its `host`, or of a guest `image`, by the name that `netbench image
+    build` gave it, or by the path (with a `/`) of a directory of its host that holds a root file system. Its processes
+    take no more than `memory` together, rounded to MiB; None: what the machine has. `domain` is the name of one that is
+    defined at the libvirt `uri`, and of which the container is a copy; it has its own root and memory.
     """
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
@@ -85,7 +88,7 @@ class ContainerOptions(GuestOptions):
                 raise ValueError(f"{option}: leave it out; with `domain` it is as the domain has it")
         if self.root == "host" and self.image != DEFAULT_IMAGE:
             raise ValueError(
-                "image: it is for root: image; with root: host a container has the programs of this machine"
+                "image: it is for root: image; with root: host a container has the programs of its machine"
             )
         if self.runtime == "libvirt" and self.memory:
             raise ValueError("memory: libvirt has control groups of its own; take runtime lxc or podman for a limit")
@@ -93,7 +96,7 @@ class ContainerOptions(GuestOptions):
 
 
 class Container(Vmm):
-    """A container with a network namespace of its own: frames take the way of this machine's kernel.
+    """A container with a network namespace of its own: frames take the way of its machine's kernel.
 
     Its entitlement binds all its processes. What forwards are softirqs, which are nobody's: for these it holds only as
     far as the threads of its links are bound.
@@ -124,16 +127,14 @@ class Container(Vmm):
         self.entitles = self._runtime.entitles
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs of a VM, and a directory that is not there or that no runtime would see."""
-        refuse_nics_of_vms(paths, "a container")
-        if self._options.is_directory:
-            directory = Path(self._options.image).resolve()
-            if not directory.is_dir():
-                raise UsageError(f"image: there is no directory {self._options.image} for the root of a container")
-            if directory.is_relative_to("/run"):
-                raise UsageError(f"image: {directory} is below /run, of which a container's runtime has its own")
-            if self._options.runtime == "podman" and "," in str(directory):
-                raise UsageError(f"image: podman takes the comma in {directory} for the end of a path; rename it")
+        """UsageError for NICs of another machine with libvirt, which runs here only, and a root that cannot be one."""
+        if self._options.runtime == "libvirt":
+            refuse_nics_of_vms(paths, _LIBVIRT)
+        # That of another machine, where one without streams may be too, is looked at there when it is started.
+        if self._options.is_directory and not on_vm(paths):
+            directory = Path(self._options.image)
+            if refusal := self._refusal(directory.resolve(), is_there=not paths or directory.is_dir()):
+                raise UsageError(refusal)
 
     def needs(self) -> frozenset[str]:
         needs = {"netns", "nsenter"} | self._runtime.needs
@@ -157,7 +158,7 @@ class Container(Vmm):
             yield group
 
     def command(self, spec: GuestSpec) -> str:
-        planned = roots() / "DIGEST" if self._of_image else self._source()
+        planned = roots() / "DIGEST" if self._of_image else self._directory
         within = ("ip", "netns", "exec", spec.own_netns)
         group = self._memory_group(spec)
         own = self._runtime.door(spec)
@@ -167,13 +168,15 @@ class Container(Vmm):
         return shlex.join([*within, *self._start(spec, Root(planned), planned_doors)])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        root = Root(self._source())
-        try:
-            if self._options.domain is None:
-                root.lay_out(spec.directory / "root")
-            self._runtime.prepare(spec, run_checked(host, ["printenv", MARK]).strip())
-        except OSError as error:
-            raise TestbedError(f"{spec.title}: its root {error.filename} cannot be made: {error.strerror}") from error
+        if self._options.runtime == "libvirt" and not host.shares_files:
+            raise MissingError(f"{host} is not this machine, and {_LIBVIRT} runs only here")
+        machine = outside(host)
+        if not host.shares_files:
+            require_there(machine, (need for need in self.may_need if need.name in self.needs()))
+        root = Root.found(machine, self._source(machine))
+        if self._options.domain is None:
+            root.lay_out(machine, spec.directory / "root")
+        self._runtime.prepare(spec, machine, machine.run(["sh", "-c", f'echo "${MARK}"']).stdout.strip())
         version = run_checked(host, self._runtime.version).split()[-1]
         facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
         memory = self._options.memory
@@ -191,11 +194,32 @@ class Container(Vmm):
     def _of_image(self) -> bool:
         return self._options.root == "image" and not self._options.is_directory
 
-    def _source(self) -> Path:
-        """The root file system that a container has the programs of."""
+    @property
+    def _directory(self) -> Path:
+        """The root file system that a container has the programs of, unless it is an image of netbench's."""
+        return Path(self._options.image if self._options.root == "image" else "/")
+
+    def _source(self, machine: Host) -> Path:
+        """Where a machine has it; TestbedError for one that cannot be the root of a container."""
         if self._of_image:
-            return unpack(find_image(self._options.image))
-        return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
+            return root_on(find_image(self._options.image), machine)
+        if not self._options.is_directory:
+            return self._directory
+        found = machine.run(["readlink", "-f", "--", self._options.image]).stdout.strip()
+        is_there = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
+        if refusal := self._refusal(Path(found or self._options.image), is_there=is_there):
+            raise TestbedError(f"{machine}: {refusal}")
+        return Path(found)
+
+    def _refusal(self, directory: Path, *, is_there: bool) -> str:
+        """Why a directory cannot be the root of a container; empty where it can."""
+        if not is_there:
+            return f"image: there is no directory {self._options.image} for the root of a container"
+        if directory.is_relative_to("/run"):
+            return f"image: {directory} is below /run, of which a container's runtime has its own"
+        if self._options.runtime == "podman" and "," in str(directory):
+            return f"image: podman takes the comma in {directory} for the end of a path; rename it"
+        return ""
 
     def _start(self, spec: GuestSpec, root: Root, ways_in: Sequence[str]) -> list[str]:
         init = _INIT if self._options.domain is None else _BEFORE_ITS_OWN
@@ -229,6 +253,7 @@ class ContainerGuest(RunningGuest):
         self._memory_mib = memory_mib
         self._runtime = runtime
         self._here = here
+        self._machine = outside(here)
         self._facts = facts
         self._inside: ContainerHost | None = None
         self._pid = 0  # of its first process
@@ -255,7 +280,7 @@ class ContainerGuest(RunningGuest):
             raise TestbedError(death)
         if _READY not in self.console():
             raise TestbedError(f"{self.spec.title}: its first process does not run {limit_s:g} s after its start")
-        pids = self._runtime.first_processes(self.spec.directory, self._leader)
+        pids = self._runtime.first_processes(self._machine, self.spec.directory, self._leader)
         if len(pids) != 1:
             words = f"it has {len(pids)} first processes by what its runtime tells"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
@@ -263,7 +288,8 @@ class ContainerGuest(RunningGuest):
         around: Host = Confined(self._here, self.spec.host_cpus)
         for door in self._ways_in:
             around = Confined(around, (), door)
-        self._inside = ContainerHost(self.spec.name, self.spec.title, around, self._pid, self._memory_mib)
+        known = self._pid, self._memory_mib
+        self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._inside is None:
@@ -271,11 +297,12 @@ class ContainerGuest(RunningGuest):
         return Explained(self._inside, self.death_just_now, gone)
 
     def death(self) -> str:
+        """As of every guest; MachineGoneError where all of its machine is gone."""
+        # Of a container that nobody waits for any more its runtime may not know.
+        gone = not is_there(self._machine, self._pid or self._leader)
         code = self.process.poll() if self.process else None
         if code is None:
-            # Of a container that nobody waits for any more its runtime may not know.
-            gone = self._pid and not is_there(self._pid)
-            return f"{self.spec.title}: its first process has ended" if gone else ""
+            return f"{self.spec.title}: its first process has ended" if self._pid and gone else ""
         words = self._last_words
         return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
 
@@ -285,18 +312,15 @@ class ContainerGuest(RunningGuest):
         return self.death()
 
     def memory_bytes(self) -> int | None:
-        """That of its first process, and of all that descend from it."""
-        return memory_bytes(self._pid)
+        """That of all its processes."""
+        return memory_of(self._machine, self._proc)
 
     def cpu_s(self) -> float:
         """CPU time of all its processes so far, and of what its first one has waited for."""
-        if death := self.death():
-            raise TestbedError(death)
-        return sum(
-            one.cpu_s + (one.children_s if one.pid == self._pid else 0.0)
-            for one in all_processes()
-            if same_namespace(one.pid, self._pid)
-        )
+        there = processes_of(self._machine, self._proc)
+        if _FIRST not in (one.pid for one in there):
+            raise TestbedError(self.death_just_now() or f"{self.spec.title}: its processes cannot be seen")
+        return sum(one.cpu_s + (one.children_s if one.pid == _FIRST else 0.0) for one in there)
 
     def console(self) -> str:
         return self._said.text().partition("\n")[2]
@@ -308,18 +332,23 @@ class ContainerGuest(RunningGuest):
         """Kill all in its network namespace, where nobody else is, until no more come: it may just be starting."""
         assert self.process is not None
         end(self.process)
-        wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
+        with suppress(MachineGoneError):  # and the container with its machine
+            wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
 
     def _kill_all(self) -> bool:
         """Whether there was anybody to kill; nobody once the namespace has gone."""
-        pids = outside(self._here).run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
-        for pid in map(int, pids):
-            with suppress(ProcessLookupError):  # it has ended by itself
-                os.kill(pid, signal.SIGKILL)
+        pids = self._machine.run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
+        if pids:
+            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *pids])  # it complains of those that have ended
         return bool(pids)
 
     def _has_started(self) -> bool:
         return "\n" in self._said.text() or (self.process is not None and self.process.poll() is not None)
+
+    @property
+    def _proc(self) -> str:
+        """What it sees of its processes, as its machine sees that."""
+        return f"/proc/{self._pid}/root/proc"
 
     @property
     def _last_words(self) -> str:

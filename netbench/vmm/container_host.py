@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand
-from netbench.linux.proc import read_process
+from netbench.linux.proc import is_there
 from netbench.vmm.container_memory import MEMINFO, with_limit
 
 
 class ContainerHost(RemoteByCommand):
-    """A container of this machine by its first process; commands start from `outside`, a host of the same machine.
+    """A container of a machine by its first process; commands start from `outside`, a host on that machine.
 
     Its files are its own: what is the machine's has other names in it. GoneError once the first process has ended.
     """
 
-    def __init__(self, name: str, title: str, outside: Host, pid: int, memory_mib: int | None = None) -> None:
+    def __init__(
+        self, name: str, title: str, machine: Host, outside: Host, pid: int, memory_mib: int | None = None
+    ) -> None:
         """`memory_mib` is what all in it may take; None: no limit of its own."""
         super().__init__(name, title)
+        self._machine = machine
         self._outside = outside
         self._pid = pid
         self._memory_mib = memory_mib
@@ -44,26 +46,6 @@ class ContainerHost(RemoteByCommand):
         """There is nothing to end."""
 
     def _command(self, argv: Sequence[str]) -> list[str]:
-        if not is_there(self._pid):
+        if not is_there(self._machine, self._pid):
             raise GoneError(f"{self}: its first process has ended")
         return ["nsenter", "--target", str(self._pid), "--all", "--", *argv]
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process of this machine has not ended; the first one of a container ends after all others in it."""
-    try:
-        return read_process(pid).state not in "ZX"
-    except OSError:
-        return False
-
-
-def same_namespace(pid: int, other: int) -> bool:
-    """Whether two processes of this machine are in one namespace of process numbers; not where one has ended."""
-    try:
-        return _namespace(pid).readlink() == _namespace(other).readlink()
-    except OSError:
-        return False
-
-
-def _namespace(pid: int) -> Path:
-    return Path(f"/proc/{pid}/ns/pid")

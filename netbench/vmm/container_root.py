@@ -2,29 +2,50 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+from netbench.hosts.base import Host, run_checked
 
 # What of it holds programs and what they read; links among them stay links.
 _SHARED = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
-_WHERE_USR_IS_MERGED = ("etc", "usr")
+_WHERE_USR_IS_MERGED = ("etc", "opt", "usr")
 _OWN = ("dev", "proc", "root", "run", "sys", "tmp", "var/log", "var/tmp")
+# What the names among its arguments are in a directory, where that is there.
+_LOOK = """
+cd "$0" 2>/dev/null || exit 0
+for name; do
+    if [ -L "$name" ]; then
+        echo "link $name $(readlink "$name")"
+    elif [ -d "$name" ]; then
+        echo "directory $name -"
+    fi
+done
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A root file system at `source`, of which a container sees the programs, but neither homes nor /var."""
+    """A root file system at `source` of a host, of which a container sees the programs, but neither homes nor /var.
+
+    `shared` are the directories that are mounted from it, until they are found those of most machines; `links` are
+    where others of them lead, by name.
+    """
 
     source: Path
+    shared: tuple[str, ...] = _WHERE_USR_IS_MERGED
+    links: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """The directories that are mounted from the source; as on most machines where there is none (yet)."""
-        found = (name for name in _SHARED if (self.source / name).is_dir() and not (self.source / name).is_symlink())
-        return tuple(found) or _WHERE_USR_IS_MERGED
+    @classmethod
+    def found(cls, host: Host, source: Path) -> Self:
+        """As it is there; as on most machines where there is none."""
+        told = run_checked(host, ["sh", "-c", _LOOK, str(source), *_SHARED])
+        seen = [line.split(" ", 2) for line in told.splitlines()]
+        shared = tuple(name for what, name, _ in seen if what == "directory")
+        links = tuple((name, where) for what, name, where in seen if what == "link")
+        return cls(source, shared or _WHERE_USR_IS_MERGED, links)
 
-    def lay_out(self, target: Path) -> None:
-        """Make the directories that everything is mounted on below `target`, and the links; OSError where it cannot."""
-        for name in (*_OWN, *self.shared):
-            (target / name).mkdir(parents=True)
-        for name in _SHARED:
-            if (link := self.source / name).is_symlink():
-                (target / name).symlink_to(link.readlink())
+    def lay_out(self, host: Host, target: Path) -> None:
+        """Make the directories that everything is mounted on below `target` of a host, and the links; TestbedError."""
+        run_checked(host, ["mkdir", "-p", *(str(target / name) for name in (*_OWN, *self.shared))])
+        for name, where in self.links:
+            run_checked(host, ["ln", "-s", where, str(target / name)])

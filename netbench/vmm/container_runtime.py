@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from netbench.hosts.base import Host
 from netbench.hosts.composed import confined
 from netbench.linux.changes import Change
 from netbench.vmm.base import GuestSpec
@@ -14,7 +15,7 @@ _LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour is called UUT.NEIGHBOUR
 
 
 class Runtime(Protocol):
-    """Runs one container by a command in the foreground, in the network namespace of that."""
+    """Runs one container by a command in the foreground, in the network namespace of that, on some machine."""
 
     needs: ClassVar[frozenset[str]]  # in the words of `netbench doctor`
     version: ClassVar[tuple[str, ...]]  # the command whose last word is its version
@@ -24,8 +25,11 @@ class Runtime(Protocol):
         """What it needs on the machine besides a directory and a network namespace."""
         return iter(())
 
-    def prepare(self, spec: GuestSpec, run_id: str) -> None:
-        """Write what it is told by files below the guest's directory; OSError where that cannot be done."""
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        """Write what it is told by files below the guest's directory; TestbedError where that cannot be done.
+
+        `run_id` is what the processes of a run bear there; empty where the machine ends with the run anyway.
+        """
 
     def facts(self) -> dict[str, str]:
         """As of a RunningGuest, what else is known once it is prepared."""
@@ -41,7 +45,7 @@ class Runtime(Protocol):
         """The file by which processes enter the control group that the guest may take CPU time in; empty: any."""
         return spec.door
 
-    def first_processes(self, directory: Path, runtime: int) -> list[int]:
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         """The container's first process, by that of its runtime; none while it is not there yet, or has ended."""
 
 

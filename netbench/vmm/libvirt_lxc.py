@@ -8,11 +8,12 @@ from typing import ClassVar
 from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import MissingError
+from netbench.hosts.base import Host
 from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
 from netbench.hosts.search_path import search_path
 from netbench.linux.changes import Change
-from netbench.linux.proc import all_processes
+from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
@@ -61,8 +62,8 @@ class LibvirtLxc(Runtime):
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return confined(in_groups([*apart, *run], spec.own_netns), spec.host_cpus, "")
 
-    def first_processes(self, directory: Path, runtime: int) -> list[int]:
-        there = list(all_processes())
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        there = processes_of(machine)
         scripts = {one.pid for one in there if one.parent == runtime}
         controllers = {one.pid for one in there if one.parent in scripts and one.name == _CONTROLLER}
         return [one.pid for one in there if one.parent in controllers]

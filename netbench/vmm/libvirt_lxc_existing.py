@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import Host
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.libvirt_api import BINDINGS, LibvirtConnection
@@ -27,7 +28,7 @@ class ExistingLxc(LibvirtLxc):
         self._copy: ContainerCopy | None = None
         self._defined = ""
 
-    def prepare(self, spec: GuestSpec, run_id: str) -> None:
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         """Look at the domain; TestbedError when it runs, is not there or is none that can be copied."""
         libvirt = LibvirtConnection(spec.title, self._uri)
         try:
@@ -43,7 +44,7 @@ class ExistingLxc(LibvirtLxc):
                     raise TestbedError(f"{directory} is below /run, of which its libvirtd has its own: move it")
         except TestbedError as error:
             raise TestbedError(f"{spec.title}: domain {self._name} cannot be copied: {error}") from error
-        (spec.directory / _OVERLAID).write_text("".join(f"{one}\n" for one in self._copy.directories))
+        machine.write(str(spec.directory / _OVERLAID), "".join(f"{one}\n" for one in self._copy.directories))
 
     def facts(self) -> dict[str, str]:
         memory = {"memory": f"{self._copy.memory_mib} MiB"} if self._copy else {}

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK
-from netbench.linux.proc import all_processes
+from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name, within
@@ -23,16 +24,16 @@ class Lxc(Runtime):
     needs: ClassVar[frozenset[str]] = frozenset({"lxc-start"})
     version: ClassVar[tuple[str, ...]] = ("lxc-start", "--version")
 
-    def prepare(self, spec: GuestSpec, run_id: str) -> None:
-        (spec.directory / "mount").mkdir()
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        run_checked(machine, ["mkdir", str(spec.directory / "mount")])
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         told = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]
         where = ("--name", spec.own_netns, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
         return within(["lxc-start", "--foreground", *where, *told, "--", *init], spec, ways_in)
 
-    def first_processes(self, directory: Path, runtime: int) -> list[int]:
-        return [one.pid for one in all_processes() if one.parent == runtime]
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        return [one.pid for one in processes_of(machine) if one.parent == runtime]
 
 
 def _settings(called: str, root: Root) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ Everything here follows vzctl(8), vzlist(8) and prlctl(8), and was tried against
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from zlib import crc32
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import outside
@@ -23,10 +24,9 @@ from netbench.linux.changes import Change, MovePort
 from netbench.linux.needs import Facility
 from netbench.model.fields import Memory
 from netbench.model.pace import Pace
-from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.openvz_tools import Box, Tool, box, shares
 
@@ -60,7 +60,7 @@ Word = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([A-Za-z0-9][A-Za
 class OpenVzOptions(GuestOptions):
     """A container of OpenVZ that forwards between two virtual Ethernet interfaces per stream.
 
-    It is made from the OS template `template` (empty: the default of this machine, DEF_OSTEMPLATE in vz.conf(5)) and
+    It is made from the OS template `template` (empty: the default of its machine, DEF_OSTEMPLATE in vz.conf(5)) and
     destroyed at the end; or `container` names one that is there, by number or name, which is only started and stopped.
     Memory is in MiB.
     """
@@ -109,16 +109,13 @@ class OpenVz(Vmm):
     entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(
-        Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool)) for tool in ("vzctl", "prlctl")
+        Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool), signs=(tool, str(KERNEL)))
+        for tool in ("vzctl", "prlctl")
     )
 
     def __init__(self, options: OpenVzOptions) -> None:
         super().__init__(options)
         self._options = options
-
-    def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs of a VM."""
-        refuse_nics_of_vms(paths, "a container of OpenVZ")
 
     def needs(self) -> frozenset[str]:
         return self._box(GuestSpec("", Path())).needs
@@ -198,8 +195,9 @@ class OpenVzGuest(RunningGuest):
 
     def stop(self) -> None:
         """Stop netbench's own; one that was there is stopped when its start is undone, if it did not run before."""
-        if self._own and self._box.status(self._here)[1]:
-            run_checked(self._here, self._box.stop(at_once=True), timeout_s=120.0)
+        with suppress(MachineGoneError):  # what is left there is undone by itself
+            if self._own and self._box.status(self._here)[1]:
+                run_checked(self._here, self._box.stop(at_once=True), timeout_s=120.0)
 
     @property
     def _answers(self) -> bool:

@@ -5,6 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host
 from netbench.hosts.local import MARK
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
@@ -37,9 +39,9 @@ class Podman(Runtime):
     needs: ClassVar[frozenset[str]] = frozenset({"podman", "crun"})
     version: ClassVar[tuple[str, ...]] = ("podman", "--version")
 
-    def prepare(self, spec: GuestSpec, run_id: str) -> None:
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
-        (spec.directory / _CONFIGURATION_FILE).write_text(text)
+        machine.write(str(spec.directory / _CONFIGURATION_FILE), text)
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         storage = (
@@ -82,7 +84,7 @@ class Podman(Runtime):
         command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
         return within(command, spec, ways_in)
 
-    def first_processes(self, directory: Path, runtime: int) -> list[int]:
-        with suppress(OSError, ValueError):  # not written (whole) yet
-            return [int((directory / _PID_FILE).read_text())]
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        with suppress(TestbedError, ValueError):  # not written (whole) yet
+            return [int(machine.read(str(directory / _PID_FILE)))]
         return []

@@ -4,6 +4,7 @@ In most tests the servers are not netbench's own: they go on when it is killed, 
 """
 
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -14,21 +15,47 @@ from typing import Any
 import pytest
 import yaml
 
+from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import MARK, LocalHost
 from netbench.hosts.ssh import SILENCE_S
 from netbench.linux import guard
+from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.model.topology import Topology
 from netbench.testbed.played_servers import namespaces_of, server_changes, servers_at_work
+from netbench.testbed.resolved import resolve
+from netbench.testbed.testbed import open_testbed
+from netbench.vmm import openvz
+from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, pids_in, wait_for
+from tests.openvz_stub import Stub
 
 pytestmark = pytest.mark.root
 
+
+def lacking(*tools: str) -> pytest.MarkDecorator:
+    """Skips where this machine, and so what it plays, has not all of these commands."""
+    there = all(map(shutil.which, tools))
+    return pytest.mark.skipif(not there, reason=f"needs {', '.join(tools)}: `netbench doctor` says how to add it")
+
+
+def limits() -> dict[str, Any]:
+    """What a container may be limited to here: whoever runs this machine may keep its control groups from us."""
+    here = LocalHost("local", "far")
+    try:
+        find_controller(here)
+        find_memory_controller(here)
+    except MissingError:
+        return {}
+    return {"memory": "64M", "cpu_weight": 200}
+
+
+LIMITS = limits()
 LAB: dict[str, Any] = {
     "name": "far",
     "hosts": {
@@ -44,20 +71,24 @@ LAB: dict[str, Any] = {
     "uuts": [
         {"name": "bridge", "kind": "raw", "forward": "bridge"},
         {"name": "drops", "kind": "reference", "forward": "bridge", "drop": {"k": 1, "n": 10}},
+        {"name": "box", "kind": "container", **LIMITS},
+        {"name": "switch", "kind": "ovs"},
     ],
 }
 LONG = [*FEW, *settings(loads="500fps", duration="4s", retries=1, generator="afpacket")]
-# What netbench leaves on a host: its processes, its directories, what it has made of the ports.
+# What netbench leaves on a host: its processes, its directories, its control groups, what it has made of the ports.
 LOOK = f"""
 for environ in /proc/[0-9]*/environ; do
     tr '\\0' '\\n' <"$environ" 2>/dev/null | grep -q '^{MARK}=far-' || continue
     tr '\\0' ' ' <"${{environ%environ}}cmdline"; echo
 done
-ls -d /var/tmp/netbench-* /run/netbench/journals/* /run/netbench/code/* 2>/dev/null
+ls -d /var/tmp/netbench-* /run/netbench/journals/* /run/netbench/code/* /run/netbench/vm/* /run/netns/* 2>/dev/null
+find /sys/fs/cgroup -mindepth 1 -maxdepth 3 -type d -name 'nb-*'
 ip -o link | grep -o 'master [^ ]*'
-ip -o link | grep -o 'nb-br-[^ :]*'
+ip -o link | grep -o -e 'nb-[^ :@]*' -e 'ovs-netdev' | grep -v nb-control
 true
 """
+SEVEN = "numgen inc mod 100 < 7 counter drop"
 
 
 class UnmarkedHost(LocalHost):
@@ -162,12 +193,23 @@ def is_measuring(results: Path, number: int = 1) -> bool:
     return [event["kind"] for event in events(results)].count("trial-started") == number
 
 
-def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(results):
+def seven_servers(**more: Any) -> Topology:
+    """The shipped ones, and what else runs on the one between the others as it does on this machine."""
+    told = load_shipped("netns-ssh").model_dump(mode="json", exclude_none=True)
+    uuts = [told["uuts"][0], {"name": "box", "kind": "container"}, {"name": "switch", "kind": "ovs"}]
+    return Topology.model_validate({**told, "uuts": uuts, **more})
+
+
+@lacking("lxc-start", "ovs-vswitchd")
+def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(results, tmp_path):
+    (tmp_path / "seven.yaml").write_text(yaml.safe_dump(seven_servers().model_dump(mode="json", exclude_none=True)))
     shorter = settings(streams="1,3", generator="afpacket")
-    done = netbench("run", "netns-ssh", "quick", "-o", results, "--uut", "bridge", *FEW, *shorter)
+    done = netbench("run", tmp_path / "seven.yaml", "quick", "-o", results, *FEW, *shorter)
     assert done.returncode == 0, done.stderr
     found = rows(results)
-    assert [row["stream"] for row in found if row["streams"] == "3"] == ["s1", "s2", "s3"]
+    threes = {(row["uut"], row["stream"]) for row in found if row["streams"] == "3"}
+    assert threes == {(uut, stream) for uut in ("bridge", "box", "switch") for stream in ("s1", "s2", "s3")}
+    assert all(row["cpu_host_s"] for row in found if row["uut"] != "bridge"), "it may be 0, but not unknown"
     for row in found:
         assert (row["sent_frames"], row["received_frames"]) == (str(FEW_FRAMES), str(FEW_FRAMES)), row
         assert (row["lost_frames"], row["unexplained_frames"], verdict_of(row)) == ("0", "0", "valid"), row
@@ -175,12 +217,50 @@ def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(res
             row["delay_median_us"]
         )
     skews = sorted(
-        (float(row["start_skew_us"]), float(row["start_skew_bound_us"])) for row in found if row["streams"] == "3"
+        (float(row["start_skew_us"]), float(row["start_skew_bound_us"]))
+        for row in found
+        if (row["uut"], row["streams"]) == ("bridge", "3")
     )
     assert skews[0] == (0.0, 0.0), "they are told from the first one"
     assert all(bound > 0 for _, bound in skews[1:]), (
         "all have one clock here, but nobody at the end of a connection knows"
     )
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Programs that answer as OpenVZ's do, on this machine and on the servers that it plays."""
+    (tmp_path / "vz").mkdir()
+    (stub := Stub(tmp_path / "vz")).install("vzctl", "vzlist", "prlctl")
+    monkeypatch.setenv("PATH", f"{stub.directory}:{os.environ['PATH']}")
+    monkeypatch.setattr(openvz, "KERNEL", stub.directory)
+    return stub
+
+
+@lacking("lxc-start", "podman", "crun", "cpio", "ovs-vswitchd")
+def test_what_is_lost_in_containers_and_switches_on_another_machine_is_placed_there(stub, tmp_path):
+    in_it = ruled("in it", "guest", "inet forward", SEVEN, {"guest IP layer (nft inet x c rule 2)": 14})
+    before = ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 14})
+    behind = ruled("behind it", "uut", "netdev egress eth2", SEVEN, {"egress NIC (nft netdev x c rule 2)": 14})
+    wanted = {
+        "lxc": ({"kind": "container"}, [in_it, before]),
+        "podman": ({"kind": "container", "runtime": "podman", "root": "image"}, [in_it]),
+        "openvz": ({"kind": "openvz"}, [in_it, before]),
+        "switch": ({"kind": "ovs"}, [behind]),
+    }
+    uuts = [
+        {"name": name, **options, **({} if name == "switch" else {"forward": "route"})}
+        for name, (options, _) in wanted.items()
+    ]
+    topology = seven_servers(uuts=uuts)
+    with open_testbed(resolve(topology, PROFILE)) as testbed:
+        for uut in topology.uuts:
+            breakages = wanted[uut.name][1]
+            with testbed.uut(uut) as active:
+                there = {"uut": active.uut.site.machine.host()}
+                said = measured_on(testbed, uut, active, breakages, tmp_path, there)
+            assert said == {one.name: one.said for one in [*breakages, NOTHING]}, uut.name
+    assert stub.containers() == {}
 
 
 def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, results):
@@ -192,11 +272,15 @@ def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_ag
     lab.wait_until_left_alone(SILENCE_S)
 
 
+@lacking("lxc-start")
 def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start):
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *LONG, netns=lab.namespaces[""])
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "box", *LONG, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     wait_for(lambda: any("afpacket_worker" in line for line in lab.left("source")))
-    assert "nb-br-" in "".join(lab.left("uut"))
+    there = "\n".join(lab.left("uut"))
+    groups = ["/sys/fs/cgroup/"] if LIMITS else []
+    for what in ("lxc-start", "/run/netbench/vm/", "/run/netns/nb-", "nb-vi-s1", *groups):
+        assert what in there, there
     campaign.kill()
     campaign.communicate()
     lab.wait_until_left_alone(SILENCE_S)  # it need not be silent for so long: its connections have ended
@@ -217,9 +301,11 @@ def test_a_host_that_is_cut_off_undoes_all_by_itself_and_the_trial_is_made_again
     lab.wait_until_left_alone(SILENCE_S)
 
 
+@lacking("ovs-vswitchd")
 def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(lab, results, start):
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *LONG, netns=lab.namespaces[""])
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "switch", *LONG, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
+    assert "ovs-vswitchd" in "".join(lab.left("uut"))
     guards = lab.guards("sink")
     assert guards
     for pid in (*guards, *lab.connections("uut")):
@@ -287,7 +373,15 @@ def test_doctor_looks_at_all_hosts_and_tells_what_each_lacks(lab, tmp_path):
         assert f"{name} (10.25.45." in done.stdout
         assert f"{name}: python3" in done.stdout
     assert ("sink: tcpdump" in done.stdout, "source: tcpdump" in done.stdout) == (True, False)
+    assert ("uut: lxc-start" in done.stdout, "sink: lxc-start" in done.stdout) == (True, False)
+    assert "uut: ovs-vswitchd" in done.stdout
     topology = yaml.safe_load(lab.file.read_text())
+    topology["uuts"].append({"name": "vz", "kind": "openvz"})
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    prepared = netbench("hosts", "prepare", tmp_path / "changed.yaml", netns=lab.namespaces[""])
+    assert prepared.returncode == 3, prepared.stderr
+    assert "uut: vzctl: no vzctl, no /proc/vz; on uut: install OpenVZ" in prepared.stdout
+    assert "sink: has all that it needs" in prepared.stdout
     topology["hosts"]["uut"]["ssh_port"] = 23
     (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
     assert netbench("doctor", tmp_path / "changed.yaml", netns=lab.namespaces[""]).returncode == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
-from netbench.hosts.base import Completed
+from netbench.hosts.base import Completed, Host
 from netbench.vmm import container
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import Container, ContainerGuest, ContainerOptions
@@ -25,7 +25,7 @@ class Runtime(Lxc):
     def __init__(self, *pids: int) -> None:
         self.pids = pids
 
-    def first_processes(self, directory: Path, runtime: int) -> list[int]:
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         return list(self.pids)
 
 
@@ -61,7 +61,7 @@ def started(says: str, runtime: Runtime, guests: list[ContainerGuest]) -> Contai
 
 
 def test_one_that_is_ready_before_anybody_looks_is_ready(guests, monkeypatch):
-    monkeypatch.setattr(container, "is_there", lambda pid: True)
+    monkeypatch.setattr(container, "is_there", lambda machine, pid: True)
     guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(4712), guests)
     guest.await_answer(1.0)
     assert guest.console() == f"{READY}\n"
@@ -81,10 +81,10 @@ def test_one_whose_runtime_does_not_start_says_why(guests):
 
 
 def test_who_is_in_it_learns_that_it_is_gone_by_the_error_asked_for(guests, monkeypatch):
-    monkeypatch.setattr(container, "is_there", lambda pid: True)
+    monkeypatch.setattr(container, "is_there", lambda machine, pid: True)
     guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(2**22 + 1), guests)  # nobody's number
     guest.await_answer(1.0)
-    monkeypatch.setattr(container, "is_there", lambda pid: False)
+    monkeypatch.setattr(container, "is_there", lambda machine, pid: False)
     with pytest.raises(MachineGoneError, match="guest g: its first process has ended"):
         guest.host(MachineGoneError).run(["true"])
 

@@ -9,6 +9,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
 from netbench.linux.changes.base import Look
 from netbench.linux.journal import from_json, to_json
 from netbench.vmm import libvirt_lxc, libvirt_lxc_groups
@@ -55,7 +56,8 @@ def found(element, path):
 def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
     (tmp_path / "usr").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
-    domain = ElementTree.fromstring(domain_xml(SPEC, Root(tmp_path), ["/bin/sh", "-c", "echo a&b"]))
+    root = Root.found(LocalHost("here", "no-run"), tmp_path)
+    domain = ElementTree.fromstring(domain_xml(SPEC, root, ["/bin/sh", "-c", "echo a&b"]))
     assert (domain.get("type"), domain.findtext("name")) == ("lxc", "g")
     assert found(domain, "vcpu").get("cpuset") == "1,3"
     assert [one.text for one in domain.findall("os/initarg")][-3:] == ["/bin/sh", "-c", "echo a&b"]
@@ -64,7 +66,7 @@ def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
     assert mounted.keys() == {"/", "/usr"}
     assert (mounted["/"].find("readonly"), mounted["/usr"].find("readonly") is None) == (None, False)
     assert domain.find("devices/interface") is None
-    free = ElementTree.fromstring(domain_xml(GuestSpec("g", SPEC.directory), Root(tmp_path), ["x"]))
+    free = ElementTree.fromstring(domain_xml(GuestSpec("g", SPEC.directory), root, ["x"]))
     assert found(free, "vcpu").attrib == {}
 
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
+from netbench.hosts.local import LocalHost
 from netbench.vmm import libvirt_lxc_existing
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import Container, ContainerOptions
@@ -169,7 +170,9 @@ def test_a_directory_that_is_not_there_or_that_its_libvirtd_does_not_see_is_name
         shown = MOUNTED.format("mount", directory)
         libvirt = SimpleNamespace(defined=lambda name: shown, close=lambda: None)
         monkeypatch.setattr(libvirt_lxc_existing, "LibvirtConnection", lambda *_: libvirt)
-        libvirt_lxc_existing.ExistingLxc("web", None).prepare(GuestSpec("box", tmp_path), "run-1")
+        libvirt_lxc_existing.ExistingLxc("web", None).prepare(
+            GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1"
+        )
 
     with pytest.raises(
         TestbedError, match=f"^guest box: domain web cannot be copied: there is no directory {tmp_path}/x"

@@ -20,9 +20,11 @@ from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
-from netbench.testbed.ssh_checks import look_at_hosts, needed_there
+from netbench.testbed.resolved import needs_of
+from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -101,6 +103,8 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.generators.afpacket.afpacket_worker",
         "netbench.generators.xdp.xdp_worker",
         "netbench.uut.xdp_process",
+        "netbench.vmm.container_memory",
+        "netbench.vmm.openvz_changes",
     )
     program = f"import sys; [sys.modules.__setitem__(name, None) for name in {blocked}]; "
     program += "; ".join(f"import {name}" for name in modules)
@@ -233,6 +237,61 @@ def test_a_host_needs_what_its_part_takes():
     assert all(not tool.optional for tool in needed_there(SEVEN, "uut"))
 
 
+def with_uuts(*uuts, **more):
+    """The seven servers with other UUTs."""
+    told = SEVEN.model_dump(mode="json", exclude_none=True)
+    return Topology.model_validate({**told, "uuts": list(uuts), **more})
+
+
+def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
+    box = {"name": "box", "kind": "container", "root": "image"}
+    beside = [{"name": "other", "kind": "ovs", "streams": ["s3"]}]
+    topology = with_uuts(box, neighbours=beside)
+    needs = {tool.name for tool in needed_there(topology, "uut")}
+    assert needs >= {"lxc-start", "nsenter", "cpio", "ovs-vswitchd", "ovs-vsctl"}
+    assert not needs & {"podman", "vzctl"}
+    assert "lxc-start" not in {tool.name for tool in needed_there(topology, "sink1")}
+    assert needs_of(topology) >= needs - {"python3", "ethtool", "taskset", "ip"}, "this machine plays the server"
+    real = topology.model_dump(mode="json", exclude_none=True)
+    del real["hosts"]["uut"]["server"]
+    here = needs_of(Topology.model_validate(real))
+    assert ("lxc-start" in here, "image:micro" in here) == (False, True)
+
+
+def looked(topology, **told):
+    """What is made of what this machine says, as if it were the UUT's, but for what it is `told` to say."""
+    wanted, beyond = needed_there(topology, "uut"), facilities_there(topology, "uut")
+    signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
+    lines = "".join(f"echo '{name}={value}'\n" for name, value in told.items())
+    process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
+    process.wait(20)
+    return _looked("uut", SshSpec("192.0.2.1"), wanted, beyond, process)
+
+
+def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_how():
+    topology = with_uuts({"name": "x", "kind": "raw", "forward": "bridge"})
+    lacking = {"numpy": "1.24", "sign:ip": "", "sign:taskset": "", "sign:setpriv": ""}
+    found = looked(topology, system="ubuntu debian", **lacking)
+    assert found.install == "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 util-linux"
+    assert found.by_hand == ()
+    missing = {check.name: check.remedy for check in found.checks if check.status is Status.MISSING}
+    assert missing["uut: ip"] == "on uut: apt-get install iproute2"
+    assert looked(topology, system="fedora", **lacking).install == "dnf install -y iproute util-linux"
+    unknown = looked(topology, system="own", **lacking)
+    assert (unknown.install, [check.name for check in unknown.by_hand]) == ("", list(missing))
+
+
+def test_what_no_package_adds_is_told_by_what_shows_it():
+    topology = with_uuts({"name": "vz", "kind": "openvz"})
+    found = looked(topology, **{"sign:vzctl": "", "sign:/proc/vz": ""})
+    (check,) = found.by_hand
+    assert (check.name, check.found) == ("uut: vzctl", "no vzctl, no /proc/vz")
+    assert check.remedy.startswith("on uut: install OpenVZ or Virtuozzo")
+    assert "vzctl" not in found.install
+    there = looked(topology, **{"sign:vzctl": "/usr/sbin/vzctl", "sign:/proc/vz": "/proc/vz"})
+    assert there.by_hand == ()
+
+
 class Answering(LocalHost):
     """This machine, where ssh is a shell that runs the script of the host it is to reach."""
 
@@ -277,7 +336,7 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     topology = Topology.model_validate(hosts)
     addresses = [spec.address for spec in topology.ssh_hosts.values()]
     scripts = dict.fromkeys(addresses, "sleep 60")
-    scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'tool:ip=/sbin/ip'"
+    scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'sign:ip=/sbin/ip'"
     scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
     hung, answered, refused, *others, without_password, _ = look_at_hosts(
         topology, Answering(scripts), Passwords(tmp_path)
@@ -287,8 +346,9 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")
     assert "its host key is not among those that are known" in refused.checks[0].found
     assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)
-    assert {"ethtool", "util-linux"} <= set(answered.lacking)
-    assert not {"iproute2", "python3"} & set(answered.lacking)
+    by_hand = {check.name.removeprefix(f"{answered.name}: ") for check in answered.by_hand}
+    assert {"ethtool", "taskset"} <= by_hand
+    assert not {"ip", "python3"} & by_hand
     assert answered.install == "", "nobody knows how that system installs packages"
 
 

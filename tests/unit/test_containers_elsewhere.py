@@ -1,0 +1,140 @@
+"""Containers on another machine: their files, processes and programs are those of that, whatever this one has."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
+from netbench.images.library import Image
+from netbench.images.on_host import root_on
+from netbench.images.programs import SHELF
+from netbench.images.tree import File, Link, Node, archive
+from netbench.linux.needs import Tool, require_there
+from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.model.paths import stream_paths
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.container import Container, ContainerOptions
+from netbench.vmm.container_root import Root
+from tests.breakages import load_shipped
+
+ON_SSH = stream_paths(load_shipped("netns-ssh"))
+
+
+class Elsewhere(LocalHost):
+    """A machine whose files are reached by the host alone, and that netbench was brought to; `said` is what it ran."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__("far", "no-run")
+        self.scratch = str(scratch)
+        self.ran: list[Sequence[str]] = []
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        return [module, *arguments]
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        self.ran.append(argv)
+        return super().run(argv, stdin=stdin, timeout_s=timeout_s)
+
+
+class Gone(Elsewhere):
+    """Nobody is there any more."""
+
+    def read(self, path: str) -> str:
+        raise MachineGoneError("gone")
+
+
+@pytest.fixture
+def far(tmp_path):
+    return Elsewhere(tmp_path)
+
+
+def test_the_root_of_a_container_is_made_of_what_is_there(far, tmp_path):
+    (source := tmp_path / "its files").mkdir()
+    for name in ("usr", "etc", "home"):
+        (source / name).mkdir()
+    (source / "bin").symlink_to("usr/bin of it")
+    (source / "sbin").touch()
+    root = Root.found(far, source)
+    assert root == Root(source, ("etc", "usr"), (("bin", "usr/bin of it"),))
+    root.lay_out(far, tmp_path / "made")
+    made = {str(path.relative_to(tmp_path / "made")) for path in (tmp_path / "made").rglob("*")}
+    assert made == {"bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var", "var/log", "var/tmp"}
+    assert (tmp_path / "made" / "bin").readlink() == Path("usr/bin of it")
+    assert Root.found(far, tmp_path / "gone") == Root(tmp_path / "gone"), "as on most machines"
+    with pytest.raises(TestbedError, match="host far: `mkdir -p .*sbin/dev.* failed"):
+        root.lay_out(far, source / "sbin")
+
+
+def test_an_image_is_unpacked_there_once(far, tmp_path):
+    packed = archive({"usr/bin/more": File(b"more")})
+    (shelf := tmp_path / "more.cpio").write_bytes(packed)
+    LocalHost("here", "no-run").run(["gzip", str(shelf)])
+    tree: dict[str, Node] = {
+        "etc/os-release": File(b"ID=x"),
+        "bin": Link("usr/bin"),
+        "usr/bin/tool": File(b"tool", executable=True),
+        f"{SHELF}/more.cpio.gz": File((tmp_path / "more.cpio.gz").read_bytes()),
+    }
+    (initrd := tmp_path / "initrd").write_bytes(archive(tree))
+    image = Image("x", tmp_path, initrd, initrd, initrd, "6.1", "x86_64", "0123456789abcdef", {})
+    root = root_on(image, far)
+    assert root == tmp_path / "images" / "0123456789ab" / "root"
+    assert [(root / one).read_text() for one in ("bin/tool", "bin/more", "etc/hostname")] == ["tool", "more", ""]
+    assert os.access(root / "bin" / "tool", os.X_OK)
+    before = len(far.ran)
+    assert root_on(image, far) == root
+    assert not any("sh" in argv for argv in far.ran[before:])
+    initrd.write_bytes(b"no archive")
+    with pytest.raises(TestbedError, match="host far: `sh -c"):
+        root_on(replace(image, digest="f" * 16), far)
+
+
+def test_processes_are_those_of_that_machine(far, tmp_path):
+    own = next(one for one in processes_of(far) if one.pid == os.getpid())
+    assert (own.parent, own.state in "RS") == (os.getppid(), True)
+    assert is_there(far, os.getpid())
+    assert not is_there(far, 2**22 + 1)
+    with pytest.raises(MachineGoneError):
+        is_there(Gone(tmp_path), os.getpid())
+    for pid, kib in ((1, 10), (7, 5)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "smaps_rollup").write_text(f"Rss: 900 kB\nPss: {kib} kB\n")
+    assert memory_of(far, str(tmp_path)) == 15 * 1024
+    assert memory_of(far, str(tmp_path / "none")) is None
+
+
+def test_what_that_machine_has_not_is_told_with_the_package(far):
+    there = Tool("sh", "dash", "tests")
+    require_there(far, [there])
+    lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
+    with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
+        require_there(far, lacking)
+
+
+def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):
+    elsewhere = Container(ContainerOptions.model_validate({"root": "image", "image": "/only/there"}))
+    with pytest.raises(UsageError, match="there is no directory /only/there for the root of a container"):
+        elsewhere.check(stream_paths(load_shipped("netns")))
+    elsewhere.check(ON_SSH)
+    with pytest.raises(TestbedError, match="host far: image: there is no directory /only/there"):
+        elsewhere._source(far)
+    (tmp_path / "link").symlink_to("/usr")
+    by_link = ContainerOptions.model_validate({"root": "image", "image": str(tmp_path / "link")})
+    assert Container(by_link)._source(far) == Path("/usr")
+
+
+def test_containers_of_libvirt_are_of_this_machine(far):
+    libvirt = Container(ContainerOptions(runtime="libvirt"))
+    with pytest.raises(UsageError, match="a container with `runtime: libvirt` needs NICs of this machine"):
+        libvirt.check(ON_SSH)
+    with pytest.raises(MissingError, match="host far is not this machine, and a container with `runtime: libvirt`"):
+        libvirt.start(GuestSpec("g", Path("/x/a")), far)
