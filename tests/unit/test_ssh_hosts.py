@@ -91,6 +91,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     modules = (
         "netbench.linux.guard",
         "netbench.linux.safety",
+        "netbench.sinks.bpf_worker",
         "netbench.sinks.count_there",
         "netbench.sinks.flush",
         "netbench.generators.afpacket.afpacket_worker",
