@@ -5,8 +5,9 @@ patched libpcap of the 1990s. What is made for every batch is a NamedTuple: to m
 costs a fraction of a frozen dataclass's, which shows in the time a short capture takes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import RawIOBase
+from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ MAGICS = {
 }
 # The snap length of a file that cuts nothing.
 NO_LIMIT = 2**32 - 1
+
+# What is written here: words in the order of a PC's bytes.
+_HEADER, _RECORD = Struct("<IHHiIII"), Struct("<IIII")
+_VERSION, _ETHERNET = (2, 4), 1
+_NS_PER_S = 1_000_000_000
 
 _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four bits, in 16-bit words
 _CAPTURED_AT = 8
@@ -256,6 +262,16 @@ def pcap_bytes(frames: int, frame_size: int, snap_length: int) -> int:
     """How large the file of so many frames gets; `frame_size` and `snap_length` in bytes, with FCS and without."""
     _, _, record_header = MAGICS[0xA1B2C3D4]
     return FILE_HEADER_BYTES + frames * (record_header + min(snap_length, frame_size - FCS_BYTES))
+
+
+def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length: int) -> None:
+    """A file of frames: when each arrived (ns since 1970), its length in bytes, without FCS, and its first ones."""
+    with path.open("wb") as file:
+        file.write(_HEADER.pack(0xA1B23C4D, *_VERSION, 0, 0, _MAX_CAPTURED, _ETHERNET))
+        for at_ns, length, data in frames:
+            kept = data[: min(length, snap_length)]
+            seconds, ns = divmod(at_ns, _NS_PER_S)
+            file.write(_RECORD.pack(seconds, ns, len(kept), length) + kept)
 
 
 def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
-from netbench.generators.worker_conversation import Conversation
 from netbench.hosts.base import Host
 from netbench.hosts.composed import has_netbench, module_command_on
+from netbench.hosts.conversation import Conversation
 from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic

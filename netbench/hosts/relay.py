@@ -3,7 +3,10 @@
 import os
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
@@ -36,7 +39,7 @@ while True:
 def connect(host: Host, path: str) -> socket.socket:
     """A connection to the Unix socket at `path` on a host; TestbedError when nobody listens there."""
     if not host.shares_files:
-        return _relayed(host, path)
+        return piped(*_relay(host, path))
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(path)
@@ -46,9 +49,44 @@ def connect(host: Host, path: str) -> socket.socket:
     return connection
 
 
+@contextmanager
+def within_reach(host: Host, path: str) -> Iterator[str]:
+    """Where this machine has the Unix socket at `path` on a host, for who insists on a file: for one connection.
+
+    It is made in the block, and may outlive that. TestbedError when nobody listens there.
+    """
+    if host.shares_files:
+        yield path
+        return
+    with TemporaryDirectory(prefix="netbench-") as directory, closing(socket.socket(socket.AF_UNIX)) as listening:
+        near = Path(directory, "s")
+        listening.bind(str(near))
+        listening.listen(1)
+        process, already_read = _relay(host, path)
+
+        def serve() -> None:
+            with suppress(OSError):  # nobody has come
+                _carry(listening.accept()[0], process, already_read)
+                return
+            end(process)
+
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield str(near)
+        finally:
+            with suppress(OSError):  # it ends the waiting for somebody to come
+                listening.shutdown(socket.SHUT_RDWR)
+
+
 def piped(process: Process, already_read: bytes = b"") -> socket.socket:
     """What a process reads and writes, as a socket; the process is killed when the socket is closed."""
     ours, theirs = socket.socketpair()
+    _carry(theirs, process, already_read)
+    return ours
+
+
+def _carry(theirs: socket.socket, process: Process, already_read: bytes) -> None:
+    """Carry what comes by a socket to a process, and back, until either ends."""
 
     def write() -> None:
         assert process.stdin is not None
@@ -75,10 +113,10 @@ def piped(process: Process, already_read: bytes = b"") -> socket.socket:
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     threading.Thread(target=read, daemon=True).start()
-    return ours
 
 
-def _relayed(host: Host, path: str) -> socket.socket:
+def _relay(host: Host, path: str) -> tuple[Process, bytes]:
+    """What relays there, connected, and what it has said already."""
     process = host.spawn(["python3", "-I", "-S", "-c", _PROGRAM, path])
     assert process.stdout is not None
     lines = Lines(process.stdout)
@@ -89,4 +127,4 @@ def _relayed(host: Host, path: str) -> socket.socket:
     if not connected:
         words = end(process).strip()
         raise TestbedError(f"{host}: {path} cannot be reached: {words or 'no answer'}")
-    return piped(process, lines.beyond)
+    return process, lines.beyond

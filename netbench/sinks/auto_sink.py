@@ -14,7 +14,8 @@ from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.bpf import NAME, Bpf, BpfOptions
+from netbench.sinks.bpf import Bpf, BpfOptions
+from netbench.sinks.bpf_counting import NAME
 from netbench.sinks.tcpdump import Tcpdump
 
 # What all tcpdumps of a trial are trusted with where no self-test says more, frames/s: half of what they held on two
@@ -52,7 +53,6 @@ class AutoSink(Sink):
         self._kind = bpf
         self._chosen: Sink | None = None
         self._why = self._no_bpf = ""
-        self._is_attached = False
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         """What the sink that is taken for such a trial would do, if bpf works there."""
@@ -60,7 +60,6 @@ class AutoSink(Sink):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Have tcpdump ready, and know whether bpf would work."""
-        self._where = host, interface, cpus
         self._tcpdump.open(host, interface, cpus)
         self._no_bpf = self._kind.unfit(host)
         if not self._no_bpf:
@@ -68,7 +67,7 @@ class AutoSink(Sink):
                 self._bpf.open(host, interface, cpus)
             except NetbenchError as error:
                 self._no_bpf = str(error)
-            self._bpf.close()  # until a trial needs it
+            self._bpf.rest()  # until a trial needs it
 
     def identity(self) -> Identity:
         if self._chosen is None:
@@ -84,14 +83,10 @@ class AutoSink(Sink):
 
     def arm(self, incoming: Incoming) -> None:
         self._chosen, self._why = self._taken(incoming)
-        wants_bpf = self._chosen is self._bpf
-        if wants_bpf:
+        if self._chosen is self._bpf:
             self._tcpdump.rest()  # or it would take its copy of each frame
-        if wants_bpf and not self._is_attached:
-            self._bpf.open(*self._where)
-        elif not wants_bpf and self._is_attached:
-            self._bpf.close()  # or at a veth's driver frames would come in by a ring, before tcpdump has them
-        self._is_attached = wants_bpf
+        else:
+            self._bpf.rest()  # or at a veth's driver frames would come in by a ring, before tcpdump has them
         self._chosen.arm(incoming)
 
     def learn(self, mac: str) -> None:
@@ -109,7 +104,6 @@ class AutoSink(Sink):
     def close(self) -> None:
         self._tcpdump.close()
         self._bpf.close()
-        self._is_attached = False
 
     @property
     def _armed_one(self) -> Sink:

@@ -104,7 +104,8 @@ def probe(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints]
     # Where it is open whether frames get through at all, nothing is learned of delays.
     guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
     with TemporaryDirectory(prefix="netbench-probe-") as scratch:
-        receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), number, setup.clock.realtime_ns())
+        began = number, setup.clock.realtime_ns(), setup.realtime
+        receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)
         receiving.arm()
         unready = prepare(endpoints, traffic)
         learn(endpoints)

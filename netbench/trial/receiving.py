@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netbench.model.distributions import ClockDifference
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.received import Received
 from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.setup import Endpoints
+from netbench.trial.setup import ClockReader, Endpoints, of_this_machine
 
 _ARM_LIMIT_S = 10.0
 
@@ -48,7 +49,7 @@ class Recording:
 
 
 class Receiving:
-    """The sinks of some endpoints, in one trial that began at `started_ns` (CLOCK_REALTIME).
+    """The sinks of some endpoints, in one trial that began at `started_ns` (CLOCK_REALTIME of this machine).
 
     Order of calls: arm(); armed(); stop(); then received() for each stream.
     """
@@ -60,12 +61,20 @@ class Receiving:
         recording: Recording,
         trial: int,
         started_ns: int,
+        realtime: ClockReader = of_this_machine,
     ) -> None:
-        """`traffic` is by stream; `trial` is the trial's index."""
+        """`traffic` is by stream; `trial` is the trial's index. TestbedError where a source's machine is gone."""
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
+        machines = dict.fromkeys(ends.path.source.machine for ends in endpoints)
+        began_ns = {machine: _by_clock(realtime(machine), started_ns) for machine in machines}
         self._incoming = {
             name: recording.incoming(
-                ends.path, traffic[name], ends.source.stamps(traffic[name]), f"{trial:06}", started_ns, len(endpoints)
+                ends.path,
+                traffic[name],
+                ends.source.stamps(traffic[name]),
+                f"{trial:06}",
+                began_ns[ends.path.source.machine],
+                len(endpoints),
             )
             for name, ends in ((one.path.name, one) for one in endpoints)
         }
@@ -94,3 +103,8 @@ class Receiving:
         if self._shortage:
             return Received(error=self._shortage, no_room=self._shortage)
         return self._sinks[stream].received(sent)
+
+
+def _by_clock(difference: ClockDifference | None, at_ns: int) -> int:
+    """What another clock showed at the earliest when ours showed `at_ns`; 0 where nobody knows."""
+    return 0 if difference is None else at_ns + difference.least_ns

@@ -67,7 +67,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with steps.step("load"):
             under_load = _start_loads(guests, loads, trouble)
         with steps.step("arm"):
-            receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns)
+            receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime)
             receiving.arm()
             unready = prepare(endpoints, traffic)
             learn(endpoints)

@@ -21,6 +21,13 @@ from netbench.uut.base import ActiveGuest
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
 # What is counted at these points beside the NICs' own counters.
 CounterReader = Callable[[Points], tuple[CounterReading, ...]]
+# CLOCK_REALTIME of a machine (None: this one) less that of this one; None where nobody knows.
+ClockReader = Callable[[str | None], ClockDifference | None]
+
+
+def of_this_machine(machine: str | None) -> ClockDifference | None:
+    """What is known where nobody has compared clocks."""
+    return None if machine else SAME_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Endpoints:
 class TrialSetup:
     """What a trial needs of a ready testbed.
 
+
     `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows; that of machines that are
     `not_own` somebody else may set.
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
@@ -61,7 +69,7 @@ class TrialSetup:
     machine_cpu_s: Callable[[], tuple[float, float]] | None = None
     loads: Mapping[str, Neighbour] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
-    realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK
+    realtime: ClockReader = of_this_machine
     not_own: Collection[str] = ()
 
 

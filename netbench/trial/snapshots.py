@@ -1,13 +1,13 @@
 """All counters around the traffic of a trial, and how they grew."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
-from netbench.model.distributions import SAME_CLOCK, ClockDifference
+from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
@@ -16,7 +16,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
-from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
+from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, TrialSetup, of_this_machine
 from netbench.uut.base import Reading
 
 _GUEST, _MACHINE = "guest", "machine"  # who says what was counted
@@ -130,7 +130,7 @@ def evidence_of(
     after: Snapshot,
     streams: int = 1,
     clocks_set_ns: Mapping[str | None, int] = {},
-    realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK,
+    realtime: ClockReader = of_this_machine,
 ) -> list[Evidence]:
     """What is known of each stream of a guest, in a trial of so many streams of all guests."""
     points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}

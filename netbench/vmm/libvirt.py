@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,12 @@ from netbench.errors import MissingError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
+from netbench.hosts.composed import outside
 from netbench.hosts.search_path import search_path
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility
-from netbench.model.paths import StreamPath
+from netbench.linux.needs import Facility, Tool
 from netbench.vmm.acceleration import choose
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, refuse_nics_of_vms
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.libvirt_api import BINDINGS
 from netbench.vmm.libvirt_changes import OwnDomain
@@ -31,6 +31,14 @@ from netbench.vmm.qemu import Qemu, QemuGuest, qemu_version
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
 
 _LIBRARIES = Path("/usr/lib")
+_PACKAGES = "libvirt-daemon libvirt-daemon-driver-qemu"
+# Says where a host has QEMU, and a libvirtd with its driver of QEMU.
+_LOOK = """
+command -v "$0"
+for driver in /usr/lib*/libvirt/connection-driver /usr/lib/*/libvirt/connection-driver; do
+    if [ -e "$driver/libvirt_driver_qemu.so" ]; then command -v libvirtd; fi
+done
+"""
 
 
 def look_for_daemon(_: str) -> str:
@@ -62,7 +70,7 @@ class Libvirt(Qemu):
         Facility(
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
-            "apt-get install libvirt-daemon libvirt-daemon-driver-qemu",
+            f"apt-get install {_PACKAGES}",
             look_for_daemon,
         ),
     )
@@ -71,10 +79,6 @@ class Libvirt(Qemu):
         super().__init__(options)
         self._uri = options.uri
         self._existing = options.domain
-
-    def check(self, paths: Sequence[StreamPath]) -> None:
-        refuse_nics_of_vms(paths, "a domain of libvirt")
-        super().check(paths)
 
     def needs(self) -> frozenset[str]:
         if self._existing is not None:  # its QEMU and its disks are the user's
@@ -97,10 +101,10 @@ class Libvirt(Qemu):
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         if self._existing is not None:
             return self._start_copy(spec, host, self._existing)
-        options = self._options
+        options, emulator = self._options, self._emulator(host)
         acceleration = choose(options.accelerator, host, spec.directory, options.image)
         machine = self._machine(spec, acceleration.accelerator, self._boot(0, host), host)
-        domain = LibvirtDomain(spec, self._uri, lambda _, run_id: self._xml(spec, machine, run_id))
+        domain = LibvirtDomain(spec, self._uri, lambda _, run_id: self._xml(spec, machine, run_id, emulator))
         with _ended_on_error(domain):
             domain.start(host)
             connection = AgentHost(spec.name, AgentChannel(spec.title, domain.connect()))
@@ -120,10 +124,24 @@ class Libvirt(Qemu):
     def _domain_to_copy(self, spec: GuestSpec, name: str, host: Host | None = None) -> ExistingDomain:
         """What is given to its copy on a host; None while that is a plan."""
         own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self._options.pin
-        return ExistingDomain(name, Connected(*own))
+        return ExistingDomain(name, Connected(*own), host)
 
-    def _xml(self, spec: GuestSpec, machine: VirtualMachine, run_id: str) -> str:
-        return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id)
+    def _xml(self, spec: GuestSpec, machine: VirtualMachine, run_id: str, emulator: str = "") -> str:
+        return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id, emulator)
+
+    def _emulator(self, host: Host) -> str:
+        """Where QEMU is on a host; empty: this machine, of which that is known. MissingError where there is none."""
+        if host.shares_files:
+            return ""
+        found = {Path(path).name: path for path in host.run(["sh", "-c", _LOOK, qemu_program()]).stdout.split()}
+        packages = {need.name: need.package for need in self.may_need if isinstance(need, Tool)}
+        wanted = {qemu_program(): packages[qemu_program()]} | ({} if self._uri else {"libvirtd": _PACKAGES})
+        if lacking := [name for name in wanted if name not in found]:
+            there = ", ".join(wanted[name] for name in lacking)
+            raise MissingError(
+                f"{outside(host)} has no {', '.join(lacking)} for guests of libvirt: install {there} there"
+            )
+        return found[qemu_program()]
 
     def _facts_of_libvirt(self, domain: LibvirtDomain) -> dict[str, str]:
         daemon = f"at {self._uri}" if self._uri else "a daemon of its own"

@@ -5,15 +5,21 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host, exists
+from netbench.hosts.relay import within_reach
 from netbench.linux.needs import Facility
 
 R = TypeVar("R")
 
 _ANSWER_S = 20.0
+# Where a system's daemons listen: the one of all drivers, or that of QEMU's own (libvirtd(8)).
+_SYSTEMS = ("/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock")
 # Where Debian's package python3-libvirt has it, for its own Python: a virtual environment does not look there.
 _DEBIAN = "/usr/lib/python3/dist-packages"
 REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
@@ -43,15 +49,21 @@ BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", 
 
 
 class LibvirtConnection:
-    """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done."""
+    """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done.
 
-    def __init__(self, whose: str, uri: str) -> None:
+    To one on another host it goes by the way that there is to that: the bindings are needed on this machine only.
+    """
+
+    def __init__(self, whose: str, uri: str, host: Host | None = None) -> None:
+        """`uri` is as somebody on that host (None: this machine) writes it."""
         self.whose = whose
         self.uri = uri
         self._libvirt = libvirt_module()
         # Else it writes what it raises to stderr as well.
         self._libvirt.registerErrorHandler(lambda _, __: None, None)
-        self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(uri))
+        with ExitStack() as way:
+            near = uri if host is None or host.shares_files else self._near(host, way)
+            self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
 
     def defined(self, name: str) -> str:
         """The XML of a domain that is shut off, as it would be started; TestbedError for one that runs."""
@@ -149,6 +161,14 @@ class LibvirtConnection:
         """End the connection."""
         self._ask("libvirt does not let go", self._connection.close)
 
+    def _near(self, host: Host, way: ExitStack) -> str:
+        """The URI on this machine of a daemon of another host, as long as `way` is open."""
+        try:
+            socket = way.enter_context(within_reach(host, _socket_of(self.uri, host)))
+        except TestbedError as error:
+            raise TestbedError(f"{self.whose}: {error}") from error
+        return f"qemu+unix:///system?socket={socket}"
+
     def _lookup(self, name: str) -> Any:  # noqa: ANN401 - as above
         try:
             return self._connection.lookupByName(name)
@@ -181,6 +201,18 @@ class LibvirtConnection:
         if not answers:
             raise TestbedError(f"{self.whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
         return answers[0]
+
+
+def _socket_of(uri: str, host: Host) -> str:
+    """The socket of a host at which the daemon listens that a URI there leads to; TestbedError for one without."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("qemu", "qemu+unix") or parts.netloc or parts.path != "/system":
+        raise TestbedError(
+            f"uri {uri} leads on from {host}: say which daemon of that host it is, qemu:///system or "
+            "qemu+unix:///system?socket=PATH"
+        )
+    asked = parse_qs(parts.query).get("socket")
+    return asked[0] if asked else next((path for path in _SYSTEMS if exists(host, path)), _SYSTEMS[0])
 
 
 def is_of_libvirt(error: TestbedError) -> bool:

@@ -1,16 +1,23 @@
 """What netbench changes at a libvirtd that it has not started: a domain of its own is there for a while."""
 
 import shlex
+import uuid
 from dataclasses import dataclass
 from typing import Self
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.libvirt_api import LibvirtConnection, is_of_libvirt
-from netbench.vmm.libvirt_xml import own_uuid
+
+_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # of netbench's domains: any, once and for all
+
+
+def own_uuid(name: str) -> str:
+    """That of netbench's domain `name`: by it, it is known from one of somebody else's that is called so."""
+    return str(uuid.uuid5(_NAMES, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class OwnDomain(Change):
         return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
 
     def found(self, look: Look) -> Self:
-        libvirt = self._connection()
+        libvirt = self._connection(look.host)
         try:
             if libvirt.has(self.name):
                 raise not_ours(f"the domain {self.name} at {self.uri}")
@@ -45,7 +52,9 @@ class OwnDomain(Change):
         if not self.name.startswith(PREFIX):
             return
         try:
-            libvirt = self._connection()
+            libvirt = self._connection(host)
+        except MissingError:
+            return  # a host over SSH that undoes it alone: its QEMU, which bears the mark of the run, has been ended
         except TestbedError as error:
             if is_of_libvirt(error):
                 return  # nobody is there who would start it; its QEMU, if there is one, bears the mark of the run
@@ -55,5 +64,5 @@ class OwnDomain(Change):
         finally:
             libvirt.close()
 
-    def _connection(self) -> LibvirtConnection:
-        return LibvirtConnection(f"domain {self.name}", self.uri)
+    def _connection(self, host: Host) -> LibvirtConnection:
+        return LibvirtConnection(f"domain {self.name}", self.uri, host)

@@ -1,6 +1,5 @@
 """A libvirtd of netbench's own: it keeps everything in one directory, and what it started ends with it."""
 
-import socket
 from pathlib import Path
 
 from netbench.errors import TestbedError
@@ -8,9 +7,10 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import confined
 from netbench.hosts.lines import Tail, end
+from netbench.hosts.relay import connect
 from netbench.vmm.base import GuestSpec
 
-_SCRIPT = Path(__file__).with_name("libvirt_daemon.sh")
+_SCRIPT, _PLACES = (Path(__file__).with_name(f"libvirt_{name}.sh") for name in ("daemon", "places"))
 _START_S = 20.0
 _LAST_WORDS_S = 1.0
 
@@ -20,6 +20,7 @@ class PrivateDaemon:
 
     def __init__(self, spec: GuestSpec) -> None:
         self._spec = spec
+        self._script = _SCRIPT  # where its host has it
         self._process: Process | None = None
         self._complaint: Tail | None = None
 
@@ -32,7 +33,9 @@ class PrivateDaemon:
     def command(self) -> list[str]:
         """What runs it, in namespaces of mounts and processes of its own, where the guest may run."""
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined([*apart, "sh", str(_SCRIPT), str(self._spec.directory)], self._spec.host_cpus, self._spec.door)
+        return confined(
+            [*apart, "sh", str(self._script), str(self._spec.directory)], self._spec.host_cpus, self._spec.door
+        )
 
     @property
     def _socket(self) -> Path:
@@ -40,6 +43,11 @@ class PrivateDaemon:
 
     def start(self, host: Host) -> None:
         """Start it; TestbedError, with its last words, when it does not listen."""
+        self._host = host
+        if not host.shares_files:
+            self._script = self._spec.directory / _SCRIPT.name
+            for script in (_SCRIPT, _PLACES):
+                host.write(str(self._spec.directory / script.name), script.read_text())
         self._process = host.spawn(self.command)
         assert self._process.stderr is not None
         self._complaint = Tail(self._process.stderr)
@@ -48,8 +56,11 @@ class PrivateDaemon:
 
     def _listens(self) -> bool:
         """Whether somebody answers: the file of a socket is there a moment before."""
-        with socket.socket(socket.AF_UNIX) as tried:
-            return tried.connect_ex(str(self._socket)) == 0
+        try:
+            connect(self._host, str(self._socket)).close()
+        except TestbedError:
+            return False
+        return True
 
     def death(self) -> str:
         """How it ended, with its last words; empty while it runs."""

@@ -1,17 +1,16 @@
 """A guest that libvirt started: its domain, the libvirtd that has it, and the connection to both."""
 
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from netbench.errors import TestbedError
+from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.local import MARK, marked_processes
-from netbench.linux.proc import memory_bytes
+from netbench.hosts.composed import outside
+from netbench.hosts.local import MARK
+from netbench.linux.proc import parse_pss
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.libvirt_api import LibvirtConnection
@@ -24,6 +23,14 @@ Define = Callable[[LibvirtConnection, str], str]
 
 _END_S = 5.0
 _LOGS = Path("/var/log/libvirt")
+# Says which processes have the first line of its stdin in their environment, and the second one in their command.
+_FIND = r"""
+read -r mark; read -r called
+for one in $(printf %s "$called" | grep -lsaF -f - /proc/[0-9]*/cmdline); do
+    one=${one%/cmdline}
+    if tr '\0' '\n' <"$one/environ" | grep -qxF -e "$mark"; then echo "${one#/proc/}"; fi
+done 2>/dev/null
+"""
 
 
 class LibvirtDomain(StartedMachine):
@@ -48,7 +55,7 @@ class LibvirtDomain(StartedMachine):
         self._host, self._run_id = host, run_checked(host, ["printenv", MARK]).strip()
         if self._daemon:
             self._daemon.start(host)
-        self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "")
+        self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "", host)
         try:
             self._domain = self._libvirt.create(self._define(self._libvirt, self._run_id))
         except TestbedError as error:
@@ -99,7 +106,10 @@ class LibvirtDomain(StartedMachine):
 
     def memory_bytes(self) -> int | None:
         running = self._processes()
-        return memory_bytes(running[0]) if running else None
+        try:
+            return parse_pss(self._machine.read(f"/proc/{running[0]}/smaps_rollup")) if running else None
+        except (TestbedError, ValueError):  # it ends just now
+            return None
 
     def stop(self) -> None:
         """End the domain, and then the libvirtd that was started for it."""
@@ -111,21 +121,31 @@ class LibvirtDomain(StartedMachine):
         if self._daemon:
             self._daemon.stop()
         if self._run_id:
-            for pid in self._processes():  # where its daemon has died
-                with suppress(ProcessLookupError):  # it ends just now
-                    os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not self._processes(), _END_S)
+            with suppress(MachineGoneError):  # and it with its machine
+                wait_until(lambda: not self._killed(), _END_S)
+
+    def _killed(self) -> bool:
+        """Whether its QEMU was still there, where its daemon has died, and has been told to end."""
+        pids = self._processes()
+        if pids:
+            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *map(str, pids)])  # it may end just now
+        return bool(pids)
 
     def _processes(self) -> list[int]:
         """Its QEMU, by the name that libvirt gives it."""
-        called = f"guest={domain_name(self._spec)},"
-        return [pid for pid, words in marked_processes(self._run_id) if called in words]
+        words = f"{MARK}={self._run_id}\nguest={domain_name(self._spec)},\n"
+        return [int(pid) for pid in self._machine.run(["sh", "-c", _FIND], stdin=words).stdout.split()]
+
+    @property
+    def _machine(self) -> Host:
+        assert self._host is not None, "start() comes first"
+        return outside(self._host)
 
     def _words_of_qemu(self) -> str:
         """The last line of QEMU's own in the log that libvirt keeps."""
         logs = self._files.directory / "var/log" if self._daemon else _LOGS
-        with suppress(OSError):  # none is kept here
-            lines = (logs / f"qemu/{domain_name(self._spec)}.log").read_text(errors="replace").splitlines()
+        with suppress(TestbedError, UnicodeDecodeError):  # none is kept here
+            lines = self._machine.read(str(logs / f"qemu/{domain_name(self._spec)}.log")).splitlines()
             return next((line for line in reversed(lines) if line.startswith(qemu_program())), "")
         return ""
 

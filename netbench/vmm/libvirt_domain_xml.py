@@ -5,7 +5,8 @@ import shutil
 from xml.etree.ElementTree import Element, SubElement
 
 from netbench.hosts.search_path import search_path
-from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, end_at_every_event, mark, own_uuid
+from netbench.vmm.libvirt_changes import own_uuid
+from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, end_at_every_event, mark
 from netbench.vmm.qemu_command import (
     AGENT_PORT,
     KernelBoot,
@@ -20,10 +21,13 @@ from netbench.vmm.qemu_options import Pinning
 _CPU_MODES = {"kvm": "host-passthrough", "tcg": "maximum"}
 
 
-def domain_xml(name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning, run_id: str) -> str:
+def domain_xml(
+    name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning, run_id: str, emulator: str = ""
+) -> str:
     """The transient domain `name` that is this machine, its QEMU marked as a process of the run.
 
-    Where `pin` says nothing, its threads run on the machine's host_cpus.
+    Where `pin` says nothing, its threads run on the machine's host_cpus. `emulator` is where QEMU is; empty: that of
+    this machine.
     """
     domain = Element("domain", type="kvm" if machine.accelerator == "kvm" else "qemu")
     add(domain, "name", text=name)
@@ -41,14 +45,14 @@ def domain_xml(name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning
         add(SubElement(domain, "features"), "acpi")
     add(domain, "cpu", mode=_CPU_MODES.get(machine.accelerator, "CPU"))
     end_at_every_event(domain)
-    _devices(domain, machine, files)
+    _devices(domain, machine, files, emulator or shutil.which(qemu_program(), path=search_path()) or qemu_program())
     mark(domain, run_id)
     return as_text(domain)
 
 
-def _devices(domain: Element, machine: VirtualMachine, files: RunFiles) -> None:
+def _devices(domain: Element, machine: VirtualMachine, files: RunFiles, emulator: str) -> None:
     devices = SubElement(domain, "devices")
-    add(devices, "emulator", text=shutil.which(qemu_program(), path=search_path()) or qemu_program())
+    add(devices, "emulator", text=emulator)
     for nic in machine.nics:
         add_nic(devices, nic)
     add_console(devices, files)

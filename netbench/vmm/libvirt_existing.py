@@ -2,12 +2,13 @@
 
 import json
 import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.composed import outside
 from netbench.vmm.libvirt_api import LibvirtConnection
 from netbench.vmm.libvirt_copy_xml import Connected, DomainCopy, copy_of, planned_copy
 from netbench.vmm.libvirt_domain import LibvirtDomain
@@ -16,10 +17,11 @@ _ANSWER_S = 10.0
 
 
 class ExistingDomain:
-    """The domain `name`, and its copy once that is defined."""
+    """The domain `name`, and its copy once that is defined, on a host: None while that is a plan."""
 
-    def __init__(self, name: str, own: Connected) -> None:
+    def __init__(self, name: str, own: Connected, host: Host | None = None) -> None:
         self.name = name
+        self._host = host
         self._own = own
         self._copy: DomainCopy | None = None
 
@@ -52,13 +54,11 @@ class ExistingDomain:
 
     def _make_ready(self, nvram: Path | None) -> None:
         """Its UEFI variables say what it boots. Without that file libvirt makes one of its template."""
-        files = self._own.files
-        try:
-            files.directory.chmod(0o711)  # QEMU opens what is in it, as a user of its own
-            if nvram is not None and nvram.exists():
-                shutil.copyfile(nvram, files.nvram)
-        except OSError as error:
-            raise TestbedError(f"its UEFI variables, {nvram}: {error.strerror}") from error
+        assert self._host is not None, "it is no plan any more"
+        files, machine = self._own.files, outside(self._host)
+        run_checked(machine, ["chmod", "711", str(files.directory)])  # QEMU opens what is in it, as a user of its own
+        if nvram is not None and exists(machine, str(nvram)):
+            run_checked(machine, ["cp", "--", str(nvram), str(files.nvram)])
 
 
 class LibvirtAgent:

@@ -1,18 +1,17 @@
 """Parts of libvirt's XML that every domain of netbench's has (https://libvirt.org/formatdomain.html)."""
 
-import uuid
 from collections.abc import Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import MARK
+from netbench.vmm.libvirt_changes import own_uuid
 from netbench.vmm.qemu_command import RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 _MODELS = {"virtio-net-pci": "virtio"}  # the others are called alike
-_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # of netbench's domains: any, once and for all
 _EVENTS = ("on_poweroff", "on_reboot", "on_crash")
 # What names a domain or describes it to people. Its labels are made anew by libvirt.
 _ITS_OWN = ("name", "uuid", "title", "description", "metadata", *_EVENTS)
@@ -53,11 +52,6 @@ def end_at_every_event(domain: Element) -> None:
     """It neither starts again nor stays when it ends by itself."""
     for event in _EVENTS:
         add(domain, event, text="destroy")
-
-
-def own_uuid(name: str) -> str:
-    """That of netbench's domain `name`: by it, it is known from one of somebody else's that is called so."""
-    return str(uuid.uuid5(_NAMES, name))
 
 
 def devices_of(domain: Element) -> Element:

@@ -4,6 +4,7 @@ In most tests the servers are not netbench's own: they go on when it is killed, 
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
@@ -26,13 +28,14 @@ from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.model.topology import Topology
+from netbench.sinks import bpf_worker
 from netbench.testbed.played_servers import namespaces_of, server_changes, servers_at_work
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.vmm import openvz
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
-from tests.netns.watching import events, pids_in, wait_for
+from tests.netns.watching import events, pids_in, programs, wait_for
 from tests.openvz_stub import Stub
 
 pytestmark = pytest.mark.root
@@ -75,6 +78,8 @@ LAB: dict[str, Any] = {
         {"name": "switch", "kind": "ovs"},
     ],
 }
+COUNTED = "received_frames lost_frames duplicate_frames reordered_frames foreign_frames late_frames loss_runs "
+COUNTED += "longest_loss_run_frames capture_dropped_frames"
 LONG = [*FEW, *settings(loads="500fps", duration="4s", retries=1, generator="afpacket")]
 # What netbench leaves on a host: its processes, its directories, its control groups, what it has made of the ports.
 LOOK = f"""
@@ -123,6 +128,15 @@ class Lab:
     def guards(self, name: str) -> list[int]:
         """What undoes all there when nobody is left."""
         return pids_in(self.namespaces[name], guard.__name__)
+
+    def programs(self, name: str) -> set[int]:
+        """The ids of the BPF programs that the processes of sinks on a server hold (proc_pid_fdinfo(5))."""
+        told = "".join(
+            info.read_text()
+            for pid in pids_in(self.namespaces[name], bpf_worker.__name__)
+            for info in Path(f"/proc/{pid}/fdinfo").iterdir()
+        )
+        return {int(number) for number in re.findall(r"^prog_id:\t(\d+)$", told, re.MULTILINE)}
 
     def wait_until_left_alone(self, limit_s: float) -> None:
         assert wait_until(lambda: not any(self.left(name) for name in LAB["hosts"]), limit_s, 0.2), {
@@ -263,27 +277,41 @@ def test_what_is_lost_in_containers_and_switches_on_another_machine_is_placed_th
     assert stub.containers() == {}
 
 
-def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, results):
-    done = netbench("run", lab.file, "quick", "-o", results, "--uut", "drops", *FEW, netns=lab.namespaces[""])
-    assert done.returncode == 0, done.stderr
-    (row,) = rows(results)
-    assert (row["sent_frames"], row["lost_frames"], row["unexplained_frames"]) == ("200", "20", "0"), row
-    assert row["lost_at"] == "bridge (nft drop rule)=20"
-    lab.wait_until_left_alone(SILENCE_S)
+def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, tmp_path):
+    """Whichever sink counts there; a sample of what the program in the kernel has counted is brought here."""
+    found: list[list[str]] = []
+    for sink in ("tcpdump", {"kind": "bpf", "sample": "1/9"}):
+        results = tmp_path / str(len(found))
+        options = settings(sink=sink, keep_captures="all")
+        done = netbench(
+            "run", lab.file, "quick", "-o", results, "--uut", "drops", *FEW, *options, netns=lab.namespaces[""]
+        )
+        assert done.returncode == 0, done.stderr
+        (row,) = rows(results)
+        found.append([row[name] for name in COUNTED.split()])
+        assert (row["sent_frames"], row["lost_frames"], row["unexplained_frames"]) == ("200", "20", "0"), row
+        assert row["lost_at"] == "bridge (nft drop rule)=20"
+        lab.wait_until_left_alone(SILENCE_S)
+    assert found[0] == found[1]
+    assert analyze_capture(results / "captures" / "trial-000000-s1.sample.pcap").frames == 20
 
 
 @lacking("lxc-start")
 def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start):
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "box", *LONG, netns=lab.namespaces[""])
+    by_bpf = [*LONG, *settings(sink="bpf")]
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "box", *by_bpf, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     wait_for(lambda: any("afpacket_worker" in line for line in lab.left("source")))
     there = "\n".join(lab.left("uut"))
     groups = ["/sys/fs/cgroup/"] if LIMITS else []
     for what in ("lxc-start", "/run/netbench/vm/", "/run/netns/nb-", "nb-vi-s1", *groups):
         assert what in there, there
+    counting = lab.programs("sink")
+    assert counting
     campaign.kill()
     campaign.communicate()
     lab.wait_until_left_alone(SILENCE_S)  # it need not be silent for so long: its connections have ended
+    assert wait_until(lambda: counting.isdisjoint(programs()), SILENCE_S)
     assert netbench("clean", netns=lab.namespaces[""]).returncode == 0
     assert netbench("resume", results, netns=lab.namespaces[""]).returncode == 0
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
@@ -303,13 +331,16 @@ def test_a_host_that_is_cut_off_undoes_all_by_itself_and_the_trial_is_made_again
 
 @lacking("ovs-vswitchd")
 def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(lab, results, start):
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "switch", *LONG, netns=lab.namespaces[""])
+    by_bpf = [*LONG, *settings(sink="bpf")]
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "switch", *by_bpf, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     assert "ovs-vswitchd" in "".join(lab.left("uut"))
-    guards = lab.guards("sink")
+    wait_for(lambda: lab.programs("sink"))
+    guards, counting = lab.guards("source"), lab.programs("sink")
     assert guards
-    for pid in (*guards, *lab.connections("uut")):
+    for pid in (*guards, *lab.connections("sink"), *lab.connections("uut")):
         os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: counting.isdisjoint(programs()), SILENCE_S), "nobody counts there any more"
     _, stderr = campaign.communicate(timeout=120)
     assert campaign.returncode == 0, stderr
     assert any(reason.startswith("host-lost: host ") for reason in reasons_told(results)), reasons_told(results)

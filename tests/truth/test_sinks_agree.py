@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import build_frame
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
+from netbench.hosts.python_modules import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
 from netbench.model.paths import stream_paths
@@ -50,6 +52,16 @@ class Wired(Namespaced):
     taken = ""
 
 
+class Far(Wired):
+    """The same, as if it were of another machine that netbench was brought to."""
+
+    shares_files = False
+    scratch = gettempdir()
+
+    def module_command(self, module, *arguments):
+        return module_command(module, *arguments)
+
+
 @pytest.fixture(params=HOOKS)
 def host(request):
     """A namespace with the veth pairs tx0–rx0, for tcpdump, and tx1–rx1, which say nothing by themselves."""
@@ -76,8 +88,10 @@ def host(request):
 class Trial:
     """One trial with both sinks, whose frames are sent one by one."""
 
-    def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False):
+    def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False, far=False):
+        """`far`: the sink bpf counts by a process, as on another host."""
         self.host, self.stamps, size = host, stamps, frame_size
+        self.hosts = host, Far(host.outside, host.netns) if far else host
         self.traffic = Traffic(
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
         )
@@ -89,8 +103,8 @@ class Trial:
         ]
 
     def __enter__(self):
-        for number, (sink, incoming) in enumerate(zip(self.sinks, self.incoming, strict=True)):
-            sink.open(self.host, f"rx{number}", [])
+        for number, (sink, host, incoming) in enumerate(zip(self.sinks, self.hosts, self.incoming, strict=True)):
+            sink.open(host, f"rx{number}", [])
             sink.arm(incoming)
             assert sink.armed(10)
         assert f"hook={self.host.taken} (" in self.sinks[1].identity().details
@@ -198,9 +212,11 @@ def odd_frames(trial):
     yield b"\xff" * 6 + b"\x02" * 6 + b"\x08\x06" + bytes(46)
 
 
-@pytest.mark.parametrize("frame_size", [64, 65, 128, 512, 1518, 3524, 9018])
-def test_both_count_the_same(host, tmp_path, frame_size):
-    with Trial(host, tmp_path, frame_size=frame_size) as trial:
+@pytest.mark.parametrize(
+    ("frame_size", "far"), [(64, False), (65, False), (128, True), *((size, False) for size in (512, 1518, 3524, 9018))]
+)
+def test_both_count_the_same(host, tmp_path, frame_size, far):
+    with Trial(host, tmp_path, frame_size=frame_size, far=far) as trial:
         order = impaired(range(FRAMES), frame_size)
         for place, number in enumerate(order):
             trial.send(trial.test_frame(number))

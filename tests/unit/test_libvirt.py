@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.vmm import libvirt_api
 from netbench.vmm.base import GuestNic, GuestSpec
@@ -19,8 +20,9 @@ from netbench.vmm.libvirt_api import LibvirtConnection
 from netbench.vmm.libvirt_domain import LibvirtDomain
 from netbench.vmm.libvirt_domain_xml import domain_xml
 from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, VirtualNic
+from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
 from netbench.vmm.qemu_options import Pinning
+from tests.unit.fakes import FakeHost
 
 SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), (GuestNic("nb-ti-s1", "02:6e:67:00:01:01"),))
 BOOT = KernelBoot(Path("/images/a&b/vmlinuz"), Path("/images/a&b/initrd"))
@@ -93,6 +95,37 @@ def test_without_bindings_what_adds_them_is_said(monkeypatch):
 class LibvirtError(Exception):
     def get_error_code(self) -> int:
         return 42
+
+
+class Elsewhere(LocalHost):
+    """This machine, as if it were another one."""
+
+    shares_files = False
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        (
+            "qemu+ssh://other/system",
+            r"uri qemu\+ssh://other/system leads on from host far: say which daemon of that host",
+        ),
+        ("test:///default", "leads on from host far"),
+        ("qemu+unix:///system?socket=/no/such", "host far: /no/such cannot be reached: No such file or directory"),
+    ],
+)
+def test_the_daemon_of_another_host_is_one_of_its_own(monkeypatch, uri, why):
+    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: SimpleNamespace(registerErrorHandler=lambda *_: None))
+    with pytest.raises(TestbedError, match=f"^guest g: .*{why}"):
+        LibvirtConnection("guest g", uri, Elsewhere("far", "no-run"))
+
+
+def test_a_host_without_libvirt_is_told_what_adds_it(tmp_path):
+    host = FakeHost({"sh": Completed((), 0, f"/usr/bin/{qemu_program()}\n", "")})
+    with pytest.raises(
+        MissingError, match="host fake has no libvirtd for guests of libvirt: install libvirt-daemon lib"
+    ):
+        Libvirt(LibvirtOptions()).start(GuestSpec("g", tmp_path), host)
 
 
 def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monkeypatch):

@@ -9,16 +9,18 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt import Libvirt
 from netbench.vmm.libvirt_api import LibvirtConnection, libvirt_module
+from netbench.vmm.libvirt_changes import own_uuid
 from netbench.vmm.libvirt_copy_xml import Connected, DomainCopy, copy_of
 from netbench.vmm.libvirt_existing import ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.libvirt_xml import own_uuid
 from netbench.vmm.qemu_command import RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
+HERE = LocalHost("here", "no-run")
 URI = "qemu:///system"
 FILES = RunFiles(Path("/run/netbench/vm/r-uut-g"))
 NICS = (
@@ -313,7 +315,7 @@ def test_libvirt_tells_of_a_domain_that_is_shut_off(libvirt):
         libvirt.defined("web")
     domain = libvirt_module().open("test:///default").lookupByName("test")  # the same one, in this process
     domain.destroy()
-    existing = ExistingDomain("test", OWN)
+    existing = ExistingDomain("test", OWN, HERE)
     with pytest.raises(TestbedError, match="^guest g: domain test cannot be copied: it is of type 'test'"):
         existing.define(libvirt, "run-1")
     domain.create()
@@ -332,7 +334,7 @@ def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):
     files.directory.mkdir(mode=0o700)
     for path in ("none.fd", "web.fd"):
         libvirt = SimpleNamespace(whose="guest g", defined=lambda _: xml.format(tmp_path / path))  # noqa: B023 - asked at once
-        existing = ExistingDomain("web", Connected("nb-g", NICS, files))
+        existing = ExistingDomain("web", Connected("nb-g", NICS, files), HERE)
         existing.define(libvirt, "run-1")  # type: ignore[arg-type]  # as much of one as is asked
         assert files.nvram.exists() == (path == "web.fd")
     assert files.nvram.read_bytes() == b"boots this"

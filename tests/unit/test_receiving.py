@@ -2,10 +2,12 @@
 
 import resource
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from netbench.capture.pcap import pcap_bytes
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
@@ -54,6 +56,21 @@ def test_what_sinks_are_told(receiving, monkeypatch, tmp_path):
         (path, TRAFFIC[path.name], tmp_path / f"trial-000007-{path.name}") for path in PATHS
     ]
     assert {(one.from_ns, one.keep, one.snap_length, one.sinks) for one in told} == {(START_NS, True, 96, 2)}
+
+
+@pytest.mark.parametrize(
+    ("difference", "from_ns"), [(ClockDifference(-70_000, 30_000), START_NS - 70_000), (None, 0)], ids=["known", "none"]
+)
+def test_what_is_late_is_told_by_the_clock_that_stamps_it(monkeypatch, tmp_path, difference, from_ns):
+    far = replace(PATHS[0], source=replace(PATHS[0].source, machine="far"))
+    told: list[Incoming] = []
+    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
+    nics = FakeNics([], [nic for path in (far, PATHS[1]) for nic in path.nics.values()])
+    wires = [FakeWire([], nics, path) for path in (far, PATHS[1])]
+    endpoints = [Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for wire in wires]
+    clocks = {"far": difference, None: SAME_CLOCK}
+    Receiving(endpoints, TRAFFIC, Recording(tmp_path), 7, START_NS, clocks.__getitem__).arm()
+    assert [one.from_ns for one in told] == [from_ns, START_NS]
 
 
 def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):

@@ -5,13 +5,14 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
-from netbench.hosts.relay import connect, piped
+from netbench.hosts.relay import connect, piped, within_reach
 
 HERE = LocalHost("here", "no-run")
 
@@ -79,6 +80,25 @@ def test_a_process_whose_end_another_thread_has_seen_meanwhile_can_be_killed(mon
     process.wait(20)
     monkeypatch.setattr(process, "poll", lambda: None)  # as it was a moment ago
     process.kill()
+
+
+def test_who_insists_on_a_file_has_one_as_long_as_it_is_opened(host, server):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        with within_reach(host, str(server)) as near:
+            assert (near == str(server)) == host.shares_files
+            connection.connect(near)
+        assert Path(near).exists() == host.shares_files
+        assert received(connection, 8) == b"welcome\n"
+        connection.sendall(b"later")
+        assert sorted(received(connection, 5)) == sorted(b"later")
+
+
+def test_what_nobody_has_opened_ends_with_its_file(server):
+    host = Elsewhere()
+    with within_reach(host, str(server)) as near:
+        assert Path(near).exists()
+    assert wait_until(lambda: host.started[0].poll() is not None, 20, 0.01)
 
 
 def test_nothing_runs_on_once_the_socket_is_closed(server):

@@ -98,6 +98,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     modules = (
         "netbench.linux.guard",
         "netbench.linux.safety",
+        "netbench.sinks.bpf_worker",
         "netbench.sinks.count_there",
         "netbench.sinks.flush",
         "netbench.generators.afpacket.afpacket_worker",
@@ -105,6 +106,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.uut.xdp_process",
         "netbench.vmm.container_memory",
         "netbench.vmm.openvz_changes",
+        "netbench.vmm.libvirt_changes",  # what the guard is to undo
     )
     program = f"import sys; [sys.modules.__setitem__(name, None) for name in {blocked}]; "
     program += "; ".join(f"import {name}" for name in modules)

@@ -23,9 +23,8 @@ from netbench.uut.guest import Guest
 from netbench.vmm.base import guest_directory
 from netbench.vmm.libvirt import Libvirt
 from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_changes import OwnDomain
+from netbench.vmm.libvirt_changes import OwnDomain, own_uuid
 from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.libvirt_xml import own_uuid
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
@@ -124,6 +123,29 @@ def test_every_model_of_nic_forwards_to_the_frame(topology, results):
         assert verdict_of(row) == "valid"
         assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2 > 0
     assert [row["uut"] for row in rows(results)] == ["virtio", "e1000", "vmxnet3"]
+
+
+FAR = """
+hosts:
+  far: {kind: ssh, server: netns, address: 10.25.48.11}
+  source: {on: far}
+  uut: {on: far}
+  sink: {on: far}
+"""
+
+
+def test_on_a_host_over_ssh_its_daemon_and_its_domain_are_there(tmp_path, results):
+    path = tmp_path / "far.yaml"
+    here = "hosts: {source: {}, uut: {}, sink: {}}\n"
+    assert here in TOPOLOGY
+    path.write_text(TOPOLOGY.replace(here, FAR) + "  - {name: far, kind: libvirt, accelerator: tcg, forward: route}\n")
+    done = netbench("run", path, "quick", "-o", results, *ONE, *settings(sink="bpf"), timeout_s=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = rows(results)
+    assert (row["sent_frames"], row["received_frames"], row["unexplained_frames"]) == ("500", "500", "0"), row
+    assert verdict_of(row) == "valid"
+    assert float(row["memory_mib"]) > 50
+    assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2 > 0
 
 
 def threads(pid: int) -> dict[str, str]:

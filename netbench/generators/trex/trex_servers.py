@@ -9,8 +9,8 @@ from pathlib import Path
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.client_package import no_client, server_program
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.worker_conversation import Conversation
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.conversation import Conversation
 from netbench.hosts.python_modules import module_command
 
 _LOOPBACK_UP = ("ip", "link", "set", "lo", "up")

@@ -1,4 +1,7 @@
-"""A worker's process and the conversation with it: JSON, one object a line, each of them awaited for a limited time."""
+"""A worker's process and the conversation with it: JSON, one object a line, each of them awaited for a limited time.
+
+So is talked with what sends or counts where a NIC is.
+"""
 
 import json
 import subprocess

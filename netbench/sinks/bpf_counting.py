@@ -1,0 +1,163 @@
+"""What the sink bpf does at its NIC, in a process on the host of that: one trial counted after the other."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from netbench.capture.captured import Expected
+from netbench.capture.pcap import write_pcap
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.linux.netns import namespace_path, within
+from netbench.model.received import Received
+from netbench.model.traffic import Sent, Traffic, traffic_of
+from netbench.sinks.bpf_counts import Counter, Room
+from netbench.sinks.bpf_hooks import Attached, Wanted, attach
+from netbench.sinks.flush import flush_frame
+from netbench.sinks.from_capture import received_of, settled
+
+NAME = "bpf"
+_SMALLEST = Room.wanted(1, 0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be counted in a trial: frames that are expected, and what else comes from their source's `network`.
+
+    `by_napi`: whether the UUT receives by NAPI. Of so many frames (`sample_every`, 0: none) one is kept, `snap_length`
+    bytes of it, in the file `sample` of the NIC's host.
+    """
+
+    expected: Expected
+    traffic: Traffic
+    network: str
+    room: Room
+    by_napi: bool
+    snap_length: int
+    sample_every: int = 0
+    sample: str = ""
+
+
+def order_of(plain: Mapping[str, Any]) -> Order:
+    """What `dataclasses.asdict` made of an order, and JSON of that, as an order again."""
+    traffic = traffic_of(plain["traffic"])
+    expected = Expected(**{**plain["expected"], "frame_size": traffic.frame_size})
+    return Order(**{**plain, "expected": expected, "traffic": traffic, "room": Room(**plain["room"])})
+
+
+class Counting:
+    """The program at one NIC of a network namespace (None: that of the process), from attach() to detach().
+
+    Order of calls for each trial: begin(); learn(); begun(); end(); received(). MissingError where the kernel does not
+    take the program, TestbedError where there is no such NIC.
+    """
+
+    def __init__(self, interface: str, hook: Wanted, netns: str | None = None) -> None:
+        self._interface, self._hook, self._netns = interface, hook, netns
+        self._attached: Attached | None = None
+        self._speaker: socket.socket | None = None
+        self._by_napi = False  # as UUTs receive, as far as it is known
+        self._order: Order | None = None
+
+    @property
+    def where(self) -> str:
+        """At which hook it counts, and why there; empty where it does not."""
+        return f"{self._attached.hook.name} ({self._attached.why})" if self._attached else ""
+
+    def attach(self) -> None:
+        """Have the program there, with little room, unless it is there already."""
+        if self._attached is None:
+            self._attach(_SMALLEST)
+
+    def begin(self, order: Order) -> None:
+        """Count from now on, from 0."""
+        self._order, self._clock = order, read_clocks(SystemClock())
+        moves = order.by_napi != self._by_napi and self._hook == "auto"
+        self._by_napi = order.by_napi
+        if self._attached is None or moves:
+            self._attach(order.room)
+        elif not self._attached.counter.room.fits(order.room):
+            self._attached = self._attached.with_room(order.room)
+        self._counter.begin(
+            order.expected, order.network, order.snap_length, self._clock, order.room, order.sample_every
+        )
+
+    def begun(self, timeout_s: float) -> None:
+        """Return once it counts, which it does: a process elsewhere has to say so."""
+
+    def learn(self, mac: str) -> None:
+        """Send a learning frame to this address out of the NIC."""
+        assert self._speaker is not None, "attach() comes first"
+        try:
+            self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+        except OSError:
+            return  # a NIC that is gone or down: the judge sees that from its counters
+
+    def end(self) -> str:
+        """Count no more, and write the sample; why that cannot be written, empty when it is, or when there is none."""
+        counter, order = self._counter, self._order
+        assert order is not None, "begin() comes first"
+        counter.end()
+        if order.sample_every:
+            try:
+                write_pcap(Path(order.sample), counter.sample(), order.snap_length)
+            except OSError as error:
+                return error.strerror or str(error)
+        return ""
+
+    def received(self, sent: Sent) -> Received:
+        """What there is of the frames that were sent, once it has ended."""
+        counter, order, by_ring = self._counter, self._order, self._attached is not None and self._attached.by_ring
+        assert order is not None, "begin() comes first"
+        known = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+        if sent.first_ns is None or sent.last_ns is None:
+            return known
+        expected = settled(order.expected, sent)
+        if (expected.stamped, expected.stamped_early) != (order.expected.stamped, order.expected.stamped_early):
+            return replace(known, error="the source stamped its frames otherwise than it said")
+        try:
+            counts = counter.counts(expected, order.network, self._clock)
+        except UsageError as error:
+            return replace(known, error=str(error), no_delay="there is no whole count")
+        found = received_of(counts, sent, order.traffic)
+        if counter.too_late:
+            found = replace(found, ipdv=None)
+            if sent.stamped_early:
+                found = replace(found, delay=None, no_delay="frames came long after their successors")
+        return replace(found, matched=known.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+
+    def detach(self) -> None:
+        """Take the program away; harmless when called twice."""
+        if self._attached is not None:
+            self._attached.close()
+        if self._speaker is not None:
+            self._speaker.close()
+        self._attached = self._speaker = None
+
+    def close(self) -> None:
+        """As detach(): nothing else is held."""
+        self.detach()
+
+    @property
+    def _counter(self) -> Counter:
+        if self._attached is None:
+            raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
+        return self._attached.counter
+
+    def _attach(self, room: Room) -> None:
+        self.detach()
+
+        def inside() -> None:
+            self._attached = attach(self._interface, self._hook, room, by_napi=self._by_napi)
+            self._speaker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._speaker.bind((self._interface, 0))
+
+        try:
+            within(namespace_path(self._netns), inside)
+        except MissingError as error:
+            raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}") from error
+        except OSError as error:
+            self.detach()
+            raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
