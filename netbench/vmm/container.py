@@ -206,8 +206,8 @@ class Container(Vmm):
         if not self._options.is_directory:
             return self._directory
         found = machine.run(["readlink", "-f", "--", self._options.image]).stdout.strip()
-        is_there = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
-        if refusal := self._refusal(Path(found or self._options.image), is_there=is_there):
+        seen = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
+        if refusal := self._refusal(Path(found or self._options.image), is_there=seen):
             raise TestbedError(f"{machine}: {refusal}")
         return Path(found)
 

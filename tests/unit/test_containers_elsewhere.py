@@ -26,7 +26,7 @@ ON_SSH = stream_paths(load_shipped("netns-ssh"))
 
 
 class Elsewhere(LocalHost):
-    """A machine whose files are reached by the host alone, and that netbench was brought to; `said` is what it ran."""
+    """A machine whose files only the host reaches, and that netbench was brought to; `ran` is what it was told."""
 
     def __init__(self, scratch: Path) -> None:
         super().__init__("far", "no-run")

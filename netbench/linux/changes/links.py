@@ -64,7 +64,8 @@ class AddVeth(Request):
 
     @property
     def inside(self) -> str | None:
-        return self.netns or self.peer_netns
+        # The kernel takes its time with what a removed namespace had: an end that is in none is removed for itself.
+        return self.netns if self.peer_netns else None
 
     @property
     def line(self) -> tuple[str, ...]:
