@@ -50,14 +50,13 @@ ESXI = '{"server": "esx1", "template": "small", "channel": {"key": "k", "host_ke
 EACH = {
     AddNamespace("nb-x"): "ip netns add nb-x",
     AddVeth("nb-a", "nb-one", MAC, "nb-b", "nb-two", PEER): (
-        f"ip link add nb-one netns nb-a address {MAC} type veth peer nb-two netns nb-b index 16777218 address {PEER}"
+        f"ip link add nb-one netns nb-a address {MAC} type veth peer nb-two netns nb-b address {PEER}"
     ),
     AddVeth(None, "nb-one", MAC, None, "nb-two", PEER): (
         f"ip link add nb-one address {MAC} type veth peer nb-two address {PEER}"
     ),
     AddVeth("nb-a", "nb-one", MAC, "nb-b", "nb-two", PEER, 9000): (
-        f"ip link add nb-one netns nb-a address {MAC} mtu 9000 type veth "
-        f"peer nb-two netns nb-b index 16777218 address {PEER} mtu 9000"
+        f"ip link add nb-one netns nb-a address {MAC} mtu 9000 type veth peer nb-two netns nb-b address {PEER} mtu 9000"
     ),
     AddBridge("nb-a", "br"): "ip -n nb-a link add br type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
     KeepPort("eth1", True, True, ("192.0.2.7/24 label eth1", "::7/64"), (None, 9), (None, 1), 7.5, ("ipv4/x=1",)): (

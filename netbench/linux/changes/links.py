@@ -17,8 +17,6 @@ from netbench.linux.changes.base import (
 )
 from netbench.model.units import USUAL_MTU
 
-# Of far ends of veth pairs, from the end of their MAC addresses, which no two NICs of netbench's in a namespace share.
-_FIRST_INDEX, _INDEX_DIGITS = 1 << 24, 6
 # What would make one frame on the wire differ from one frame counted: the names of `ethtool -K` and `-k`.
 _OFFLOADS = {
     "gro": "generic-receive-offload",
@@ -71,19 +69,8 @@ class AddVeth(Request):
     def line(self) -> tuple[str, ...]:
         one, other = _in_netns(self.netns), _in_netns(self.peer_netns)
         mtu = ("mtu", str(self.mtu)) if self.mtu != USUAL_MTU else ()
-        peer = ("type", "veth", "peer", self.peer, *other, *self._peer_index, "address", self.peer_mac, *mtu)
+        peer = ("type", "veth", "peer", self.peer, *other, "address", self.peer_mac, *mtu)
         return "link", "add", self.interface, *one, "address", self.mac, *mtu, *peer
-
-    @property
-    def _peer_index(self) -> tuple[str, ...]:
-        """A number that the first end, whose number the kernel chooses, does not have in its own namespace.
-
-        That a link whose ends have the same number is up the kernel sees only up to a second later
-        (linkwatch_urgent_event in its net/core/link_watch.c).
-        """
-        if self.peer_netns in (None, self.netns):
-            return ()
-        return "index", str(_FIRST_INDEX + int(self.peer_mac.replace(":", "")[-_INDEX_DIGITS:], 16))
 
     @property
     def undo_line(self) -> tuple[str, ...]:
