@@ -20,6 +20,7 @@ settings.register_profile("netbench", deadline=None)
 settings.load_profile("netbench")
 
 
+pytest.register_assert_rewrite("tests.contract")  # its classes are inherited by tests, which are to tell what they saw
 pytest_plugins = ["tests.skips"]
 HELD_UP = pytest.StashKey[HeldUp]()
 
