@@ -26,6 +26,7 @@ from netbench.vmm.base import RunningGuest, Vmm
 from tests.unit.inputs import topology
 
 FRAMES = 100
+_KILLING_S = 0.5
 _SETTLE_S = 0.5
 _END_S = 5.0
 SEND = """
@@ -60,9 +61,13 @@ class Yard:
         return self.running()
 
     def kill(self) -> None:
-        """End them from outside."""
+        """End them from outside, for a moment: one that calls another program just then is seen only afterwards."""
+        wait_until(self._killed_all_for_good, _KILLING_S)
+
+    def _killed_all_for_good(self) -> bool:
         for pid, _ in self.running():
             self.machine.host().run(["kill", "-KILL", str(pid)])
+        return False  # nobody can tell
 
     @contextmanager
     def uut(

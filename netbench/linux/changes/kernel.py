@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
@@ -116,13 +116,20 @@ class AddTable(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddRunDirectory(Change):
-    """A directory of netbench's own, for the sockets and the console of a guest, or for what a run does not keep."""
+    """A directory of netbench's own, for the sockets and the console of a guest, or for what a run does not keep.
+
+    One that `was_there` is somebody else's, and stays.
+    """
 
     path: str
+    was_there: bool = False
 
     @property
     def command(self) -> str:
         return shlex.join(self._argv)
+
+    def found(self, look: Look) -> Self:
+        return replace(self, was_there=exists(look.host, self.path))
 
     @property
     def _argv(self) -> tuple[str, ...]:
@@ -132,7 +139,8 @@ class AddRunDirectory(Change):
         run_checked(host, self._argv)
 
     def undo(self, host: Host) -> None:
-        if Path(self.path).is_relative_to(STATE_DIRECTORY) or self.path.startswith(SCRATCH):
+        ours = Path(self.path).is_relative_to(STATE_DIRECTORY) or self.path.startswith(SCRATCH)
+        if ours and not self.was_there:
             run_checked(host, ["rm", "-rf", self.path])
 
 
