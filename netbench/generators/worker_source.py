@@ -8,7 +8,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.conversation import Conversation
+from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import module_command_on
-from netbench.hosts.conversation import Conversation
+from netbench.hosts.json_conversation import Conversation
 from netbench.model.received import Received
 from netbench.model.traffic import Sent
 from netbench.sinks.bpf_counting import Order

@@ -54,7 +54,6 @@ class Endpoints:
 class TrialSetup:
     """What a trial needs of a ready testbed.
 
-
     `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows; that of machines that are
     `not_own` somebody else may set.
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that

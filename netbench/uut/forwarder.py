@@ -16,9 +16,9 @@ from netbench.model.points import UUT, CounterReading
 from netbench.model.virtualisation import Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.conversation import Conversation, StartProcess
 from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
 from netbench.uut.impairments import Impairments
+from netbench.uut.own_process import OwnProcess, StartProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Forwarder(UnitUnderTest):
 
     def __init__(self, options: ForwarderOptions) -> None:
         self._options = options
-        self._processes: dict[str, Conversation] = {}
+        self._processes: dict[str, OwnProcess] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -63,7 +63,7 @@ class Forwarder(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start a process; MissingError on a host that netbench does not run on."""
         assert isinstance(step, StartProcess)
-        self._processes[step.name] = Conversation(site.hosts[step.host], step)
+        self._processes[step.name] = OwnProcess(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         """Return once every process has opened its sockets."""

@@ -17,9 +17,9 @@ from netbench.model.points import CountingPoint, Kind, forwarding_point
 from netbench.model.virtualisation import Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.conversation import Conversation, StartProcess
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
+from netbench.uut.own_process import OwnProcess, StartProcess
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -104,7 +104,7 @@ class Raw(UnitUnderTest):
         self._forward: Forward = options.forward
         self._rps = options.rps
         self._xdp = options.xdp
-        self._process: Conversation | None = None
+        self._process: OwnProcess | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -143,7 +143,7 @@ class Raw(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start the process that holds XDP programs."""
         assert isinstance(step, StartProcess)
-        self._process = Conversation(site.hosts[step.host], step)
+        self._process = OwnProcess(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         site, own = self.site, self.site.assignment
@@ -191,7 +191,7 @@ class Raw(UnitUnderTest):
         process = StartProcess(_XDP_ROLE, host, xdp_process.__name__, (self._xdp, *names))
         return [*(GroOn(nic.netns, nic.interface) for nic in others), process]
 
-    def _xdp_facts(self, process: Conversation) -> dict[str, str]:
+    def _xdp_facts(self, process: OwnProcess) -> dict[str, str]:
         answer = process.answer()
         if "failed" in answer:
             raise MissingError(f"forward: xdp: {answer['failed']}")

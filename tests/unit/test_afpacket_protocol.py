@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.hosts import conversation
+from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
@@ -46,7 +46,7 @@ class ScriptedHost(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (conversation, "_END_S")):
+    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (json_conversation, "_END_S")):
         monkeypatch.setattr(module, name, 0.5)
 
 

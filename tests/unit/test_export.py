@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.results.export import export
+from netbench.results.row_files import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, stream_rows
 from tests.unit.interference_factory import small_campaign
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial

@@ -10,7 +10,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.client_package import no_client, server_program
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.conversation import Conversation
+from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
 
 _LOOPBACK_UP = ("ip", "link", "set", "lo", "up")

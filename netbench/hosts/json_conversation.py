@@ -1,12 +1,13 @@
-"""A worker's process and the conversation with it: JSON, one object a line, each of them awaited for a limited time.
+"""A process of netbench's own and the conversation with it: JSON, one object a line, each awaited for a limited time.
 
-So is talked with what sends or counts where a NIC is.
+So is talked with what sends, counts or forwards where a NIC is.
 """
 
 import json
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Process
@@ -27,13 +28,17 @@ class Conversation:
 
     def tell(self, message: Mapping[str, object]) -> None:
         """Send a request; a worker that is no longer there shows when its reply is read."""
+        self.write(json.dumps(message))
+
+    def write(self, line: str) -> None:
+        """The same of one whose requests are words."""
         stdin = self._process.stdin
         assert stdin
-        with suppress(OSError):
-            stdin.write(json.dumps(message) + "\n")
+        with suppress(OSError):  # see tell()
+            stdin.write(line + "\n")
             stdin.flush()
 
-    def reply(self, timeout_s: float) -> Mapping[str, object]:
+    def reply(self, timeout_s: float) -> Mapping[str, Any]:
         """The next reply.
 
         TimeoutError if none comes in time; TestbedError if the worker died, talks nonsense or says that it `failed`;
@@ -43,7 +48,7 @@ class Conversation:
         self.require_no_failure(reply)
         return reply
 
-    def said(self, timeout_s: float) -> Mapping[str, object]:
+    def said(self, timeout_s: float) -> Mapping[str, Any]:
         """The next reply, whatever it says; errors as of reply()."""
         try:
             line = self._lines.take(timeout_s)
@@ -62,7 +67,7 @@ class Conversation:
         return reply
 
     def require_no_failure(self, reply: Mapping[str, object]) -> None:
-        """Errors as of reply() where the worker says that it `failed`, or what is `missing`."""
+        """Of a source: errors as of reply() where it says that it `failed`, or what is `missing`."""
         if "missing" in reply:
             raise MissingError(self.failure(f"cannot send: {reply['missing']}"))
         if "failed" in reply:
