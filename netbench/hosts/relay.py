@@ -64,18 +64,15 @@ def within_reach(host: Host, path: str) -> Iterator[str]:
         listening.listen(1)
         process, already_read = _relay(host, path)
 
-        def serve() -> None:
-            with suppress(OSError):  # nobody has come
-                _carry(listening.accept()[0], process, already_read)
-                return
-            end(process)
-
-        threading.Thread(target=serve, daemon=True).start()
+        came = threading.Thread(target=lambda: _carry(listening.accept()[0], process, already_read), daemon=True)
+        came.start()
         try:
             yield str(near)
         finally:
-            with suppress(OSError):  # it ends the waiting for somebody to come
-                listening.shutdown(socket.SHUT_RDWR)
+            # It ends the waiting if nobody else has come: whoever did stands before it, accepted or not.
+            with closing(socket.socket(socket.AF_UNIX)) as nobody:
+                nobody.connect(str(near))
+            came.join()
 
 
 def piped(process: Process, already_read: bytes = b"") -> socket.socket:

@@ -94,6 +94,21 @@ def test_who_insists_on_a_file_has_one_as_long_as_it_is_opened(host, server):
         assert sorted(received(connection, 5)) == sorted(b"later")
 
 
+def test_who_has_connected_is_served_though_the_file_goes_at_once(tmp_path):
+    """The block is left before anybody could accept: ten times, as it depends on who is scheduled first."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        for _ in range(10):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(20)
+                with within_reach(Elsewhere(), str(tmp_path / "socket")) as near:
+                    connection.connect(near)
+                with listening.accept()[0] as there:
+                    there.sendall(b"welcome\n")
+                    assert received(connection, 8) == b"welcome\n"
+
+
 def test_what_nobody_has_opened_ends_with_its_file(server):
     host = Elsewhere()
     with within_reach(host, str(server)) as near:
