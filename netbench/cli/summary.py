@@ -249,7 +249,9 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         if kind is ReasonKind.SATURATED:
             yield f"saturated, which counts for the load that was offered: {count(trials, 'trial')}"
         elif kind is ReasonKind.SHARE_OF_LOWER_BOUND:
-            yield f"neighbours' load a share of no more than a lower bound of the maximum: {count(trials, 'trial')}"
+            yield f"a load a share of no more than a lower bound of the maximum: {count(trials, 'trial')}"
+        elif kind is ReasonKind.LESS_THAN_SHARE:
+            yield f"offered less than the share asked for, all that the sources hold: {count(trials, 'trial')}"
         else:
             yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}{_ADVICE.get(kind, '')}"
     earlier = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)

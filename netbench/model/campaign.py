@@ -16,7 +16,8 @@ class Maximum:
 
     What neighbours are made to forward is a share of it, which it had while they were idle (Schlosser et al. 2011,
     section 3.4), and so may be the loads of the UUT itself. With `limited_by` it is a
-    lower bound of that, for this reason. `goal` is that of the search by which it was found; empty: it was found among
+    lower bound of that, for this reason. More than `held_fps` the sources do not hold beside it, where that is known.
+    `goal` is that of the search by which it was found; empty: it was found among
     the loads of the profile.
     """
 
@@ -26,6 +27,7 @@ class Maximum:
     load: str  # the load per stream it was reached at, as the profile has it
     repetitions: int  # of a search its trials
     limited_by: str = ""
+    held_fps: float | None = None
     goal: str = ""
     sources: int = 1
 

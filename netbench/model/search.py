@@ -90,9 +90,10 @@ class SearchResult:
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
     bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
-    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound. `each` has the
-    streams one by one, where there are several, in all trials at the lower bound that tell something of the UUT. One
-    that is `for_maxima` found what loads are a share of.
+    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound, at `held_fps` where
+    the sources did not hold all that was asked of them. `each` has the streams one by one, where there are several, in
+    all trials at the lower bound that tell something of the UUT. One that is `for_maxima` found what loads are a share
+    of.
     """
 
     uut: str
@@ -116,6 +117,7 @@ class SearchResult:
     delays: tuple[LoadedDelay, ...] = ()
     tests: Rfc2544Tests | None = None
     overload_fps: float | None = None
+    held_fps: float | None = None
     for_maxima: bool = False
     each: tuple[OneOfSeveral, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from operator import is_
 from typing import Annotated
 
@@ -36,7 +37,7 @@ class GuestTask:
     `warm_up_s` are not measured; None where it forwards nothing, and, beside the victim, while nobody knows the
     maximum that its load is a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left
     of all frames after that: the load is the mean. `share_of_less` says why what it is a share of is only a lower bound
-    of that maximum; mostly empty.
+    of that maximum; mostly empty. One that `is_less_than_share` of it is all that the sources hold.
     """
 
     name: str
@@ -48,6 +49,7 @@ class GuestTask:
     first_fps: float | None = None
     first_s: float = 0.0
     share_of_less: str = ""
+    is_less_than_share: bool = False
 
     @property
     def load(self) -> Stress | None:
@@ -62,15 +64,20 @@ class GuestTask:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What loads are a share of: a maximum in frames/s of each stream, or less, where `limited_by` says why."""
+    """What loads are a share of: a maximum in frames/s of each stream, or less, where `limited_by` says why.
+
+    `held_fps` is the most that the sources hold beside the UUT, where that is known.
+    """
 
     fps: float
     limited_by: str = ""
+    held_fps: float | None = None
 
-    def part(self, percent: float) -> float:
-        """So much of it in frames/s; where it is the most that can be offered, that at most."""
-        found = self.fps * percent / 100
-        return min(found, self.fps) if self.limited_by else found
+    def part(self, percent: float) -> tuple[float, bool]:
+        """So much of it in frames/s, or the most that can be offered; and whether that is less."""
+        asked = self.fps * percent / 100
+        most = self.fps if self.limited_by else self.held_fps or inf
+        return min(asked, most), asked > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +162,14 @@ class TrialSpec:
 
     def with_maximum(self, maximum: Reference) -> "TrialSpec":
         """The trial with the victim's load in frames/s, which is a share of this maximum of its streams."""
-        load = replace(self.load, found_fps=float(f"{maximum.part(self.load.value):.6g}"))
-        victim = replace(self.victim, traffic=replace(self.frames, load=load), share_of_less=maximum.limited_by)
+        fps, is_less = maximum.part(self.load.value)
+        load = replace(self.load, found_fps=float(f"{fps:.6g}"))
+        victim = replace(
+            self.victim,
+            traffic=replace(self.frames, load=load),
+            share_of_less=maximum.limited_by,
+            is_less_than_share=is_less,
+        )
         return replace(self, guests=(victim, *self.neighbours))
 
     def with_maxima(self, maxima: Mapping[FrameSize, Reference]) -> "TrialSpec":

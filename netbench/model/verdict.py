@@ -16,7 +16,7 @@ class ReasonKind(Enum):
     """What is to be said of a trial, mostly why it is not simply valid. The value is what results and reports show.
 
     One that is saturated is valid at the load that was offered: the link pushed back, so it was less than intended. So
-    is one whose neighbours' load is a share of a lower bound, at the load that they were offered.
+    is one where a load is a share of a lower bound, or less than the share that was asked for, at what was offered.
     """
 
     SATURATED = "saturated"
@@ -43,6 +43,7 @@ class ReasonKind(Enum):
     SOURCES_APART = "sources-apart"
     MAXIMUM_UNKNOWN = "maximum-unknown"
     SHARE_OF_LOWER_BOUND = "share-of-lower-bound"
+    LESS_THAN_SHARE = "less-than-share"
     FOREIGN_FRAMES = "foreign-frames"
     LATE_FRAMES = "late-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
@@ -53,11 +54,12 @@ class ReasonKind(Enum):
     @property
     def verdict(self) -> Verdict:
         """The verdict this reason alone leads to."""
-        if self in (ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND):
+        if self in _NO_HARM:
             return Verdict.VALID
         return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
 
 
+_NO_HARM = frozenset({ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND, ReasonKind.LESS_THAN_SHARE})
 _ONLY_SUSPICIOUS = frozenset(
     {
         ReasonKind.UNEVEN_PACING,

@@ -127,7 +127,7 @@ class MaximaFirst(Schedule):
         maximum = None if found is None else maximum_of(found)
         if maximum is None:
             raise _NoMaximumError(why_no_maximum(found))
-        return Reference(maximum.fps, maximum.limited_by)
+        return Reference(maximum.fps, maximum.limited_by, maximum.held_fps)
 
 
 class _NoMaximumError(Exception):

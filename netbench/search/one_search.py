@@ -26,6 +26,8 @@ _PACED_PART = 0.98
 # Sources hold a rate that they held twice in a row. What is tried at first, and after each rate that they did not hold,
 # is this part of what they offered: they need room to make up for moments in which they were late.
 _HELD_PART, TIMES_HELD, _MOST_TRIED = 0.8, 2, 8
+# Likewise for overload, which is to be as much as there can be.
+_OVERLOAD_PART = 0.95
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 
@@ -77,6 +79,7 @@ class OneSearch:
         self._delays: list[LoadedDelay] = []
         self._tests: Rfc2544Tests | None = None
         self._overload_fps: float | None = None
+        self._held_fps: float | None = None
         self._unmeasured = 0
         self._why = ""
         self._highest: float | None = None
@@ -120,21 +123,24 @@ class OneSearch:
             self._trials.clear()  # it is of no search
             if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
                 if held_s := asked.held_s(trial_s):
-                    return self._held(rounded(fastest.offered_fps * _HELD_PART), held_s)
+                    return self._held(rounded(fastest.offered_fps * _HELD_PART), held_s, _HELD_PART).load_fps
                 return rounded(fastest.offered_fps * _PACED_PART)
         raise GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
 
-    def _held(self, fps: float, seconds: float) -> float:
-        """This rate, or the highest one below it that the sources hold for so long: these trials are of no search."""
+    def _held(self, fps: float, seconds: float, part: float) -> Measured:
+        """A trial at this rate, or at the highest below it that the sources hold for so long, a `part` after the other.
+
+        These trials are of no search.
+        """
         times = 0
         for _ in range(_MOST_TRIED):
             one = self._measure_at(seconds, fps)
             if one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
-                times, fps = 0, rounded(_HELD_PART * min(fps, one.offered_fps))
+                times, fps = 0, rounded(part * min(fps, one.offered_fps))
             elif (times := times + 1) == TIMES_HELD:
                 break
         self._trials.clear()
-        return fps
+        return one
 
     def _measure_delays(self) -> None:
         """At parts of what was found for the first goal: these trials are none of the search."""
@@ -194,7 +200,7 @@ class OneSearch:
         return self._measure(seconds, Load.of_fps(rounded(fps)), benchmark=RESET, restart_at_s=restart_at_s)
 
     def _measure_overload(self, highest: float) -> None:
-        """Above the upper bound of the first goal, where that is the UUT's: this trial is none of the search either."""
+        """Above the upper bound of the first goal, where that is the UUT's, as far as the sources hold it."""
         found, searched, times = (
             self._found_for(self._method.goals[0]),
             list(self._trials),
@@ -202,10 +208,12 @@ class OneSearch:
         )
         if times is None or found.upper_fps is None or found.limited_by:
             return
+        asked = rounded(times * found.upper_fps)
         try:
-            one = self._measure_at(self._wanted.profile.duration, min(times * found.upper_fps, highest))
+            one = self._held(min(asked, highest), self._wanted.profile.duration, _OVERLOAD_PART)
             if not (one.limited_by or one.failed):
                 self._overload_fps = one.throughput_fps
+                self._held_fps = max(one.load_fps, found.lower_fps or 0.0) if one.load_fps < asked else None
         except GivenUpError:
             pass  # what was found stands without it
         finally:
@@ -297,6 +305,7 @@ class OneSearch:
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
             overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
+            held_fps=self._held_fps if goal == self._method.goals[0] else None,
             each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
         )
 

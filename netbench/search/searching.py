@@ -110,7 +110,7 @@ class Search(Schedule):
             is_smallest=cell.is_smallest_of(self.wanted.profile),
             is_mix=isinstance(cell.frame_size, FrameMix),
         )
-        afterwards = len(self._asked.delay_at) + (self._asked.overload is not None)
+        afterwards = len(self._asked.delay_at) + (0 if self._asked.overload is None else TIMES_HELD)
         held_s = self._asked.held_s(profile.duration)
         trials += 1 + afterwards + more + (TIMES_HELD if held_s else 0)
         traffic_s += afterwards * profile.duration + more_s + TIMES_HELD * held_s

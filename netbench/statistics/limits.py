@@ -57,7 +57,8 @@ def would_not_take_more(group: Group) -> bool:
 def _is_capped(group: Group) -> bool:
     """Whether its load is all that could be offered, or would have been more than that."""
     of_maximum = group.load.kind is LoadKind.OF_MAXIMUM and group.load.value >= _ALL
-    return of_maximum and any(one.trial.spec.victim.share_of_less for one in group.valid)
+    victims = (one.trial.spec.victim for one in group.valid)
+    return of_maximum and any(victim.share_of_less or victim.is_less_than_share for victim in victims)
 
 
 def _held_up(group: Group) -> bool:

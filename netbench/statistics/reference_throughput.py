@@ -33,6 +33,7 @@ def maximum_of(found: SearchResult) -> Maximum | None:
         load,
         found.trials,
         found.limited_by,
+        found.held_fps,
         goal=found.goal,
         sources=len(found.streams),
     )

@@ -97,6 +97,10 @@ def _judged(
             what = "a share of a lower bound of the maximum, which is limited by"
             detail = f"{who} is offered {what} {task.share_of_less}"
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
+        if task.is_less_than_share:
+            assert task.traffic is not None, "its load is known"
+            detail = f"{task.traffic.load} would be more than the sources hold beside the UUT: it is offered that"
+            yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:
             detail = f"neighbour {guest.name}: its load used no CPU time during the trial"

@@ -176,7 +176,7 @@ def test_every_kind_of_reason_but_two_can_be_told_apart_from_valid():
         ReasonKind.SOURCES_APART,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
-    no_harm = {ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND}
+    no_harm = {ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND, ReasonKind.LESS_THAN_SHARE}
     assert {kind.verdict for kind in no_harm} == {Verdict.VALID}
     assert {kind.verdict for kind in {*ReasonKind} - only_suspicious - no_harm} == {Verdict.INVALID}
 

@@ -174,9 +174,24 @@ def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
     intended = {str(one.spec.load): one.streams[0].intended_fps for one in results.wanted_trials}
     assert intended == {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
     for trial in results.wanted_trials:
-        assert [reason.kind for reason in trial.reasons] == [ReasonKind.SHARE_OF_LOWER_BOUND]
+        is_less = [ReasonKind.LESS_THAN_SHARE] if str(trial.spec.load) == "150% of maximum" else []
+        assert [reason.kind for reason in trial.reasons] == [ReasonKind.SHARE_OF_LOWER_BOUND, *is_less]
         assert trial.verdict is Verdict.VALID
     assert {group.limited_by for group in best_groups(with_limits(group_trials(results)))} == {"the source"}
+
+
+def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(campaign):
+    """It is paced at 9,800 frames/s at most, less than half as much again as what the UUT forwards."""
+    campaign.testbed.usual = Behaviour(capacity_fps=8000.0)
+    results = campaign.run(**OF_VICTIM)
+    assert {one.limited_by for one in results.maxima} == {""}
+    for trial in results.wanted_trials:
+        is_less = str(trial.spec.load) == "150% of maximum"
+        intended = 9800.0 if is_less else 8000.0 * trial.spec.load.value / 100
+        assert trial.streams[0].intended_fps == pytest.approx(intended, rel=0.01)
+        assert [reason.kind for reason in trial.reasons] == ([ReasonKind.LESS_THAN_SHARE] if is_less else [])
+        assert trial.verdict is Verdict.VALID
+    assert "is offered that" in report_page(results)
 
 
 @pytest.mark.parametrize("stop", [1, 10, 22])
@@ -260,7 +275,7 @@ def test_trials_that_search_are_in_no_mean_and_marked_in_the_export(campaign):
     results = campaign.run(**{**SHARES, "scenarios": ["shared-idle", {"network": ["50%"]}]}, repetitions=2)
     rows = list(stream_rows(results.trials))
     marked = [row for row in rows if row["finds_maximum"] == "yes"]
-    assert len(marked) == sum(1 + one.trials + 1 for one in results.maxima_searches), "the source's rate, and overload"
+    assert len(marked) == sum(1 + one.trials + 2 for one in results.maxima_searches), "the source's rate, and overload"
     page = report_page(results)
     assert "Highest loads" in page
     assert "maximum (PDR 5 %)" in page
