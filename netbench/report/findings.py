@@ -17,7 +17,7 @@ from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
-from netbench.report.ratio_words import excluded, left_by, part_of
+from netbench.report.ratio_words import excluded, kept, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
@@ -277,14 +277,16 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if worse := [(index, one) for index, one in worse if index < 1]:
         _, worst = min(worse, key=lambda known: known[0])
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
-        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {left_by(one.ratio)}" for one in alike)
-        yield Finding(
-            "Neighbours",
-            f"{worst.scenario} costs most: of its most throughput in {worst.baseline}, with"
-            f" {frames_text(worst.victim.frame_size)}, it leaves {left}"
-            f" ({_repetitions(group for one in alike for group in (one.best, one.base))}).",
-            "isolation",
-        )
+        changed = [one for one in alike if one.ratio.significant is not False]
+        (first, most), *others = [(label(one.victim.uut, results.emulated), kept(one.ratio)) for one in changed]
+        alone = "alone" if worst.baseline == DEDICATED else f"in {worst.baseline}"
+        said = [f"{worst.scenario} costs most: {first} keeps {most} of the most that it forwards {alone}"]
+        said += [f"{uut} keeps {part}" for uut, part in others]
+        same = [f"{label(one.victim.uut, results.emulated)} {kept(one.ratio)}" for one in alike if one not in changed]
+        said += [f"no significant change for {enumerated(same)}"] if same else []
+        repetitions = _repetitions(group for one in alike for group in (one.best, one.base))
+        text = f"{'; '.join(said)} ({frames_text(worst.victim.frame_size)}, {repetitions})."
+        yield Finding("Neighbours", text, "isolation")
         return
     cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
     said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]

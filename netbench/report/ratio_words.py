@@ -37,13 +37,11 @@ def _cannot(ratio: RatioOfMeans) -> str:
     return words if words.startswith("cannot") else f"cannot be told: {words}"
 
 
-def left_by(ratio: RatioOfMeans) -> str:
-    """`49 % (42 … 57 %)`."""
+def kept(ratio: RatioOfMeans) -> str:
+    """`49 % (42 … 57 %)`, or why that cannot be said."""
     if ratio.ratio is None:
         return f"an unknown part ({ratio.why_unknown})"
-    if ratio.unknown is not None:
-        return f"what {_cannot(ratio)}"
-    return _with_limits(ratio) + (", no significant change" if ratio.significant is False else "")
+    return _with_limits(ratio) if ratio.unknown is None else f"what {_cannot(ratio)}"
 
 
 def excluded(own: Iterable[RelativeMaximum]) -> str:

@@ -1,5 +1,6 @@
 """The sentences that a report begins with, from made-up results."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -147,7 +148,21 @@ def test_a_neighbour_that_takes_everything_costs_most():
     heavy = [*at(200_000, 0, 0, 0, scenario="cpu-heavy"), *at(200_000, 75_000, 75_100, 75_050, scenario="cpu-light")]
     texts = dict(said([*at(200_000, 150_000, 151_000, 149_000), *heavy]))
     assert texts["isolation"].startswith("cpu-heavy costs most: ")
-    assert "it leaves raw 0 % (0 … " in texts["isolation"]
+    assert "raw keeps 0 % (0 … " in texts["isolation"]
+
+
+def test_whom_it_costs_nothing_is_said_apart_from_whom_it_does():
+    raw = [*at(200_000, 150_000, 151_000, 149_000), *at(200_000, 75_000, 75_100, 75_050, scenario="cpu-heavy")]
+    other = [
+        *at(200_000, 150_000, 151_000, 149_000, uut="other"),
+        *at(200_000, 149_900, 150_900, 149_000, uut="other", scenario="cpu-heavy"),
+    ]
+    texts = dict(said([*raw, *other], uuts=("raw", "other")))
+    assert re.fullmatch(
+        r"cpu-heavy costs most: raw keeps 50 % \(49 … 51 %\) of the most that it forwards alone; "
+        r"no significant change for other \d+ % \(\d+ … \d+ %\) \(64-byte frames, n = 3\)\.",
+        texts["isolation"],
+    ), texts["isolation"]
 
 
 def test_a_change_that_can_be_excluded_of_one_neighbour_is_none_of_another():
@@ -190,8 +205,7 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
 def test_the_neighbour_that_costs_most_and_what_it_leaves():
     texts = {one.chart: one.text for one in findings(small_campaign())}
     assert texts["isolation"] == (
-        "network-50 costs most: of its most throughput in dedicated, with 64-byte frames, it leaves kvm"
-        " 50 % (48 … 52 %) (n = 2)."
+        "network-50 costs most: kvm keeps 50 % (48 … 52 %) of the most that it forwards alone (64-byte frames, n = 2)."
     )
 
 
