@@ -50,8 +50,9 @@ class Facility:
     `look`, with the name of a guest image that is there, returns what was found; it raises MissingError for what is
     not there, and another NetbenchError for what it could not find out. `refusal` is what to say to a user whose
     topology needs it, around what was found. `recall` is like `look`, but quick and for everybody: it tries nothing,
-    and returns an empty text where only a try would tell. `signs` are the commands and the files (with a `/`) by which
-    a host over SSH is seen to have it; empty: only a run tells.
+    and returns an empty text where only a try would tell. `signs` are the commands and the files (with a `/`; patterns
+    of the shell, of which one is enough) by which a host over SSH is seen to have it; empty: only a run tells.
+    `packages` are what adds it, by their names in Debian, where packages do.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Facility:
     by_root: bool = False  # who alone can look
     recall: Callable[[str], str] | None = None
     signs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     @property
     def what_to_do(self) -> str:

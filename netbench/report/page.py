@@ -121,8 +121,9 @@ def _content(results: CampaignResults) -> Content:
 
 
 def _finding(one: Finding, there: Collection[str]) -> Html:
-    """A sentence, and a link to what it is read from."""
-    said = join((element("strong", one.topic), ": ", one.text))
+    """A sentence, of which the first part is what one should take along, and a link to what it is read from."""
+    first, semicolon, more = one.text.partition("; ")
+    said = join((element("span", f"{one.topic}:", css="topic"), " ", element("strong", first), semicolon, more))
     if one.chart not in there:
         return said
     return join((said, " ", element("a", "Show", href=f"#{one.chart}", aria_label=f"Show: {one.topic}")))

@@ -41,7 +41,8 @@ printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2
 printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
 PATH=$PATH:/usr/sbin:/sbin
 for name; do
-    printf 'sign:%s=%s\\n' "$name" "$(case $name in (/*) ls -d "$name" 2>/dev/null ;; (*) command -v "$name" ;; esac)"
+    case $name in (/*) found=$(ls -d $name 2>/dev/null | head -n 1) ;; (*) found=$(command -v "$name") ;; esac
+    printf 'sign:%s=%s\\n' "$name" "$found"
 done
 """
 
@@ -146,23 +147,33 @@ def _looked(
     checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
     system = said.get("system", "").split()
     missing = [tool for tool in wanted if not _is_there(tool, said)]
+    packages = [tool.package for tool in missing]
+    packages += [package for one in beyond if _lacking(one, said) for package in one.packages]
     for tool in wanted:
         found = _found(tool, said)
         lacks = tool in missing
         remedy = f"on {name}: {install_command(tool.package, system)}" if lacks else ""
         status = Status.MISSING if lacks else Status.OK
         checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
-    install = unattended_install(list(dict.fromkeys(tool.package for tool in missing)), system)
-    seen = [_seen(name, one, said) for one in beyond]
-    by_hand = tuple(one for one in (*([] if install else checks), *seen) if one.status is Status.MISSING)
-    return HostChecks(name, (*checks, *seen), install, by_hand)
+    install = unattended_install(list(dict.fromkeys(packages)), system)
+    checks += [
+        _seen(name, one, said, install_command(" ".join(one.packages), system)) for one in beyond if one.packages
+    ]
+    others = [_seen(name, one, said, one.what_to_do) for one in beyond if not one.packages]
+    by_hand = tuple(one for one in (*([] if install else checks), *others) if one.status is Status.MISSING)
+    return HostChecks(name, (*checks, *others), install, by_hand)
 
 
-def _seen(name: str, facility: Facility, said: Mapping[str, str]) -> Check:
-    lacking = ", ".join(f"no {sign}" for sign in facility.signs if not said.get(f"sign:{sign}"))
+def _seen(name: str, facility: Facility, said: Mapping[str, str], remedy: str) -> Check:
+    lacking = ", ".join(f"no {sign.split()[0]}" for sign in _lacking(facility, said))
     what = Status.MISSING if lacking else Status.OK
-    remedy = f"on {name}: {facility.what_to_do}" if lacking else ""
+    remedy = f"on {name}: {remedy}" if lacking else ""
     return Check(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
+
+
+def _lacking(facility: Facility, said: Mapping[str, str]) -> list[str]:
+    """The signs of it that the host does not show."""
+    return [sign for sign in facility.signs if not said.get(f"sign:{sign}")]
 
 
 def _said(process: Process) -> tuple[str, str]:

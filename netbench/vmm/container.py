@@ -32,7 +32,8 @@ from netbench.vmm.container_memory import MEMORY_GROUPS, AddMemoryGroup, doors
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
 from netbench.vmm.libvirt_api import BINDINGS
-from netbench.vmm.libvirt_lxc import REMEDY, LibvirtLxc, look_for_lxc_driver
+from netbench.vmm.libvirt_daemon import driver_sign
+from netbench.vmm.libvirt_lxc import PACKAGES, LibvirtLxc, look_for_lxc_driver
 from netbench.vmm.libvirt_lxc_existing import ExistingLxc
 from netbench.vmm.lxc import Lxc
 from netbench.vmm.podman import Podman
@@ -107,7 +108,14 @@ class Container(Vmm):
         Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
         Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
         Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
-        Facility("libvirt-lxc", "containers with `runtime: libvirt`", REMEDY, look_for_lxc_driver),
+        Facility(
+            "libvirt-lxc",
+            "containers with `runtime: libvirt`",
+            f"apt-get install {' '.join(PACKAGES)}",
+            look_for_lxc_driver,
+            signs=("libvirtd", "virsh", driver_sign("lxc")),
+            packages=PACKAGES,
+        ),
         BINDINGS,
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
         Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),

@@ -22,7 +22,7 @@ from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.libvirt_api import BINDINGS
 from netbench.vmm.libvirt_changes import OwnDomain
 from netbench.vmm.libvirt_copy_xml import Connected
-from netbench.vmm.libvirt_daemon import PrivateDaemon
+from netbench.vmm.libvirt_daemon import PrivateDaemon, driver_sign
 from netbench.vmm.libvirt_domain import LibvirtDomain, domain_name
 from netbench.vmm.libvirt_domain_xml import domain_xml
 from netbench.vmm.libvirt_existing import ExistingDomain, LibvirtAgent
@@ -31,7 +31,7 @@ from netbench.vmm.qemu import Qemu, QemuGuest, qemu_version
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
 
 _LIBRARIES = Path("/usr/lib")
-_PACKAGES = "libvirt-daemon libvirt-daemon-driver-qemu"
+_PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-qemu")
 # Says where a host has QEMU, and a libvirtd with its driver of QEMU.
 _LOOK = """
 command -v "$0"
@@ -70,8 +70,10 @@ class Libvirt(Qemu):
         Facility(
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
-            f"apt-get install {_PACKAGES}",
+            f"apt-get install {' '.join(_PACKAGES)}",
             look_for_daemon,
+            signs=("libvirtd", driver_sign("qemu")),
+            packages=_PACKAGES,
         ),
     )
 
@@ -135,7 +137,7 @@ class Libvirt(Qemu):
             return ""
         found = {Path(path).name: path for path in host.run(["sh", "-c", _LOOK, qemu_program()]).stdout.split()}
         packages = {need.name: need.package for need in self.may_need if isinstance(need, Tool)}
-        wanted = {qemu_program(): packages[qemu_program()]} | ({} if self._uri else {"libvirtd": _PACKAGES})
+        wanted = {qemu_program(): packages[qemu_program()]} | ({} if self._uri else {"libvirtd": " ".join(_PACKAGES)})
         if lacking := [name for name in wanted if name not in found]:
             there = ", ".join(wanted[name] for name in lacking)
             raise MissingError(

@@ -15,6 +15,12 @@ _START_S = 20.0
 _LAST_WORDS_S = 1.0
 
 
+def driver_sign(name: str) -> str:
+    """The patterns of the file by which a machine is seen to have a driver of libvirt's, as distributions have it."""
+    library = f"libvirt/connection-driver/libvirt_driver_{name}.so"
+    return f"/usr/lib/*/{library} /usr/lib*/{library}"
+
+
 class PrivateDaemon:
     """One libvirtd, from start() to stop()."""
 

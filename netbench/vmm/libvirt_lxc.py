@@ -20,7 +20,7 @@ from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
 from netbench.vmm.libvirt_lxc_groups import SWITCHED, AddGroups, cpu_door, hierarchies, in_groups
 from netbench.vmm.libvirt_xml import add, as_text, cpuset, end_at_every_event
 
-REMEDY = "apt-get install libvirt-daemon libvirt-daemon-driver-lxc libvirt-clients"
+PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT = Path(__file__).with_name("libvirt_lxc.sh")
 _LIBRARIES = Path("/usr/lib")
 _CONTROLLER = "libvirt_lxc"  # the process of libvirt's that has one container, whose parent it is

@@ -146,6 +146,7 @@ class Qemu(Vmm):
             "modprobe vhost_net",
             look_for_vhost,
             "vhost: on is asked for, but {}: modprobe vhost_net",
+            signs=(str(VHOST_DEVICE),),
         ),
     )
     # Emulated, for all one knows before.

@@ -25,6 +25,7 @@ from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
+from netbench.vmm.libvirt_daemon import driver_sign
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -292,6 +293,36 @@ def test_what_no_package_adds_is_told_by_what_shows_it():
     assert "vzctl" not in found.install
     there = looked(topology, **{"sign:vzctl": "/usr/sbin/vzctl", "sign:/proc/vz": "/proc/vz"})
     assert there.by_hand == ()
+
+
+def test_what_packages_add_though_it_is_no_command_is_installed_with_the_rest():
+    topology = with_uuts({"name": "domain", "kind": "libvirt", "vhost": "on"})
+    driver = driver_sign("qemu")
+    lacking = {"numpy": "1.24", f"sign:{driver}": "", "sign:/dev/vhost-net": ""}
+    there = {f"sign:{tool.name}": "/bin/it" for tool in needed_there(topology, "uut")} | {
+        "sign:libvirtd": "/sbin/libvirtd"
+    }
+    found = looked(topology, system="debian", **there | lacking)
+    assert (
+        found.install == "DEBIAN_FRONTEND=noninteractive apt-get install -y libvirt-daemon libvirt-daemon-driver-qemu"
+    )
+    missing = {check.name: (check.found, check.remedy) for check in found.checks if check.status is Status.MISSING}
+    assert missing["uut: libvirtd"] == (
+        "no /usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so",
+        "on uut: apt-get install libvirt-daemon libvirt-daemon-driver-qemu",
+    )
+    assert [(check.name, check.remedy) for check in found.by_hand] == [("uut: vhost", "on uut: modprobe vhost_net")]
+    has_it = looked(topology, system="debian", **there | lacking | {f"sign:{driver}": "/usr/lib64/libvirt/it.so"})
+    assert has_it.install == ""
+
+
+def test_a_sign_may_be_several_patterns_of_which_one_is_enough(tmp_path):
+    """The script's own words for it, of a file that is there and of one that is not."""
+    (tmp_path / "x86" / "deep").mkdir(parents=True)
+    (tmp_path / "x86" / "deep" / "it.so").touch()
+    signs = [f"{tmp_path}/*/it.so {tmp_path}/*/*/it.so", f"{tmp_path}/*/none.so"]
+    said = LocalHost("here", "no-run").run(["sh", "-c", _SCRIPT, "netbench", *signs]).stdout.splitlines()
+    assert said[-2:] == [f"sign:{signs[0]}={tmp_path}/x86/deep/it.so", f"sign:{signs[1]}="]
 
 
 class Answering(LocalHost):
