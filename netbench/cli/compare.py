@@ -317,7 +317,7 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
     )
     with_loss = [each for each in comparison.by_load if each.loss is not None and _lost(each)]
     for title, cells, columns in (
-        ("Most throughput at any load, Mbit/s (L1)", comparison.maxima, _THROUGHPUT),
+        ("Highest throughput at any load, Mbit/s (L1)", comparison.maxima, _THROUGHPUT),
         ("Throughput by load, Mbit/s (L1)", comparison.by_load, _THROUGHPUT),
         ("Loss by load, % of the frames offered", with_loss, _LOSS),
     ):

@@ -75,7 +75,9 @@ def summary_table(results: CampaignResults) -> RenderableType:
         rows.append(Row(cells, name if scenarios else "", begins_section=begins))
     remarks = ["means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, every)]
     if len(groups) < len(every):
-        remarks[:0] = [f"of each frame size only the load with most throughput; the report has all {len(every):,} rows"]
+        remarks[:0] = [
+            f"of each frame size only the load with the highest throughput; the report has all {len(every):,} rows"
+        ]
     return RenderGroup(FittedTable(columns, rows), *map(_remark, remarks))
 
 

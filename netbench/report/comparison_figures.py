@@ -1,4 +1,4 @@
-"""The figures of a comparison: the most throughput of each campaign, and cells along time."""
+"""The figures of a comparison: the highest throughput of each campaign, and cells along time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ def started(text: object) -> datetime | None:
 
 
 def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
-    """The cells that at least two of the campaigns have, those of the most throughput over common loads first."""
+    """The cells that at least two of the campaigns have, those of the highest throughput over common loads first."""
     in_order = sorted((one for one in campaigns if one.started), key=lambda one: one.started or datetime.min)
     by_place = [{place_of(group): group for group in one.campaign.groups} for one in in_order]
     measured = [own.keys() | one.campaign.skipped for own, one in zip(by_place, in_order, strict=True)]
@@ -83,7 +83,7 @@ def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Ch
 def most_by_campaign(
     campaigns: Sequence[Campaign], most: Mapping[str, Mapping[Place, Group]], looks: Mapping[str, Style]
 ) -> Chart:
-    """A panel per frame size: the most throughput of each UUT, a bar per campaign; `most` is by campaign."""
+    """A panel per frame size: the highest throughput of each UUT, a bar per campaign; `most` is by campaign."""
     places = list(dict.fromkeys(place for own in most.values() for place in own))
     sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
     categories = list(dict.fromkeys(_category(place, places, looks) for place in places))

@@ -38,7 +38,7 @@ from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.search_comparison import SearchComparison, SearchDifference, compare_maxima
 
-_MAXIMUM = "Most throughput"
+_MAXIMUM = "Highest throughput"
 REFERRED_TO = "Maxima that loads are a share of"
 
 
@@ -235,7 +235,7 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
     figure = drawn_apart(places, lambda place: place.uut, looks, draw, "most") if places else note("None.")
     return section(
         "maximum",
-        "Most throughput",
+        "Highest throughput",
         note(
             "The highest mean throughput at any load that both campaigns measured. Below saturation whatever is offered"
             " comes out: this is where a slower UUT shows."

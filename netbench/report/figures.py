@@ -141,7 +141,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
 
 
 def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_scenario: bool = False) -> Chart:
-    """A panel per frame size: the most throughput at any load, a bar per UUT, by number of sources or by scenario."""
+    """A panel per frame size: the highest throughput at any load, a bar per UUT, by scenario or number of sources."""
     in_order = groups if by_scenario else sorted(groups, key=lambda group: group.sources)
     categories = list(dict.fromkeys(_category(group, by_scenario) for group in in_order))
     best = {(group.uut, group.frame_size, _category(group, by_scenario)): group for group in best_groups(groups)}
@@ -163,7 +163,7 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
 
 
 def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> Chart:
-    """A panel per scenario: the most throughput by frame size, in percent of the baseline's, a bar per UUT."""
+    """A panel per scenario: the highest throughput by frame size, in percent of the baseline's, a bar per UUT."""
     sizes = sorted({one.victim.frame_size for one in maxima}, key=rising, reverse=True)
     by_scenario = grouped(maxima, lambda one: one.scenario)
     panels = Panels(
@@ -171,7 +171,7 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
         (one.victim.uut for one in maxima),
         looks,
         "Frame size [bytes]",
-        f"Most throughput [% of {baselines_named(maxima)}]",
+        f"Highest throughput [% of {baselines_named(maxima)}]",
     )
     panels.categories([size_text(size) for size in sizes])
     for scenario, members in by_scenario.items():
@@ -323,7 +323,7 @@ def _category(group: Group, by_scenario: bool) -> str:
 
 def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> Bar:
     if group is not None and (throughput := group.throughput_mbps):
-        hover = f"most throughput of\n{group_hover(group, style)}"
+        hover = f"highest throughput of\n{group_hover(group, style)}"
         if group.limited_by:
             hover += f"\n≥: not saturated, limited by {group.limited_by}"
         text = at_least(f"{throughput.mean:,.0f}", group.limited_by)

@@ -17,7 +17,7 @@ from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
-from netbench.report.ratio_words import excluded, kept, part_of
+from netbench.report.ratio_words import cost, excluded, limit_excluded, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
@@ -151,9 +151,13 @@ def _of_setting(
 
 
 def _amount(group: Group) -> str:
-    """The most throughput, with what is to be known of it."""
+    """The highest throughput, with what is to be known of it."""
     most = f"{_most_of(group)} Mbit/s"
-    return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+    if group.limited_by:
+        return f"{most}, not saturated: limited by {group.limited_by}"
+    if group.loss_ratio is None or not _loses(group):
+        return most
+    return f"{most} with {rough_percent(group.loss_ratio.mean)} lost"
 
 
 def _amounts(tied: Sequence[Group]) -> str:
@@ -190,42 +194,51 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         return
     begins: list[tuple[float, str]] = []
     never: list[tuple[float, str]] = []
+    held: list[str] = []
     judged: list[Group] = []
     for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
         loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
         name = label(uut, results.emulated)
         first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
-        if first is not None:
-            begins.append((_offered(loads[first]), f"{name} {_too_much(loads[: first + 1])}"))
-            judged.append(loads[first])
-        elif loads:
+        if first is None and not loads:
+            continue
+        judged.append(loads[-1 if first is None else first])
+        if first is None:
             never.append((_offered(loads[-1]), name))
-            judged.append(loads[-1])
+        elif _loses(loads[first]):
+            begins.append(
+                (_offered(loads[first]), f"{_from(loads[: first + 1])} for {name} ({_loss_of(loads[first])})")
+            )
+        else:
+            held.append(f"the link of {name} takes no more than {mbps(_offered(loads[first]))} Mbit/s")
     told = [text for _, text in sorted(begins)]
     left = len(told) - _MOST_NAMED
-    parts = [*told[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])]
+    parts = [*told[:_MOST_NAMED], *([f"at higher loads for {left:,} more UUTs"] if left > 0 else [])]
     limit = f"{100 * LOST:g} %"
-    least = ", ".join(name for _, name in never)
-    highest = mbps(max((load for load, _ in never), default=None))
-    if parts and never:
-        parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
     if parts:
-        said = f"Of these frames more than {limit} is lost by {'; '.join(parts)}"
-    elif never:
-        said = f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered"
-    else:
-        return
-    yield Finding("Loss", f"{said} ({_repetitions(judged)}).", "loss")
+        parts[0] = f"loss begins to exceed {limit} {parts[0]}"
+    if never:
+        highest = f"up to {mbps(max(load for load, _ in never))} Mbit/s offered"
+        parts.append(f"no more than {limit} is lost by {enumerated([name for _, name in never])}, {highest}")
+    said = "; ".join((*parts, *held))
+    if said:
+        about = f"({frames_text(cell.frame_size)}, {_repetitions(judged)})"
+        yield Finding("Loss", f"{said[0].upper()}{said[1:]} {about}.", "loss")
 
 
-def _too_much(loads: Sequence[Group]) -> str:
-    """`from between 100.8 and 302.4 Mbit/s on (30.1 % ± 2.0)`, of rising loads of which the last one is too much."""
+def _loses(group: Group) -> bool:
+    return group.loss_ratio is not None and group.loss_ratio.mean > LOST
+
+
+def _from(loads: Sequence[Group]) -> str:
+    """`between 100.8 and 302.4 Mbit/s offered`, of rising loads of which the last one is too much."""
     *below, group = loads
-    at = f"{mbps(_offered(group))} Mbit/s"
-    if group.loss_ratio is None or group.loss_ratio.mean <= LOST:
-        return f"not at {at}, but its link takes no more than that"
-    start = f"from between {mbps(_offered(below[-1]))} and {at} on" if below else f"from {at} or less on"
-    return f"{start} ({_loss(group.loss_ratio)})"
+    at = f"{mbps(_offered(group))} Mbit/s offered"
+    return f"between {mbps(_offered(below[-1]))} and {at}" if below else f"at {at} or less"
+
+
+def _loss_of(group: Group) -> str:
+    return "" if group.loss_ratio is None else f"{_loss(group.loss_ratio)} at {mbps(_offered(group))}"
 
 
 def _loss(ratio: Interval) -> str:
@@ -269,7 +282,7 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
 
 
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """Which neighbour takes most of the most throughput, and what it does to the other UUTs."""
+    """Which neighbour costs most of the highest throughput, and what it costs the other UUTs."""
     maxima = relative_maxima(groups)
     if not maxima:
         return
@@ -277,12 +290,19 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if worse := [(index, one) for index, one in worse if index < 1]:
         _, worst = min(worse, key=lambda known: known[0])
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
-        changed = [one for one in alike if one.ratio.significant is not False]
-        (first, most), *others = [(label(one.victim.uut, results.emulated), kept(one.ratio)) for one in changed]
+        several = len({one.scenario for one in maxima}) > 1
         alone = "alone" if worst.baseline == DEDICATED else f"in {worst.baseline}"
-        said = [f"{worst.scenario} costs most: {first} keeps {most} of the most that it forwards {alone}"]
-        said += [f"{uut} keeps {part}" for uut, part in others]
-        same = [f"{label(one.victim.uut, results.emulated)} {kept(one.ratio)}" for one in alike if one not in changed]
+        names = [(label(one.victim.uut, results.emulated), one.ratio) for one in alike]
+        (first, most), *others = [(uut, cost(ratio)) for uut, ratio in names if ratio.significant is not False]
+        said = [f"{worst.scenario} costs {first} {most} of the most that it forwards {alone}"]
+        if several:
+            said[0] = f"{worst.scenario} costs most: {first} {most} of the most that it forwards {alone}"
+        said += [f"{uut} {part}" for uut, part in others]
+        same = [
+            f"{uut} (a change of more than {limit_excluded([ratio])} % is excluded)"
+            for uut, ratio in names
+            if ratio.significant is False
+        ]
         said += [f"no significant change for {enumerated(same)}"] if same else []
         repetitions = _repetitions(group for one in alike for group in (one.best, one.base))
         text = f"{'; '.join(said)} ({frames_text(worst.victim.frame_size)}, {repetitions})."

@@ -66,7 +66,7 @@ def change_hover(one: RelativeMaximum, style: Style) -> str:
         (
             _headline(style, one.victim.frame_size, one.scenario),
             statement(one.ratio),
-            f"most throughput {_at(one.best)}",
+            f"highest throughput {_at(one.best)}",
             f"in {one.baseline} {_at(one.base)}",
             *(f"{own.name} {own.activity}" for own in one.best.neighbours),
         )

@@ -80,9 +80,10 @@ def _not_valid(results: CampaignResults) -> Iterator[_Question]:
         (kind, trials), *_ = _worst_kinds(results)
         helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
         which = "is" if left_out == 1 else "are"
+        often = "for" if trials == left_out else f"{count(trials, 'trial')} for"
         yield _Question(
             f"whether {left_out:,} of {count(len(wanted), 'trial')} that {which} not valid would"
-            f" change this (most often {kind.value}, {count(trials, 'trial')}): {helps}",
+            f" change this ({often} {kind.value}): {helps}",
             "verdicts",
         )
 

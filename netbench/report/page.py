@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import rising, size_text
+from netbench.model.scenario import DEDICATED
+from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report import figures, tables
@@ -17,7 +20,7 @@ from netbench.report.delay_and_order import delay_sections, order_sections
 from netbench.report.directions_section import directions_section
 from netbench.report.environment_section import environment_section
 from netbench.report.findings import Finding, findings
-from netbench.report.formats import count
+from netbench.report.formats import count, enumerated
 from netbench.report.frame_mixes import frame_mixes_section
 from netbench.report.markup import Html, element, html, join
 from netbench.report.page_template import Content, filled_in
@@ -32,7 +35,7 @@ from netbench.report.shown import Shown
 from netbench.report.software_delay_section import software_delay_sections
 from netbench.report.steadiness_section import steadiness_section
 from netbench.report.steadiness_words import steadiness_warnings
-from netbench.report.styles import Style, emulation_note
+from netbench.report.styles import Style, emulation_note, label
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import file_written_atomically
@@ -44,6 +47,7 @@ from netbench.statistics.uut_counters import Counted
 
 # Profiles whose reports show the paper's figures and tables too.
 OF_PAPER = "schlosser2011"
+_MOST_NAMED = 6  # UUTs
 # Sections that a campaign need not have, by their ids.
 _OPTIONAL = {
     "isolation": "interference (no neighbour)",
@@ -112,6 +116,7 @@ def _content(results: CampaignResults) -> Content:
     return Content(
         title=f"{results.topology} × {results.profile}",
         version=_text(results.manifest.get("netbench")),
+        about=_about(results, groups),
         byline=_byline(results.manifest),
         findings=[_finding(one, there) for one in found],
         verdict=_verdict_line(results),
@@ -159,7 +164,7 @@ def _result_sections(
     )
     yield section(
         "maximum",
-        "Most throughput by scenario" if _one_number_each(groups) else "Most throughput by number of sources",
+        "Highest throughput by scenario" if _one_number_each(groups) else "Highest throughput by number of sources",
         note(
             f"{'As Figure 4 of the paper. ' if paper else ''}The highest mean throughput at any load, all sources added"
             " up, from valid trials only. A load counts where at least two thirds of its repetitions were valid at the"
@@ -168,7 +173,7 @@ def _result_sections(
         _maxima(groups, looks),
         *tables.lower_bounds(groups, looks),
         *_found_by(paper, 4),
-        link="Most throughput",
+        link="Highest throughput",
         is_open=True,
     )
     yield section(
@@ -301,6 +306,25 @@ def _verdict_line(results: CampaignResults) -> Html:
     else:
         css = "verdict"
     return element("div", element("strong", text), element("p", *remarks), css=css)
+
+
+def _about(results: CampaignResults, groups: Sequence[Group]) -> str:
+    """`bridge and xdp forward frames of 64 and 1,518 bytes, alone and beside neighbours (cpu-heavy); bridge is the
+    baseline.`; empty where nothing is known.
+    """
+    cells: Sequence[Group | SearchResult] = results.searches or groups
+    uuts = list(dict.fromkeys(label(one.uut, results.emulated) for one in cells))
+    if not uuts:
+        return ""
+    sizes = enumerated([size_text(size) for size in sorted({one.frame_size for one in cells}, key=rising)])
+    beside = [one for one in dict.fromkeys(one.scenario for one in cells) if one and one != DEDICATED]
+    how = ["alone"] if any(one.scenario == DEDICATED for one in cells) else []
+    how += [f"beside neighbours ({enumerated(beside)})"] if beside else []
+    many = len(uuts) > _MOST_NAMED
+    named = f"{len(uuts)} units under test" if many else enumerated(uuts)
+    text = f"{named} {'forward' if len(uuts) > 1 else 'forwards'} frames of {sizes} bytes"
+    base = "" if len(uuts) < 2 else f"; {uuts[0]} is the baseline"
+    return f"{text}{', ' if how else ''}{' and '.join(how)}{base}."
 
 
 def _byline(manifest: Mapping[str, object]) -> str:

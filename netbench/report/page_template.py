@@ -20,6 +20,7 @@ class Content:
     verdict: Html
     sections: Iterable[Html]
     contents: Iterable[Html] = ()
+    about: str = ""
     findings: Iterable[Html] = field(default=())
 
 

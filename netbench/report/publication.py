@@ -158,7 +158,7 @@ def tables_of(shown: Shown, form: TableFormat) -> Iterator[tuple[str, str]]:
         Column("Sources", lambda group: str(group.sources), "number"),
         size_column(),
         Column("≥", lambda group: "≥" if group.limited_by else ""),
-        mean_column("Most throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
+        mean_column("Highest throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
         Column("At load", lambda group: str(group.load)),
         Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
         Column("n", lambda group: str(len(group.valid)), "number"),

@@ -1,7 +1,9 @@
-"""A ratio of maxima in a sentence: as a part of something, as what a neighbour leaves, as what can be excluded."""
+"""A ratio of maxima in a sentence: as a part of something, as what a neighbour costs, as what can be excluded."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil
+from typing import Literal
 
 from netbench.report.formats import bounded
 from netbench.statistics.groups import grouped
@@ -37,21 +39,31 @@ def _cannot(ratio: RatioOfMeans) -> str:
     return words if words.startswith("cannot") else f"cannot be told: {words}"
 
 
-def kept(ratio: RatioOfMeans) -> str:
-    """`49 % (42 … 57 %)`, or why that cannot be said."""
+def cost(ratio: RatioOfMeans) -> str:
+    """`51 % (43 … 58 %)`: what is not left; or why that cannot be said."""
     if ratio.ratio is None:
         return f"an unknown part ({ratio.why_unknown})"
-    return _with_limits(ratio) if ratio.unknown is None else f"what {_cannot(ratio)}"
+    if ratio.unknown is not None:
+        return f"what {_cannot(ratio)}"
+    low, high = (None if limit is None else 1 - limit for limit in (ratio.high, ratio.low))
+    bounds: dict[str, Literal["", "≤", "≥"]] = {"≤": "≥", "≥": "≤"}
+    return _with_limits(replace(ratio, ratio=1 - ratio.ratio, low=low, high=high, bound=bounds.get(ratio.bound, "")))
+
+
+def limit_excluded(ratios: Iterable[RatioOfMeans]) -> int | None:
+    """The percent above which a change can be excluded of all of these of which that is known; None where of none."""
+    known = [limit for one in ratios if (limit := one.excluded) is not None]
+    # Rounded up: what is above the number shown is above the change, too.
+    return ceil(round(100 * max(known), 6)) if known else None
 
 
 def excluded(own: Iterable[RelativeMaximum]) -> str:
     """The largest change that is not excluded, of all neighbours of which that is known; of others why it is not."""
     every = list(own)
-    known = [limit for one in every if (limit := one.ratio.excluded) is not None]
-    # Rounded up: what is above the number shown is above the change, too.
-    said = [f"a change of more than {ceil(round(100 * max(known), 6))} % can be excluded"] if known else []
+    known = limit_excluded(one.ratio for one in every)
+    said = [] if known is None else [f"a change of more than {known} % can be excluded"]
     unknown = [one for one in every if one.ratio.why_unknown]
     for why, alike in grouped(unknown, lambda one: _cannot(one.ratio)).items():
         scenarios = ", ".join(dict.fromkeys(one.scenario for one in alike))
-        said.append(f"of {scenarios} it {why}" if known else why)
+        said.append(why if known is None else f"of {scenarios} it {why}")
     return ", and ".join(said) or "none was found"

@@ -49,7 +49,7 @@ def shared_host_sections(
             "isolation",
             "Interference: what neighbours leave to a UUT",
             note(
-                f"The most throughput beside a neighbour, in percent of the most without ({baselines_named(maxima)}):"
+                f"The highest throughput beside a neighbour, in percent of that without ({baselines_named(maxima)}):"
                 " bars that end at the dotted line are undisturbed, and one with a ? is of too few repetitions to tell."
             ),
             _by_sources(maxima, lambda own, sources: _relative(own, looks, f"isolation-{sources}")),
@@ -89,7 +89,7 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
         "second-guest-forwards",
         "A second guest forwarding small packets",
         note(
-            "As Figure 5 of the paper: the most throughput while a neighbour forwards, relative to the most in"
+            "As Figure 5 of the paper: the highest throughput while a neighbour forwards, relative to the most in"
             f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
         _by_sources(maxima, lambda own, sources: _relative(own, looks, f"relative-maximum-{sources}")),
@@ -112,7 +112,7 @@ def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pape
         "second-guest-computes",
         "Relative change of throughput beside a guest that computes",
         note(
-            "As Table 1 of the paper: the change of the most throughput relative to"
+            "As Table 1 of the paper: the change of the highest throughput relative to"
             f" {baselines_named(maxima)}, positive where it rose. Bold: a significant change; grey: none. The limits of"
             " the 95 % interval are below each number; pointing at it tells what may be said."
         ),
@@ -166,7 +166,7 @@ def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
         "Interference curves",
         note(
             "What is left to the UUT as its neighbours are offered more. Each line is at the load at which the UUT"
-            " had its most throughput without them. A level line is perfect isolation."
+            " had its highest throughput without them. A level line is perfect isolation."
         ),
         _by_sources(found, of_sources),
     )

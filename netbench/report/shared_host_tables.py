@@ -102,7 +102,7 @@ def isolation_columns(looks: Mapping[str, Style]) -> tuple[Column[RelativeMaximu
         Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
         Column("In scenario", lambda one: one.scenario),
         Column("Frame size", lambda one: _size(one.victim), "number"),
-        Column("Change of its most throughput", lambda one: statement(one.ratio)),
+        Column("Change of its highest throughput", lambda one: statement(one.ratio)),
     )
 
 

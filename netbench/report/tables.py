@@ -72,7 +72,7 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
         Column("Scenario", lambda group: group.scenario),
         Column("Sources", lambda group: str(group.sources), "number"),
         Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number"),
-        Column("Most throughput", most_words),
+        Column("Highest throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
         said = note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")

@@ -37,7 +37,7 @@ LEAST_DIFFERENCE = 0.0001  # of the frames offered
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a cell is about; without a `load` the most throughput at any."""
+    """What a cell is about; without a `load` the highest throughput at any."""
 
     uut: str
     scenario: str
@@ -47,12 +47,12 @@ class Place:
 
     @property
     def of_maximum(self) -> "Place":
-        """The cell of the most throughput that this load is one of."""
+        """The cell of the highest throughput that this load is one of."""
         return replace(self, load=None)
 
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        what = "most throughput" if self.load is None else str(self.load)
+        what = "highest throughput" if self.load is None else str(self.load)
         return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
 
 
@@ -146,7 +146,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A campaign against the base; the cells of the most throughput come first."""
+    """A campaign against the base; the cells of the highest throughput come first."""
 
     base: Campaign
     new: Campaign
@@ -155,7 +155,7 @@ class Comparison:
 
     @property
     def maxima(self) -> tuple[Difference, ...]:
-        """The cells of the most throughput."""
+        """The cells of the highest throughput."""
         return tuple(one for one in self.differences if one.place.load is None)
 
     @property
@@ -247,7 +247,7 @@ def place_of(group: Group) -> Place:
 
 
 def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place, Group]:
-    """The groups with the most throughput over these cells of loads, by the cell of the maximum."""
+    """The groups with the highest throughput over these cells of loads, by the cell of the maximum."""
     best = best_groups(with_limits(group for group in groups if place_of(group) in loads))
     return {place_of(group).of_maximum: group for group in best}
 

@@ -295,7 +295,7 @@ def gathered(trials: Iterable[TrialTotals]) -> list[Group]:
 
 
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Of each UUT, scenario, number of sources and frame size the group with the most throughput.
+    """Of each UUT, scenario, number of sources and frame size the group with the highest throughput.
 
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
     Groups that may not be called a maximum are out of the running.

@@ -16,7 +16,7 @@ from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio
 
 @dataclass(frozen=True, slots=True)
 class RelativeMaximum:
-    """The most throughput of a victim in one scenario relative to the most it had in the baseline.
+    """The highest throughput of a victim in one scenario relative to the most it had in the baseline.
 
     `best` and `base` are the groups that had it, not always of the same load. `ratio` is of the means over their
     repetitions, in frames/s.
@@ -74,7 +74,7 @@ class CurvePoint:
 class Curve:
     """A victim at one load of its own, the points in rising order of what its neighbours were offered.
 
-    `load` is the one at which the victim had the most throughput in its baseline. `disturbance` says what the
+    `load` is the one at which the victim had the highest throughput in its baseline. `disturbance` says what the
     neighbours do, their rates left out: `64-byte frames`.
     """
 

@@ -53,7 +53,7 @@ def test_a_slower_one_is_a_regression_only_beyond_what_is_allowed(compare, base,
     code, out, _ = compare(base, new, "--fail-on-regression", "2")
     assert code == ExitCode.INVALID_RESULTS
     assert "slower in 3, by up to 3.0 %; 4 cells in all" in out
-    assert "regression: new: raw, dedicated, 1 source, 64 bytes, most throughput: −3.0" in out
+    assert "regression: new: raw, dedicated, 1 source, 64 bytes, highest throughput: −3.0" in out
     assert compare(base, new, "--fail-on-regression", "4")[0] == 0
     assert compare(base, new)[0] == 0
     assert compare(new, base, "--fail-on-regression", "0")[0] == 0, "it is faster"
@@ -75,7 +75,7 @@ def test_what_else_differs_leads(compare, base, tmp_path):
     code, out, _ = compare(base, new)
     assert code == 0
     assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
-    assert out.index("6.12.1") < out.index("Most throughput")
+    assert out.index("6.12.1") < out.index("Highest throughput")
 
 
 def test_another_topology_is_told(compare, base, tmp_path):

@@ -214,7 +214,7 @@ def test_the_background_is_averaged_over_all_loads_and_repetitions():
 
 
 def curve_trials() -> list[TrialResult]:
-    """Most throughput at 2000fps in dedicated, steps out of order, and at 1000fps numbers that must not show up."""
+    """Highest throughput at 2000fps in dedicated, steps out of order, and at 1000fps numbers that must not show up."""
     trials = [
         *measured(600, 600, load="1000fps"),
         *measured(900, 900, load="2000fps"),

@@ -87,7 +87,7 @@ def test_it_fits_a_narrow_console_and_has_the_best_load_of_each_size_where_there
     text = printed(paper_campaign(mishaps=False))
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
-    table = text.partition("of each frame size only the load with most throughput")[0]
+    table = text.partition("of each frame size only the load with the highest throughput")[0]
     rows = [line.split() for line in table.splitlines() if line.split()[:1] == ["network-95"]]
     assert [row[1] for row in rows] == ["64", "500", "1,000", "1,500"] * 4
 
