@@ -138,7 +138,13 @@ class FakeKernel:
         for device in self.devices().values():
             if device.running:
                 self.now_ns = device.started_ns + 1_050_000_000
-                self._end(device, device.frames or (self.now_ns - device.started_ns) * self.fps // 10**9)
+                as_fast = (self.now_ns - device.started_ns) * self.fps // 10**9
+                self._end(device, device.frames or (0 if self._never_has_its_turn(device) else as_fast))
+
+    def _never_has_its_turn(self, device: FakeDevice) -> bool:
+        """Of devices without a delay a thread takes the one that was added last, each time: `next_to_run`."""
+        thread = next(thread for thread in self.threads.values() if device in thread)
+        return not device.delay and device is not [one for one in thread if not one.delay][-1]
 
     def _control(self, command: str) -> None:
         if command == "start":

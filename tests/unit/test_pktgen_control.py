@@ -65,6 +65,21 @@ def test_devices_of_earlier_trials_do_not_send(kernel, host):
         assert kernel.runs == [["nb-tx1@1", "nb-tx2@1"], ["nb-tx1@1"], ["nb-tx2@1"]]
 
 
+def test_sources_of_one_thread_that_send_as_fast_as_they_can_take_turns(kernel, host):
+    made_by = generator(cpus=[1])
+    with (
+        closing(opened(host, made_by=made_by)) as one,
+        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
+    ):
+        for source in (one, other):
+            source.prepare(MAX)
+        for source in (one, other):
+            source.start(0)
+        assert min(source.wait(2.0).frames for source in (one, other)) > 1000
+        assert trial(one, MAX, timeout_s=2.0).frames > 1000
+        assert [kernel.devices()[name].delay for name in ("nb-tx1@1",)] == [0], "alone it needs no delay"
+
+
 def test_sources_take_the_least_used_thread(kernel, host):
     made_by = generator()
     sources = [opened(host, made_by=made_by, interface=f"nb-tx{n}") for n in (1, 2, 3)]

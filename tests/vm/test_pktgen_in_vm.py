@@ -2,7 +2,7 @@
 
 import re
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -11,6 +11,7 @@ from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.model.verdict import ReasonKind, Verdict
 from tests.netns.watching import wait_for
+from tests.unit.pktgen_kernel import MAX
 
 pytestmark = pytest.mark.vm
 
@@ -72,6 +73,35 @@ def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
         assert (counts.sent_frames, counts.received_frames, counts.unexplained_frames) == (1000, 1000, 0)
         assert [frame.sequence for frame in measured.frames[counts.stream]] == list(range(1, 1001))
     assert max(one.first_sent_ns, other.first_sent_ns) < min(one.last_sent_ns, other.last_sent_ns)
+
+
+def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
+    """This kernel would let one of them alone send."""
+    with ExitStack() as undone:
+        host, generator = lab.host("source1"), PktGen(PktGenOptions(cpus=(0,)))
+        sources = []
+        for name in ("nb-one", "nb-two", "nb-three"):
+            lab.do("source1", f"ip link add {name} up type veth peer name {name}-b")
+            undone.callback(lab.do, "source1", f"ip link delete {name}")
+            lab.do("source1", f"ip link set {name}-b up")
+            source = generator.source()
+            source.open(host, name, ())
+            undone.callback(source.close)
+            sources.append((name, source))
+        before = {name: sent_by(lab, name) for name, _ in sources}
+        for _, source in sources:
+            source.prepare(MAX)
+        for _, source in sources:
+            source.start(0)
+        sent = {name: source.wait(5.0) for name, source in sources}
+        counted = {name: sent_by(lab, name) - before[name] for name in sent}
+    assert {name: one.error for name, one in sent.items()} == dict.fromkeys(sent, "")
+    assert min(one.frames for one in sent.values()) > 0.9 * max(one.frames for one in sent.values()) > 1000
+    assert all(one.frames <= counted[name] <= one.frames + 20 for name, one in sent.items()), "and what a link says"
+
+
+def sent_by(lab, name):
+    return int(lab.do("source1", f"cat /sys/class/net/{name}/statistics/tx_packets"))
 
 
 def test_two_threads_of_one_source_are_counted_together(lab, tmp_path):

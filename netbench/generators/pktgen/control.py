@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
-from netbench.generators.pktgen.parameters import Settings
+from netbench.generators.pktgen.parameters import NO_DELAY, Settings
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 
@@ -26,6 +26,9 @@ THREAD_WAKES_S = 0.1
 # Threads see a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
 _STOP_S = 2.0
 _LOOK_AGAIN_S = 0.05
+# In ns: less than half of what any thread takes to send a frame, and so much that devices which began some
+# microseconds apart are level after some hundred frames.
+_TURN = "100"
 
 # Sending through a queueing discipline, once set, also marks the last frame as sent, which that of a new device is
 # not (`last_ok`): without it, the first frame would not use up its slot and all others would come one slot early.
@@ -150,6 +153,7 @@ class Control:
             return
         try:
             self._remove_idle(current)
+            self._take_turns(current)
         except TestbedError as error:
             current.error, current.over = str(error), True
             return
@@ -207,6 +211,19 @@ class Control:
             self._clear(cpu)
         for sender in self._senders:
             if sender.told is None and sender.device in current.lengths:
+                self._set_up(sender)
+
+    def _take_turns(self, current: _Round) -> None:
+        """Have devices of one thread that send as fast as they can send in turn.
+
+        Without a delay a device stays due since the start, and the thread takes the first of those that have been due
+        for longest: `next_to_run` in net/core/pktgen.c. With a short delay, each falls behind the others.
+        """
+        sending = [sender for sender in self._senders if sender.device in current.lengths]
+        on_thread = Counter(sender.cpu for sender in sending)
+        for sender in sending:
+            if on_thread[sender.cpu] > 1 and sender.wanted.get("delay") == NO_DELAY:
+                sender.wanted = {**sender.wanted, "delay": _TURN}
                 self._set_up(sender)
 
     def _see_through(self, current: _Round, timeout_s: float) -> None:

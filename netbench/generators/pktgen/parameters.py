@@ -21,6 +21,8 @@ LONGEST_DELAY_NS = 9_999_999_999
 # This delay is taken for "never": `pktgen_if_write` in net/core/pktgen.c.
 _NEVER_NS = 0x7FFF_FFFF
 
+NO_DELAY = "0"  # as fast as it goes
+
 Pacing = Literal["lattice", "ratep", "schlosser2011"]
 
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
