@@ -12,8 +12,9 @@ from netbench.hosts.relay import connect
 from netbench.vmm.qemu_command import RunFiles
 
 LAST_WORDS_S = 1.0
-# What a kernel says when it gives up, and what /init says of an agent that does not run.
-_TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
+# What a kernel says when it gives up, and what /init says of an agent that does not run; in the line before it there
+# may be what the agent says, where that is another way to the same console.
+_TROUBLE = re.compile(r"(\[ *[0-9.]+\] )?(Kernel panic|netbench-guest: error: (the agent|this guest)).*")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
@@ -24,7 +25,7 @@ def plain(console: str) -> str:
 
 def trouble_in(console: str) -> str:
     """The first line that says why a guest will never answer; empty where there is none."""
-    return next((line for line in console.splitlines() if _TROUBLE.search(line)), "")
+    return next((found[0] for line in console.splitlines() if (found := _TROUBLE.search(line))), "")
 
 
 class StartedMachine:
@@ -106,7 +107,7 @@ class StartedMachine:
     def words_of_guest(self) -> str:
         """What its console says of trouble, else its last line."""
         console = self.console().splitlines()
-        trouble = [line for line in console if _TROUBLE.search(line)]
+        trouble = [found[0] for line in console if (found := _TROUBLE.search(line))]
         return next((said[-1] for said in (trouble, console) if said), "")
 
     def _console_ends(self) -> bool:

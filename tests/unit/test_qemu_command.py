@@ -368,6 +368,10 @@ def test_a_domain_0_boots_after_its_hypervisor_and_leaves_a_cpu_to_its_guests():
     assert values(guest, "-kernel") == ["/i/hypervisor"]
     (modules,) = values(guest, "-initrd")
     assert re.fullmatch(r"/i/vmlinux console=hvc0 .* netbench\.channel=virtio:netbench\.agent,/i/initrd", modules)
-    assert (values(guest, "-M"), values(guest, "-cpu"), values(guest, "-smp")) == (["pc"], ["max,-smap"], ["3"])
+    assert (values(guest, "-M"), values(guest, "-cpu"), values(guest, "-smp")) == (
+        ["pc"],
+        ["max,-smap,-avx,-avx2"],
+        ["3"],
+    )
     (words,) = values(guest, "-append")
     assert {"dom0_mem=640M,max:640M", "dom0_max_vcpus=2", "dom0_vcpus_pin"} <= set(words.split())

@@ -149,7 +149,7 @@ def test_a_guest_that_was_killed(started):
 
 
 def test_a_guest_in_trouble_is_hopeless_though_qemu_runs(started):
-    _, guest = started(console="booting\n" + PANIC + "more\n")
+    _, guest = started(console="booting\nHnetbench" + PANIC + "more\n")
     assert guest.hopeless() == "guest g: [    1.0] Kernel panic - not syncing: System is deadlocked on memory"
     assert guest.death() == ""
 
