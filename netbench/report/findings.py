@@ -211,9 +211,9 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
             )
         else:
             held.append(f"the link of {name} takes no more than {mbps(_offered(loads[first]))} Mbit/s")
-    told = [text for _, text in sorted(begins)]
+    told = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # as who forwards the most comes first
     left = len(told) - _MOST_NAMED
-    parts = [*told[:_MOST_NAMED], *([f"at higher loads for {left:,} more UUTs"] if left > 0 else [])]
+    parts = [*told[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
     limit = f"{100 * LOST:g} %"
     if parts:
         parts[0] = f"loss begins to exceed {limit} {parts[0]}"

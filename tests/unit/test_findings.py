@@ -47,8 +47,8 @@ def test_who_forwards_how_much_relative_to_the_first_uut_where_loss_begins_and_w
         " 120 % (117 … 123 %) of raw (100.8 ± 1.7 Mbit/s with 25.0 % lost) (n = 3)."
     )
     assert begins == (
-        "Loss begins to exceed 0.5 % at 134.4 Mbit/s offered or less for other (10.0 % ± 1.2 at 134.4);"
-        " between 67.2 and 134.4 Mbit/s offered for raw (25.0 % ± 1.2 at 134.4) (64-byte frames, n = 3)."
+        "Loss begins to exceed 0.5 % between 67.2 and 134.4 Mbit/s offered for raw (25.0 % ± 1.2 at 134.4);"
+        " at 134.4 Mbit/s offered or less for other (10.0 % ± 1.2 at 134.4) (64-byte frames, n = 3)."
     )
     assert lost == "Of 210,000 frames lost in 9 valid trials, 100 % were lost at uut."
 
