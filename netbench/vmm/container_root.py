@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from netbench.hosts.base import Host, run_checked
+from netbench.images.programs import SHELF
 
 # What of it holds programs and what they read; links among them stay links.
 _SHARED = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
@@ -19,6 +20,13 @@ for name; do
     elif [ -d "$name" ]; then
         echo "directory $name -"
     fi
+done
+"""
+# Commands that a guest image has packed take the place of what unpacks them when they are first wanted, for which a
+# container, that only reads them, has no room.
+_UNPACK = """
+for packed in "/$0"/*.cpio.gz; do
+    [ ! -e "$packed" ] || "$(basename "$packed" .cpio.gz)" --version >/dev/null || exit
 done
 """
 
@@ -45,7 +53,12 @@ class Root:
         return cls(source, shared or _WHERE_USR_IS_MERGED, links)
 
     def lay_out(self, host: Host, target: Path) -> None:
-        """Make the directories that everything is mounted on below `target` of a host, and the links; TestbedError."""
+        """Make the directories that everything is mounted on below `target` of a host, and the links; TestbedError.
+
+        Commands that it shares are there then, unpacked where they were not.
+        """
+        if self.source == Path("/"):
+            run_checked(host, ["sh", "-c", _UNPACK, SHELF])
         run_checked(host, ["mkdir", "-p", *(str(target / name) for name in (*_OWN, *self.shared))])
         for name, where in self.links:
             run_checked(host, ["ln", "-s", where, str(target / name)])
