@@ -34,8 +34,6 @@ from netbench.trial.run import run_trial
 MOST_FAILURES = 3
 # One that was given up on so many planned boots is not tried again.
 MOST_GIVEN_UP = 2
-# A source that sends less than this part of what it was to is too slow, and was not disturbed by something.
-_DISTURBED_PART = 0.5
 # After these a UUT is restarted: it may take the kernel a second to see that a bridge's port is up (linkwatch).
 _LINKS_DISTURBED = (ReasonKind.LINK_CHANGED, ReasonKind.LINK_DOWN)
 
@@ -165,7 +163,7 @@ class Boots:
                 for name, text in guests.consoles().items():
                     self.record.keep_console(f"{guests.name}.{name}", text)
                 guests.end_neighbours()
-            hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures) or _is_beyond_sources(result)
+            hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
             if result.verdict is Verdict.INVALID and attempt <= self.profile.retries and not hopeless:
                 progress.thrown_away.append(result.reasons)
             else:
@@ -304,16 +302,6 @@ def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
 
 def _together(uut: str, neighbours: Iterable[str]) -> str:
     return "+".join((uut, *neighbours))
-
-
-def _is_beyond_sources(result: TrialResult) -> bool:
-    """Whether a source sent so much less than it was to that nothing disturbed it: it is too slow for the load."""
-    return any(reason.kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE for reason in result.reasons) and any(
-        one.offered_fps is not None
-        and one.intended_fps is not None
-        and one.offered_fps < _DISTURBED_PART * one.intended_fps
-        for one in result.streams
-    )
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:

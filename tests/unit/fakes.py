@@ -95,7 +95,6 @@ class Behaviour:
 
     sent: int | None = None  # None: as intended
     source_error: str = ""
-    takes: float = 1.0  # times as long for what is sent
     link_fps: float | None = None  # what the link takes at most
     capacity_fps: float | None = None  # what the UUT forwards at most, whatever else it loses
     away_s: float = 0.0
@@ -169,7 +168,7 @@ class FakeSource(Source):
         assert self._traffic is not None, "prepare() comes first"
         behaviour, traffic = self._wire.behaviour, self._traffic
         frames = (traffic.frames or 1000) if behaviour.sent is None else behaviour.sent
-        duration_s = behaviour.takes * (frames / traffic.fps if traffic.fps else traffic.duration_s)
+        duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         link_s = None
         if behaviour.link_fps is not None and traffic.fps is not None and traffic.fps > behaviour.link_fps:
             frames, duration_s, link_s = round(behaviour.link_fps * traffic.duration_s), traffic.duration_s, duration_s

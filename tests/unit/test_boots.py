@@ -110,14 +110,6 @@ def test_a_uut_that_dies_in_a_trial(campaign, behaviours, refusals, retries, out
     assert set(died) <= {DIES.uut_error, UNREAD.sink_error}
 
 
-@pytest.mark.parametrize(("takes", "attempts"), [(2.1, 1), (1.9, 3)])
-def test_a_load_that_a_source_is_too_slow_for_is_not_measured_again(campaign, takes, attempts):
-    campaign.testbed.behaviours["b"] = [Behaviour(takes=takes)] * 9
-    (trial,) = of(campaign.run(retries=2), "b")
-    assert ReasonKind.OFFERED_OUT_OF_TOLERANCE in {reason.kind for reason in trial.reasons}
-    assert (trial.verdict, trial.attempt) == (Verdict.INVALID, attempts)
-
-
 def test_every_visit_is_a_new_chance(campaign):
     """Interleaved, a UUT is visited about once a repetition."""
     campaign.testbed.refusals["b"] = ["out of memory"]
