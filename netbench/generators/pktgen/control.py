@@ -26,7 +26,7 @@ THREAD_WAKES_S = 0.1
 # Threads see a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
 _STOP_S = 2.0
 _LOOK_AGAIN_S = 0.05
-# In ns: less than half of what any thread takes to send a frame, and so much that devices which began some
+# In ns: less than a thread takes to send a frame of each of two devices, and so much that those which began some
 # microseconds apart are level after some hundred frames.
 _TURN = "100"
 
