@@ -123,7 +123,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def _next_mark(self) -> yaml.Mark:
-        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML has no types
         return mark
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:

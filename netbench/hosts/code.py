@@ -37,7 +37,7 @@ try:
     packed.extraction_filter = lambda member, _: member  # of netbench's own making; newer Pythons want it said
     packed.extractall(directory)
 except OSError as error:
-    shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)  # as far as that goes: what is said is why there is none
     sys.exit("netbench cannot be put into %s: %s" % (directory, error.strerror))
 os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 """

@@ -62,7 +62,7 @@ def copied(xml: str = FULL, spec: GuestSpec = SPEC) -> tuple[ContainerCopy, Elem
 def test_what_makes_it_is_kept_and_what_connects_it_is_not():
     copy, domain = copied()
     assert (domain.findtext("name"), copy.memory_mib) == ("box", 512)
-    assert domain.find("vcpu").attrib == {"placement": "static", "cpuset": "0-1"}  # type: ignore[union-attr]
+    assert domain.find("vcpu").attrib == {"placement": "static", "cpuset": "0-1"}  # type: ignore[union-attr]  # it is there, or the test fails
     assert domain.findtext("cputune/shares") == "512"
     assert domain.findtext("os/initdir") == "/srv"
     gone = ("title", "resource", "features/privnet", "devices/interface")
@@ -91,7 +91,7 @@ def test_nothing_that_it_may_write_to_is_a_directory_of_this_machine():
     copy, domain = copied()
     assert copy.directories == ("/srv/web root", "/var/web")
     sources = {
-        one.find("target").get("dir"): one.find("source").get("dir")  # type: ignore[union-attr]
+        one.find("target").get("dir"): one.find("source").get("dir")  # type: ignore[union-attr]  # it is there, or the test fails
         for one in domain.findall("devices/filesystem")
     }
     assert sources == {
@@ -107,12 +107,12 @@ def test_one_that_says_nothing_of_its_root_has_a_copy_of_this_machines():
     copy, domain = copied("<domain type='lxc'/>")
     assert copy.directories == ("/",)
     (root,) = domain.findall("devices/filesystem")
-    assert root.find("target").get("dir") == "/"  # type: ignore[union-attr]
+    assert root.find("target").get("dir") == "/"  # type: ignore[union-attr]  # it is there, or the test fails
 
 
 def test_cpus_of_the_uut_come_before_its_own():
     _, domain = copied(spec=GuestSpec("box", SPEC.directory, host_cpus=(3, 5)))
-    assert domain.find("vcpu").attrib == {"cpuset": "3,5"}  # type: ignore[union-attr]
+    assert domain.find("vcpu").attrib == {"cpuset": "3,5"}  # type: ignore[union-attr]  # it is there, or the test fails
 
 
 FILESYSTEM = "<filesystem type='{}'><source dir='{}'/><target dir='/x'/></filesystem>"

@@ -102,6 +102,7 @@ class OwnServer:
         """End it at once, and leave nothing behind."""
         self._process.kill()
         self._process.wait()
+        # What cannot be removed is empty of what sends, and in the way of no other server.
         shutil.rmtree(self._directory, ignore_errors=True)
         shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)
 

@@ -36,7 +36,7 @@ class TrexPort:
         try:
             with session.told(f"{self} cannot be cleared of what is on it"):
                 self._clear()  # what a netbench that was killed has left behind, it may also have left sending
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no port stays taken
             self.close()
             raise
 
