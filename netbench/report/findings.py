@@ -294,9 +294,8 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         alone = "alone" if worst.baseline == DEDICATED else f"in {worst.baseline}"
         names = [(label(one.victim.uut, results.emulated), one.ratio) for one in alike]
         (first, most), *others = [(uut, cost(ratio)) for uut, ratio in names if ratio.significant is not False]
-        said = [f"{worst.scenario} costs {first} {most} of the most that it forwards {alone}"]
-        if several:
-            said[0] = f"{worst.scenario} costs most: {first} {most} of the most that it forwards {alone}"
+        costs = "costs most:" if several else "costs"
+        said = [f"{worst.scenario} {costs} {first} {most} of the most that it forwards {alone}"]
         said += [f"{uut} {part}" for uut, part in others]
         same = [
             f"{uut} (a change of more than {limit_excluded([ratio])} % is excluded)"

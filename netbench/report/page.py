@@ -14,6 +14,7 @@ from netbench.model.scenario import DEDICATED
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
+from netbench.model.virtualisation import Setting
 from netbench.report import figures, tables
 from netbench.report.chart import Chart
 from netbench.report.delay_and_order import delay_sections, order_sections
@@ -309,21 +310,25 @@ def _verdict_line(results: CampaignResults) -> Html:
 
 
 def _about(results: CampaignResults, groups: Sequence[Group]) -> str:
-    """`bridge and xdp forward frames of 64 and 1,518 bytes, alone and beside neighbours (cpu-heavy); bridge is the
+    """`bridge and xdp forward frames of 64 bytes and imix, alone and beside neighbours (cpu-heavy); bridge is the
     baseline.`; empty where nothing is known.
+
+    In several settings there are several baselines, which the findings name.
     """
     cells: Sequence[Group | SearchResult] = results.searches or groups
-    uuts = list(dict.fromkeys(label(one.uut, results.emulated) for one in cells))
+    known = {one.uut for one in cells}
+    uuts = [uut for uut in results.uuts if uut in known]
     if not uuts:
         return ""
-    sizes = enumerated([size_text(size) for size in sorted({one.frame_size for one in cells}, key=rising)])
+    sizes = enumerated([size_text(size, " bytes") for size in sorted({one.frame_size for one in cells}, key=rising)])
     beside = [one for one in dict.fromkeys(one.scenario for one in cells) if one and one != DEDICATED]
     how = ["alone"] if any(one.scenario == DEDICATED for one in cells) else []
     how += [f"beside neighbours ({enumerated(beside)})"] if beside else []
     many = len(uuts) > _MOST_NAMED
-    named = f"{len(uuts)} units under test" if many else enumerated(uuts)
-    text = f"{named} {'forward' if len(uuts) > 1 else 'forwards'} frames of {sizes} bytes"
-    base = "" if len(uuts) < 2 else f"; {uuts[0]} is the baseline"
+    named = f"{len(uuts)} units under test" if many else enumerated([label(uut, results.emulated) for uut in uuts])
+    text = f"{named} {'forward' if len(uuts) > 1 else 'forwards'} frames of {sizes}"
+    alike = len({results.settings.get(uut, Setting()) for uut in uuts}) == 1
+    base = f"; {label(uuts[0], results.emulated)} is the baseline" if alike and len(uuts) > 1 else ""
     return f"{text}{', ' if how else ''}{' and '.join(how)}{base}."
 
 

@@ -52,6 +52,16 @@ def test_no_figure_has_uuts_in_it_whose_cpu_is_emulated_and_others(results: Camp
     assert [figure for figure in figures if figure & emulated and figure & (set(results.uuts) - emulated)] == []
 
 
+def test_the_page_says_first_what_was_compared_and_the_baseline_where_there_is_one() -> None:
+    """That is the first UUT of the topology, though others may be shown before it; of several settings each has one."""
+    facts = {"lxc": FACTS["lxc"], "raw": FACTS["raw"], "kvm": {"accelerator": "tcg", "emulated": NO_KVM}}
+    trials = [trial(stream_counts(), uut=uut) for uut in facts]
+    alike = page_of(campaign(trials[:2], uuts=("lxc", "raw"), facts=facts))
+    assert "lxc and raw forward frames of 64 bytes, alone; lxc is the baseline." in alike.text
+    several = page_of(campaign(trials, uuts=("lxc", "raw", "kvm"), facts=facts))
+    assert "lxc, raw and kvm (emulated) forward frames of 64 bytes, alone. Started" in several.text
+
+
 def test_uuts_are_grouped_by_where_they_ran_and_by_kind() -> None:
     trials = [trial(stream_counts(), uut=uut) for uut in FACTS]
     results = campaign(trials, uuts=tuple(FACTS), facts={uut: facts for uut, facts in FACTS.items() if facts})
