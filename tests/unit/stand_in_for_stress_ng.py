@@ -1,11 +1,15 @@
 """Processes like those of stress-ng, for machines without it: a parent, workers, and children of memory workers.
 
-The variable STAND_IN has it misbehave: `refuses` its options, `ends` at once, or starts one worker too `few`.
+The variable STAND_IN has it misbehave: `refuses` its options, `ends` at once, starts one worker too `few`, or is
+`slow`: workers begin one after the other.
 """
 
 import os
 import sys
+import time
 from collections.abc import Callable
+
+SLOW_S = 0.3
 
 
 def worker(work: Callable[[], None]) -> int:
@@ -43,6 +47,7 @@ def main(words: list[str]) -> int:
         return 0
     numbers = {name: int(words[words.index(name) + 1]) if name in words else 0 for name in ("--cpu", "--vm")}
     for _ in range(numbers["--cpu"] - (manner == "few")):
+        time.sleep(SLOW_S if manner == "slow" else 0)
         worker(compute)
     for _ in range(numbers["--vm"]):
         worker(fill)

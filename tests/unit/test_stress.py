@@ -20,6 +20,7 @@ from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
 from tests.netns.watching import wait_for
 from tests.unit.fakes import FakeHost
+from tests.unit.stand_in_for_stress_ng import SLOW_S
 
 RUN = f"nbt-stress-{os.getpid()}"
 SMALL = "MemTotal: 999999 kB\nMemAvailable:  40000 kB\n"
@@ -197,7 +198,7 @@ def test_without_stress_ng_it_says_what_to_install(tmp_path, monkeypatch):
     [
         ("refuses", "ended at once: exit code 2: stress-ng: unrecognized option", 0),
         ("ends", "ended at once: it does not say why", 0),
-        ("few", "is not at work 0.5 s after its start: 2 of 3 workers run", 4),
+        ("few", "is not at work, and nothing of it has begun for 0.5 s: 2 of 3 workers run", 4),
     ],
 )
 def test_a_load_that_does_not_get_to_work_is_reported_and_still_ended(stand_in, monkeypatch, manner, words, left):
@@ -209,6 +210,17 @@ def test_a_load_that_does_not_get_to_work_is_reported_and_still_ended(stand_in, 
     assert len(Family().parents) == left
     idle.stop()
     assert list(marked_processes(RUN)) == []
+
+
+def test_a_load_is_waited_for_as_long_as_more_of_it_comes_to_work(stand_in, monkeypatch):
+    monkeypatch.setattr(module, "_START_S", 4 * SLOW_S)
+    stand_in("slow")
+    many = load(cpu=8, vm=0)
+    began = time.monotonic()
+    many.start()
+    assert time.monotonic() - began >= 8 * SLOW_S, "twice as long as nothing may happen"
+    assert len(Family().computing) == 8
+    many.stop()
 
 
 @pytest.mark.parametrize(
