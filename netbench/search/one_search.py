@@ -130,16 +130,18 @@ class OneSearch:
     def _held(self, fps: float, seconds: float, part: float) -> Measured:
         """A trial at this rate, or at the highest below it that the sources hold for so long, a `part` after the other.
 
-        These trials are of no search.
+        These trials are of no search. GivenUpError where the sources hold none of several.
         """
-        times = 0
-        for _ in range(_MOST_TRIED):
+        times = tried = 0
+        while times < TIMES_HELD:
             one = self._measure_at(seconds, fps)
-            if one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+            self._trials.clear()
+            if not one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+                times += 1
+            elif (tried := tried + 1) < _MOST_TRIED:
                 times, fps = 0, rounded(part * min(fps, one.offered_fps))
-            elif (times := times + 1) == TIMES_HELD:
-                break
-        self._trials.clear()
+            else:
+                raise GivenUpError(f"the sources hold no rate for {seconds:g} s: {one.limited_by}")
         return one
 
     def _measure_delays(self) -> None:

@@ -232,6 +232,24 @@ def test_the_highest_rate_is_one_that_sources_hold() -> None:
     assert without.state is SearchState.FOUND
 
 
+def test_sources_that_hold_no_rate_are_given_up() -> None:
+    def uut(spec: TrialSpec) -> TrialResult:
+        if spec.load.kind is LoadKind.MAX:
+            return replace(measured(at(spec, 50_000.0)), spec=spec)
+        slow = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow")
+        return replace(measured(at(spec, 0.9 * spec.load.value), slow), spec=spec)
+
+    search = schedule({"highest": "max", "tests": ["back-to-back"]})
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None:
+        assert isinstance(spec, TrialSpec)
+        results[spec.key] = uut(spec)
+    found = search.searches[-1]
+    assert (found.lower_fps, found.upper_fps, found.tests) == (None, None, None)
+    assert found.why == "the sources hold no rate for 0.1 s: offered-out-of-tolerance: too slow"
+    assert len(results) == 1 + 8, "as fast as they can, and paced"
+
+
 def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
     """Slow ones that lose frames are too long all the same, and slow ones that lose none tell nothing."""
     slow = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow")
