@@ -74,7 +74,7 @@ class StressLoad:
             if crew.begun > most:
                 deadline, most = time.monotonic() + _START_S, crew.begun
             if time.monotonic() > deadline:
-                raise TestbedError(f"{self._what} is not at work, and nothing of it has begun for {_START_S:g} s: {crew}")
+                raise TestbedError(f"{self._what} is not at work, no more begins within {_START_S:g} s: {crew}")
             time.sleep(_POLL_S)
 
     def cpu_s(self) -> float:

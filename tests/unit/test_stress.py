@@ -198,7 +198,7 @@ def test_without_stress_ng_it_says_what_to_install(tmp_path, monkeypatch):
     [
         ("refuses", "ended at once: exit code 2: stress-ng: unrecognized option", 0),
         ("ends", "ended at once: it does not say why", 0),
-        ("few", "is not at work, and nothing of it has begun for 0.5 s: 2 of 3 workers run", 4),
+        ("few", "is not at work, no more begins within 0.5 s: 2 of 3 workers run", 4),
     ],
 )
 def test_a_load_that_does_not_get_to_work_is_reported_and_still_ended(stand_in, monkeypatch, manner, words, left):
