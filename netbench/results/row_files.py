@@ -52,6 +52,7 @@ def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -
 
 def _json(_: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     # Not by Python's own encoder, which takes several times as long for a cell a line.
+    # What is not finite is unknown, and JSON has no number for it.
     text, between = _utf8(file), "\n"
     text.write(f'{{\n "schema": {SCHEMA},\n "rows": [')
     for row in rows:
