@@ -72,8 +72,9 @@ def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes
     schema = pa.schema([(column.name, types[column.type]) for column in columns])
     rows = iter(rows)
     with pq.ParquetWriter(file, schema) as writer:
-        while part := list(islice(rows, _ROWS_OF_A_GROUP)):
-            writer.write_table(pa.Table.from_pylist(part, schema=schema))
+        while part := list(islice((row.values() for row in rows), _ROWS_OF_A_GROUP)):
+            cells = map(pa.array, zip(*part, strict=True), schema.types)
+            writer.write_table(pa.Table.from_arrays(list(cells), schema=schema))
 
 
 _ENCODERS = {"csv": _csv, "json": _json, "parquet": _parquet}
