@@ -2,13 +2,13 @@
 
 The source `xdp` sends over a veth pair whose other end receives as a NIC does (NAPI, on the last CPU, before processes,
 like the interrupts of one), in a network namespace made for it. Rates rise by a quarter for as long as a sink counts
-every frame that came in, and the ring of 256 frames before it has room for 99.5 % of what was sent: what else this host
-does stops the thread that empties it for a moment now and then, whatever the sink. One that is too slow loses more, its
-own frames or the ring's. What a sink counts is told apart from what the ring holds too: the most frames in a second
-that came in when it counted every one of them, however many more were sent. Other work spoils a measurement and never
-improves one: a rate is tried a few times. CPU time per frame is that of the receiving thread, of this process, and of
-those that the sink starts, at a rate that all can hold. Trials must be longer than the second that tcpdump's buffer
-holds.
+every frame that came in. Two things are told apart: the most frames in a second that came in while it counted each of
+them, however many more the ring of 256 frames before it refused; and the highest rate of which that ring had room for
+99.5 % besides. What else this host does stops for a moment, now and then, the thread that empties the ring, or the
+source, which catches up by a burst: the ring is too small for that at millions of frames a second, whatever the sink.
+Other work spoils a measurement and never improves one: a rate is tried a few times. CPU time per frame is that of the
+receiving thread, of this process, and of those that the sink starts, at a rate that all can hold. Trials must be longer
+than the second that tcpdump's buffer holds.
 
     sudo python benchmarks/sink.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
@@ -171,56 +172,68 @@ class Bench:
         return thread + time.process_time_ns() + round(1e9 * (children.ru_utime + children.ru_stime))
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a sink holds, in frames/s.
+
+    `counted_fps` is the most that came in while it counted each of them, `held_fps` the highest rate of which the ring
+    before it had room for nearly all besides: for all but `ring_full`, a ratio.
+    """
+
+    counted_fps: float
+    held_fps: float
+    ring_full: float
+
+
 def compare(bench: Bench, rounds: int) -> None:
     print(
-        f"{'sink':<10}{'held, frames/s':>16}{'of tcpdump':>12}{'ring full':>12}"
-        f"{'counted, frames/s':>20}{'of tcpdump':>12}{'ns/frame':>12}{'of tcpdump':>12}"
+        f"{'sink':<10}{'loses none, frames/s':>22}{'of tcpdump':>12}{'nor the ring':>14}{'of tcpdump':>12}"
+        f"{'ring full':>11}{'ns/frame':>11}{'of tcpdump':>12}"
     )
-    found = {kind: highest(bench, kind) for kind in SINKS}
-    held = {kind: fps for kind, (fps, _) in found.items()}
-    if not held["tcpdump"]:
+    found = {kind: ceiling(bench, kind) for kind in SINKS}
+    reference = found["tcpdump"]
+    if not reference.held_fps:
         raise TestbedError(f"not even {LEAST_FPS:,} frames/s arrive without loss: this host is too busy")
-    counted = {kind: most_counted(bench, kind) for kind in SINKS}
     costs: dict[str, list[float]] = {kind: [] for kind in SINKS}
     for _ in range(rounds):
         for kind in SINKS:
             with at_work(bench, kind) as sink:
                 costs[kind].append(bench.trial(sink, MODEST_FPS)[-1])
     cost = {kind: statistics.median(values) for kind, values in costs.items()}
-    for kind in SINKS:
+    for kind, one in found.items():
         print(
-            f"{kind:<10}{held[kind]:>16,.0f}{held[kind] / held['tcpdump']:>12.2f}{found[kind][1]:>12.4%}"
-            f"{counted[kind]:>20,.0f}{counted[kind] / counted['tcpdump']:>12.2f}"
-            f"{cost[kind]:>12,.0f}{cost[kind] / cost['tcpdump']:>12.2f}"
+            f"{kind:<10}{one.counted_fps:>22,.0f}{one.counted_fps / reference.counted_fps:>12.2f}"
+            f"{one.held_fps:>14,.0f}{one.held_fps / reference.held_fps:>12.2f}{one.ring_full:>11.4%}"
+            f"{cost[kind]:>11,.0f}{cost[kind] / cost['tcpdump']:>12.2f}"
         )
 
 
-def highest(bench: Bench, kind: str) -> tuple[float, float]:
-    """The highest rate that a sink holds, in frames/s, and what part of it the ring had no room for; 0 for none."""
-    fps, held = float(LEAST_FPS), (0.0, 0.0)
+def ceiling(bench: Bench, kind: str) -> Ceiling:
+    """That of a sink, by rates that rise until it loses frames of its own; all 0 for one that always does."""
+    fps, found = float(LEAST_FPS), Ceiling(0.0, 0.0, 0.0)
     with at_work(bench, kind) as sink:
-        while kept := next((one for one in (bench.trial(sink, fps) for _ in range(ATTEMPTS)) if is_held(*one)), None):
-            sent, came, *_ = kept
-            held, fps = (fps, 1 - came / sent), fps * STEP
-    return held
+        while fps <= MOST_FPS and (lossless := tried(bench, sink, fps)):
+            most, (sent, came) = max(came for _, came in lossless), lossless[-1]
+            found = replace(found, counted_fps=max(found.counted_fps, most / bench.seconds))
+            if came >= RING_HOLDS * sent:
+                found = replace(found, held_fps=fps, ring_full=1 - came / sent)
+            fps *= STEP
+    return found
 
 
-def is_held(sent: int, came: int, counted: int, _: float) -> bool:
-    """Whether a sink lost nothing, and left the ring before it room."""
-    return counted == came >= RING_HOLDS * sent
+def tried(bench: Bench, sink: Sink | None, fps: float) -> list[tuple[int, int]]:
+    """Frames sent and frames that came in, of the trials at a rate in which the sink counted all that came in.
 
-
-def most_counted(bench: Bench, kind: str) -> float:
-    """The most frames/s that came in while a sink counted each of them, whatever the ring had no room for."""
-    fps, most = float(LEAST_FPS), 0.0
-    with at_work(bench, kind) as sink:
-        while fps <= MOST_FPS:
-            trials = (bench.trial(sink, fps) for _ in range(ATTEMPTS))
-            came = next((came for _, came, counted, _ in trials if counted == came), None)
-            if came is None:
+    The last is the first for which the ring had room, if any.
+    """
+    lossless = []
+    for _ in range(ATTEMPTS):
+        sent, came, counted, _ns = bench.trial(sink, fps)
+        if counted == came:
+            lossless.append((sent, came))
+            if came >= RING_HOLDS * sent:
                 break
-            most, fps = max(most, came / bench.seconds), fps * STEP
-    return most
+    return lossless
 
 
 @contextmanager
