@@ -1,17 +1,18 @@
 """Netbench's own code as a host that has none is given it: an archive, and the program that unpacks and runs it there.
 
 The host needs a Python that is new enough, and numpy where frames are sent or captures counted. pyroute2, which is of
-Python alone, comes with netbench.
+Python alone, comes with netbench; another package is brought beside them where a module of netbench's wants it there.
 """
 
 import io
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from netbench.errors import MissingError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.python_modules import FIRST
 
@@ -19,6 +20,8 @@ PYTHON = (3, 11)
 SCRATCH = "/var/tmp/netbench-"  # and the name of the run: a directory for what is not kept
 _PACKAGES = ("netbench", "pyroute2")
 _SUFFIXES = (".py", ".o", ".sh")
+_UNPACK_FILE = 'mkdir -p "$1" && tar -xzf "$0" -C "$1" && rm "$0"'
+_UNPACK_S = 120.0  # on an emulated CPU
 # What runs there first: it takes the archive from its stdin, and becomes the module that it is told.
 _UNPACK = f"""
 import io, os, shutil, sys, tarfile
@@ -46,13 +49,25 @@ os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 @cache
 def archive() -> bytes:
     """All that a host is given, as a tar archive compressed by gzip."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
-        for package in _PACKAGES:
-            directory = _directory_of(package)
-            for file in _files(directory):
-                tar.add(file, str(file.relative_to(directory.parent)), recursive=False)
-    return packed.getvalue()
+    return _packed(_PACKAGES, lambda file: file.suffix in _SUFFIXES)
+
+
+@cache
+def archive_of(package: str) -> bytes:
+    """The same of another package that is installed here, with all its files."""
+    return _packed((package,), lambda file: "__pycache__" not in file.parts)
+
+
+def unpack_on(host: Host, packed: bytes, directory: str, scratch: str) -> None:
+    """Have what is in an archive in a directory of a host; TestbedError when it cannot be put there."""
+    target = f"{scratch}/netbench.tar.gz"
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(packed)
+        file.flush()
+        host.send(Path(file.name), target)
+    done = host.run(["sh", "-c", _UNPACK_FILE, target, directory], timeout_s=_UNPACK_S)
+    if done.exit_code:
+        raise TestbedError(f"{host}: netbench cannot be put into {directory}: {done.stderr.strip()}")
 
 
 def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]:
@@ -77,8 +92,14 @@ def _program(directory: str, module: str, *arguments: str) -> list[str]:
     return [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    return (file for file in sorted(directory.rglob("*")) if file.suffix in _SUFFIXES and file.is_file())
+def _packed(packages: Sequence[str], is_wanted: Callable[[Path], bool]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
+        for directory in map(_directory_of, packages):
+            for file in sorted(directory.rglob("*")):
+                if is_wanted(file) and file.is_file():
+                    tar.add(file, str(file.relative_to(directory.parent)), recursive=False)
+    return packed.getvalue()
 
 
 def _directory_of(package: str) -> Path:

@@ -21,6 +21,9 @@ class RunsNetbench(Protocol):
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs one of them; MissingError for another's."""
 
+    def bring(self, package: str) -> None:
+        """Have another package of this machine's Python there, for them to import."""
+
 
 class _Inner:
     """What a host made of another one has from it."""
@@ -200,6 +203,16 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
     if not isinstance(machine, RunsNetbench):
         raise MissingError(f"{host} has no netbench of its own, and {module} is a part of that")
     return machine.module_command(module, *arguments)
+
+
+def bring(host: Host, package: str) -> None:
+    """Have a package of this machine's Python where modules of netbench run on a host; MissingError where none do."""
+    if host.shares_files:
+        return
+    machine = _innermost(host)
+    if not isinstance(machine, RunsNetbench):
+        raise MissingError(f"{host} has no netbench of its own, to which {package} could be brought")
+    machine.bring(package)
 
 
 def scratch_of(host: Host) -> str:

@@ -1,17 +1,11 @@
 """A VM that has Python with numpy: it is given netbench's code when that is first wanted there."""
 
-import tempfile
-from pathlib import Path
-
-from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists
-from netbench.hosts.code import archive, brought_module_command
+from netbench.hosts.code import archive, archive_of, brought_module_command, unpack_on
 from netbench.hosts.composed import Named
 
 _NUMPY = "/usr/lib/python3/dist-packages/numpy"  # where Debian's package has it
 _DIRECTORY = "/var/lib/netbench"
-_UNPACK = 'mkdir -p "$1" && tar -xzf "$0" -C "$1" && rm "$0"'
-_UNPACK_S = 120.0  # on an emulated CPU
 
 
 class Equipped(Named):
@@ -31,19 +25,13 @@ class Equipped(Named):
         # Python is slow on an emulated CPU, and what it has compiled goes with the machine.
         command = brought_module_command(self, _DIRECTORY, module, *arguments, keep_compiled=True)
         if not self._is_brought:
-            self._bring()
+            unpack_on(self, archive(), _DIRECTORY, self.scratch)
+            self._is_brought = True
         return command
 
-    def _bring(self) -> None:
-        packed = f"{self.scratch}/netbench.tar.gz"
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(archive())
-            file.flush()
-            self.send(Path(file.name), packed)
-        done = self.run(["sh", "-c", _UNPACK, packed, _DIRECTORY], timeout_s=_UNPACK_S)
-        if done.exit_code:
-            raise TestbedError(f"{self}: netbench cannot be put into {_DIRECTORY}: {done.stderr.strip()}")
-        self._is_brought = True
+    def bring(self, package: str) -> None:
+        """Have another package of this machine's there, for modules of netbench; TestbedError as above."""
+        unpack_on(self, archive_of(package), _DIRECTORY, self.scratch)
 
 
 def equipped(host: Host, name: str) -> Named:

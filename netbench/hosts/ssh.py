@@ -16,9 +16,9 @@ from typing import IO, Any
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Host, Process
+from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import Differences, wait_until
-from netbench.hosts.code import SCRATCH, archive, brought_module_command, unpacking_command
+from netbench.hosts.code import SCRATCH, archive, archive_of, brought_module_command, unpack_on, unpacking_command
 from netbench.hosts.lines import Lines, Tail
 from netbench.hosts.relay import piped
 from netbench.model.distributions import ClockDifference
@@ -93,6 +93,12 @@ class SshHost(AgentHost):
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs a module of netbench there; MissingError for one of somebody else's."""
         return brought_module_command(self, self._directory, module, *arguments)
+
+    def bring(self, package: str) -> None:
+        """Have another package of this machine's there, for modules of netbench; TestbedError when that fails."""
+        unpack_on(self, archive_of(package), self.scratch, self.scratch)
+        # Not into that directory: from /run, where it is, no library can be loaded where systemd mounts that (noexec).
+        run_checked(self, ["ln", "-s", f"{self.scratch}/{package}", self._directory])
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
         """What it answers to a message of a kind that its program has beside an agent's."""

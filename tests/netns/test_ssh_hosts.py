@@ -3,11 +3,13 @@
 In most tests the servers are not netbench's own: they go on when it is killed, and show what it has left on them.
 """
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ import yaml
 
 from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
+from netbench.generators.trex.client_package import no_client
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
@@ -37,6 +40,7 @@ from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, pids_in, programs, wait_for
 from tests.openvz_stub import Stub
+from tests.unit import stand_in_for_trex
 
 pytestmark = pytest.mark.root
 
@@ -281,6 +285,27 @@ def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_ag
         lab.wait_until_left_alone(SILENCE_S)
     assert found[0] == found[1]
     assert analyze_capture(results / "captures" / "trial-000000-s1.sample.pcap").frames == 20
+
+
+@pytest.mark.skipif(bool(no_client()), reason=no_client())
+def test_the_client_of_trex_is_brought_to_the_host_of_a_source_and_asks_the_server_there(lab, results, start):
+    """That is a stand-in, which sends nothing: the UUT would never be ready. Ctrl-C gives the port back."""
+    serving = [*("ip", "netns", "exec", lab.namespaces["source"]), sys.executable, "-m", stand_in_for_trex.__name__]
+    with subprocess.Popen(serving, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        options = {"kind": "trex", "ports": {"eth1": 0}, **json.loads(server.stdout.readline())}
+        more = [*FEW, *settings(generator=json.dumps(options))]
+        campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *more, netns=lab.namespaces[""])
+        wait_for(lambda: events(results), 60)  # the port is taken
+        (worker,) = pids_in(lab.namespaces["source"], "trex_worker")
+        assert re.search(r" /var/tmp/netbench-\S+/libzmq\.so", Path(f"/proc/{worker}/maps").read_text())
+        campaign.send_signal(signal.SIGINT)
+        _, stderr = campaign.communicate(timeout=60)
+        assert campaign.returncode == 130, stderr
+        said, _ = server.communicate()
+    assert [owner for _, owner in json.loads(said)] == ["", ""]
+    assert re.search(r"TRex v3\.08, lbr-trex-client ", (results / "manifest.json").read_text())
+    lab.wait_until_left_alone(SILENCE_S)
 
 
 @lacking("lxc-start")

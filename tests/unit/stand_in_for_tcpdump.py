@@ -123,6 +123,9 @@ class FarHost(GuestHost):
     def module_command(self, module: str, *arguments: str) -> list[str]:
         return ["python3", module, *arguments]
 
+    def bring(self, package: str) -> None:
+        raise AssertionError(f"nothing here needs {package}")
+
     def run(self, argv, *, stdin="", timeout_s=30.0):
         if argv[0] != "python3":
             return super().run(argv, stdin=stdin, timeout_s=timeout_s)

@@ -6,10 +6,14 @@ src/stx/common/trex_port.cpp and trex_owner.cpp (who owns a port), src/stx/stl/t
 trex_stl_port.cpp (streams, start, stop), trex_stl_fs.cpp (CFlowStatRuleMgr: groups, from 0 once they are added anew,
 and no more counted once their filters are removed), src/time_histogram.cpp (delay) and src/main_dpdk.cpp (counters of
 ports).
+
+By itself, `python -m tests.unit.stand_in_for_trex`, it says where it is in JSON, and when its stdin ends, what each of
+its ports has sent and who owns it.
 """
 
 import json
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -335,3 +339,10 @@ def _delay(frames: int) -> dict[str, Any]:
     classes = {"0": at_once, "20": frames - at_once - 1, "1000": 1} if frames else {}
     times = {"average": 14, "total_min": 3, "total_max": 1200, "last_max": 30, "jit": 2}
     return {**times, "histogram": {name: count for name, count in classes.items() if count > 0}}
+
+
+if __name__ == "__main__":
+    with StandInForTrex() as server:
+        print(json.dumps(server.options), flush=True)
+        sys.stdin.read()
+        print(json.dumps([[port.sent, port.owner] for port in server.ports]))

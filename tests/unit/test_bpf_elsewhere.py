@@ -124,6 +124,9 @@ def test_what_a_kernel_lacks_is_told_with_the_host():
         def module_command(self, module, *arguments):
             return [module, *arguments]
 
+        def bring(self, package):
+            raise AssertionError(f"nothing here needs {package}")
+
     host = Without('say({"missing": "the sink bpf cannot work on eth1: no tcx"}); sys.stdin.read()')
     with pytest.raises(MissingError, match="host far: the sink bpf cannot work on eth1: no tcx; `sink: auto` and"):
         sink.open(host, "eth1", [])

@@ -40,6 +40,9 @@ class Elsewhere(LocalHost):
     def module_command(self, module: str, *arguments: str) -> list[str]:
         return [module, *arguments]
 
+    def bring(self, package: str) -> None:
+        raise AssertionError(f"nothing here needs {package}")
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.ran.append(argv)
         return super().run(argv, stdin=stdin, timeout_s=timeout_s)

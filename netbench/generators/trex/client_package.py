@@ -1,4 +1,4 @@
-"""What of TRex is here: the packaged client, which is never imported here, and the package of a server.
+"""What of TRex is there: the packaged client, which is never imported here, and the package of a server.
 
 The client puts a yaml, a scapy and a zmq of its own in the place of those that are there: only the worker imports it.
 """
@@ -10,6 +10,8 @@ from pathlib import Path
 from netbench.errors import MissingError
 
 PACKAGE = "lbr-trex-client"
+MODULE = "lbr_trex_client"
+SERVER = "_t-rex-64"
 REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
 # It needs the module asyncore, among others, which Python 3.12 has no more.
 _TOO_NEW = (3, 12)
@@ -17,16 +19,20 @@ _TOO_NEW = (3, 12)
 
 def no_client(python: tuple[int, ...] = sys.version_info[:2]) -> str:
     """Why there is no client for a Python of this version here, and what to do, as a phrase; empty when there is."""
-    if python >= _TOO_NEW:
-        return (
-            f"the client of TRex ({PACKAGE}) needs a Python older than 3.12, and this is {python[0]}.{python[1]}: "
-            "install netbench under Python 3.11"
-        )
+    if too_new := newer(python):
+        return f"{too_new}: install netbench under Python 3.11"
     try:
         version(PACKAGE)
     except PackageNotFoundError:
         return f"the client of TRex is not there: {REMEDY}"
     return ""
+
+
+def newer(python: tuple[int, ...]) -> str:
+    """That a Python is too new for the client; empty where it is not."""
+    if python < _TOO_NEW:
+        return ""
+    return f"the client of TRex ({PACKAGE}) needs a Python older than 3.12, and this is {python[0]}.{python[1]}"
 
 
 def look_for_client(_: str) -> str:
@@ -37,8 +43,13 @@ def look_for_client(_: str) -> str:
 
 
 def server_program(package: Path) -> Path:
-    """The program of a server; MissingError where a directory is no package of TRex with one."""
-    program = package / "_t-rex-64"
+    """The program of a server; MissingError where a directory of this machine is no package of TRex with one."""
+    program = package / SERVER
     if not program.is_file():
-        raise MissingError(f"there is no {program}: `path` is to be the directory of a TRex package, unpacked")
+        raise no_server(program)
     return program
+
+
+def no_server(program: Path, where: str = "") -> MissingError:
+    """What is said of a package without a server."""
+    return MissingError(f"there is no {program}{where}: `path` is to be the directory of a TRex package, unpacked")

@@ -3,12 +3,13 @@
 from typing import ClassVar
 
 from netbench.generators.base import Generator
-from netbench.generators.trex.client_package import REMEDY, look_for_client, no_client
+from netbench.generators.trex.client_package import REMEDY, look_for_client, newer, no_client
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.generators.trex.trex_servers import TrexServers
 from netbench.generators.trex.trex_sink import TrexSink
 from netbench.generators.trex.trex_source import TrexSource
-from netbench.hosts.base import Host
+from netbench.generators.worker_source import no_netbench
+from netbench.hosts.base import Host, run_checked
 from netbench.linux.needs import Facility
 from netbench.sinks.base import SinkKind
 
@@ -29,8 +30,11 @@ class Trex(Generator, SinkKind):
         self._servers = TrexServers(options)
 
     def unfit(self, host: Host) -> str:
-        # Its worker runs in netbench's own Python, which only this machine has.
-        return no_client() if host.shares_files else f"host {host.name} is not this machine, and the client runs here"
+        if (missing := no_client() or no_netbench(host)) or host.shares_files:
+            return missing
+        # This machine's client is brought there.
+        told = run_checked(host, ["python3", "-I", "-c", "import sys; print(*sys.version_info[:2])"])
+        return newer(tuple(map(int, told.split())))
 
     def source(self) -> TrexSource:
         return TrexSource(self._options, self._servers)

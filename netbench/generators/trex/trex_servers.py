@@ -7,9 +7,10 @@ from itertools import count
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.generators.trex.client_package import no_client, server_program
+from netbench.generators.trex.client_package import MODULE, SERVER, no_client, no_server
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.composed import bring, module_command_on
 from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
 
@@ -104,7 +105,9 @@ class TrexServer:
             # Server and client meet at 127.0.0.1. A namespace is netbench's own, and gone after the campaign.
             run_checked(self._host, _LOOPBACK_UP)
         who = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
-        worker = self._worker = Conversation(who, self._host.spawn(_command(self._options, self._receive, self._cpus)))
+        worker = self._worker = Conversation(
+            who, self._host.spawn(_command(self._options, self._receive, self._cpus, self._host))
+        )
         self._replies = {}
         try:
             self.version = str(worker.reply(_OPEN_S).get("version", ""))
@@ -134,6 +137,7 @@ class TrexServers:
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers: dict[str, TrexServer] = {}
+        self._has_client: set[str] = set()
         self.count = False  # whether there are sinks of TRex
 
     def join(
@@ -148,6 +152,9 @@ class TrexServers:
             raise MissingError(missing)
         self.require_sense(interface)
         key = self._key(host, interface)
+        if host.name not in self._has_client:
+            bring(host, MODULE)
+            self._has_client.add(host.name)
         if receives and key not in self._servers:
             raise UsageError(
                 f"sink trex: {interface} of host {host.name} receives, and no source is on that host: a server that "
@@ -183,16 +190,23 @@ class TrexServers:
 
     def _key(self, host: Host, interface: str) -> str:
         if self._options.path is None:
-            return ""
-        server_program(Path(self._options.path))
+            # Of several hosts each has a server where the options say, except those that are this machine.
+            return "" if host.shares_files else host.name
+        program = Path(self._options.path, SERVER)
+        if not exists(host, str(program)):
+            raise no_server(program, "" if host.shares_files else f" on host {host.name}")
         return host.name if self.count else f"{host.name}/{interface}"
 
 
-def _command(options: TrexOptions, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
+def _command(
+    options: TrexOptions, receives: Mapping[str, bool], cpus: Sequence[int], host: Host | None = None
+) -> list[str]:
+    """The command of a worker on a host; without one, as of this machine."""
     # A server sends on when its client dies: the worker is to outlive netbench until it has stopped that, which it
     # does as soon as its stdin ends. numpy would start a thread on every CPU.
     outlive = ["setpriv", "--pdeathsig", "clear", "env", "OPENBLAS_NUM_THREADS=1"]
     settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives)}
     if options.path is None:
         settings = options.model_dump(include={"server", "sync_port", "async_port", "ports"})
-    return [*outlive, *module_command(_MODULE, json.dumps(settings), *map(str, cpus))]
+    words = json.dumps(settings), *map(str, cpus)
+    return [*outlive, *(module_command_on(host, _MODULE, *words) if host else module_command(_MODULE, *words))]
