@@ -30,7 +30,7 @@ SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
 LONG := tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
-    frame_mixes neighbours receive_by_napi saturated side_by_side trex xdp)
+    frame_mixes neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
 IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py))
 # Guests and virtual machines, which take their time where the CPU is emulated.
 LONG := $(patsubst %,tests/vm/test_%.py,guests libvirt)

@@ -16,7 +16,7 @@ LACKS_OF_PLATFORMS = {
     r"needs clang 14, whose objects are in the package": "another release of Debian has another clang",
     r"needs atheris, which has no wheel for here": "it is built for x86_64 and some Pythons only",
     r"the client of TRex \(\S+\) needs a Python older than 3\.12": "its modules are not for newer Pythons",
-    r"NETBENCH_TREX is to be the directory": "TRex is in no package registry, and hundreds of MB in size",
+    r"NETBENCH_TREX is to be the ": "TRex is in no package registry, and hundreds of MB in size",
     r"needs vcsim, the simulator of the vSphere API": "no Go here, and Debian has no vcsim",
     r"needs vcsim, and go\S+ is too old to build it": "Debian 12's Go is",
     r"not checked: .*; vcsim has no guests that run": "a simulator has none",

@@ -1,23 +1,19 @@
 """The generator trex with a real server, of the package whose directory NETBENCH_TREX names."""
 
-import os
 import re
 from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
 
-from netbench.generators.trex.client_package import no_client
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.model.frame_mix import IMIX
 from netbench.model.traffic import Sent
 from tests.netns.test_afpacket import Capture, lab, run, traffic
+from tests.trex import NO_PACKAGE, PACKAGE
 
-PACKAGE = os.environ.get("NETBENCH_TREX", "")
-MISSING = no_client() or ("" if PACKAGE else "NETBENCH_TREX is to be the directory of an unpacked TRex package")
-
-pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(NO_PACKAGE), reason=NO_PACKAGE)]
 
 __all__ = ["lab"]  # a fixture
 

@@ -1,17 +1,13 @@
 """The sink trex with a real server, of the package that NETBENCH_TREX names, and UUTs whose loss is known."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from netbench.generators.trex.client_package import no_client
 from tests.commands import netbench, rows, settings, verdict_of
+from tests.trex import NO_PACKAGE, PACKAGE
 
-PACKAGE = os.environ.get("NETBENCH_TREX", "")
-MISSING = no_client() or ("" if PACKAGE else "NETBENCH_TREX is to be the directory of an unpacked TRex package")
-
-pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(NO_PACKAGE), reason=NO_PACKAGE)]
 
 TOPOLOGY = """
 name: trex
