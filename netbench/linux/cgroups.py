@@ -70,7 +70,7 @@ def _find(host: Host, controller: str, who: str, option: str) -> tuple[str, int]
             f"kernel with {option} and mount them (mount -t cgroup2 cgroup2 /sys/fs/cgroup)"
         )
     directory, _ = found
-    if host.run(["test", "-w", _outside(host) + directory]).exit_code != 0:
+    if host.run(["test", "-w", machine_root(host) + directory]).exit_code != 0:
         raise MissingError(
             f"{who} control groups, and none may be made in {directory}: run netbench as "
             "root and outside this container, or give the container --privileged"
@@ -80,12 +80,12 @@ def _find(host: Host, controller: str, who: str, option: str) -> tuple[str, int]
 
 def door(host: Host, controller: CpuController | MemoryController, group: str) -> str:
     """The file by which a process of a host enters a group."""
-    return f"{_outside(host)}{controller.directory}/{group}/cgroup.procs"
+    return f"{machine_root(host)}{controller.directory}/{group}/cgroup.procs"
 
 
 def _mounted(host: Host, controller: str) -> tuple[str, int] | None:
     """Directory and version of the groups that have a controller."""
-    outside = _outside(host)
+    outside = machine_root(host)
     for line in host.read(f"{outside.removesuffix('/root')}/mounts").splitlines():
         _, directory, kind, options, *_ = line.split()
         if kind == "cgroup" and controller in options.split(","):
@@ -102,6 +102,6 @@ def _read(host: Host, path: str) -> str:
         return ""  # hidden by another mount
 
 
-def _outside(host: Host) -> str:
+def machine_root(host: Host) -> str:
     """The machine's own files, as seen from any namespace of it: `ip netns exec` mounts a /sys without the groups."""
     return f"/proc/{os.getpid() if host.shares_files else 1}/root"

@@ -7,8 +7,13 @@ from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.probes import Probes
 
-# Says which of its arguments are no commands.
-_NO_COMMANDS = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
+# Says which of its arguments are neither commands nor, with a `/`, patterns of a file that is there.
+_NOT_THERE = """for sign; do
+    case $sign in
+        */*) [ -n "$(ls -d $sign 2>/dev/null)" ] ;;
+        *) command -v "$sign" >/dev/null ;;
+    esac || echo "$sign"
+done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,19 @@ Need = Tool | Feature | Facility
 
 
 def require_there(host: Host, needs: Iterable[Need]) -> None:
-    """MissingError for the commands among the needs that a host has not, which may be another machine than this one."""
-    packages = {need.name: need.package for need in needs if isinstance(need, Tool)}
-    lacking = run_checked(host, ["sh", "-c", _NO_COMMANDS, "sh", *packages]).split() if packages else []
+    """MissingError for the commands and facilities with signs, among the needs, that a host has not.
+
+    It may be another machine than this one.
+    """
+    packages: dict[str, tuple[str, ...]] = {}
+    for need in needs:
+        if isinstance(need, Tool):
+            packages[need.name] = (need.package,)
+        elif isinstance(need, Facility):
+            packages |= dict.fromkeys(need.signs, need.packages)
+    lacking = run_checked(host, ["sh", "-c", _NOT_THERE, "sh", *packages]).splitlines() if packages else []
     if lacking:
-        wanted = ", ".join(dict.fromkeys(packages[name] for name in lacking))
+        wanted = ", ".join(dict.fromkeys(one for sign in lacking for one in packages[sign]))
         raise MissingError(
             f"{host} has no {', '.join(lacking)}: install {wanted} there (on a host over SSH `netbench hosts prepare "
             "TOPOLOGY` does); a VM has what its image has"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import end
 from netbench.linux.changes import Change
@@ -240,12 +240,6 @@ class Vmm:
         TestbedError, with nothing left behind, when it ends at once. It need not answer yet.
         """
         raise NotImplementedError
-
-
-def refuse_nics_of_vms(paths: Sequence[StreamPath], guest: str) -> None:
-    """UsageError when a stream comes in by a NIC of a VM; `guest` is what the message says of the driver's."""
-    if on_vm(paths):
-        raise UsageError(f"stream {paths[0].name}: {guest} needs NICs of this machine, not of a VM or a host over SSH")
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Confined, Explained, Namespaced, outside
@@ -26,7 +26,7 @@ from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm, refuse_nics_of_vms
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.container_host import ContainerHost
 from netbench.vmm.container_memory import MEMORY_GROUPS, AddMemoryGroup, doors
 from netbench.vmm.container_root import Root
@@ -40,7 +40,6 @@ from netbench.vmm.podman import Podman
 
 _RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
 _LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # not one of another machine, whose files are not here
-_LIBVIRT = "a container with `runtime: libvirt`"
 _READY = "netbench-container: ready"
 # A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
@@ -135,9 +134,7 @@ class Container(Vmm):
         self.entitles = self._runtime.entitles
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs of another machine with libvirt, which runs here only, and a root that cannot be one."""
-        if self._options.runtime == "libvirt":
-            refuse_nics_of_vms(paths, _LIBVIRT)
+        """UsageError for a root that cannot be one."""
         # That of another machine, where one without streams may be too, is looked at there when it is started.
         if self._options.is_directory and not on_vm(paths):
             directory = Path(self._options.image)
@@ -176,8 +173,6 @@ class Container(Vmm):
         return shlex.join([*within, *self._start(spec, Root(planned), planned_doors)])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        if self._options.runtime == "libvirt" and not host.shares_files:
-            raise MissingError(f"{host} is not this machine, and {_LIBVIRT} runs only here")
         machine = outside(host)
         if not host.shares_files:
             require_there(machine, (need for need in self.may_need if need.name in self.needs()))

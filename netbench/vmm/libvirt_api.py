@@ -18,8 +18,11 @@ from netbench.linux.needs import Facility
 R = TypeVar("R")
 
 _ANSWER_S = 20.0
-# Where a system's daemons listen: the one of all drivers, or that of QEMU's own (libvirtd(8)).
-_SYSTEMS = ("/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock")
+# Where a system's daemons listen: the one of all drivers, or that of one's own, by the driver (libvirtd(8)).
+_OF_ALL, _OF_ONE = (
+    "/run/libvirt/libvirt-sock",
+    {"qemu": "/run/libvirt/virtqemud-sock", "lxc": "/run/libvirt/virtlxcd-sock"},
+)
 # Where Debian's package python3-libvirt has it, for its own Python: a virtual environment does not look there.
 _DEBIAN = "/usr/lib/python3/dist-packages"
 REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
@@ -164,10 +167,11 @@ class LibvirtConnection:
     def _near(self, host: Host, way: ExitStack) -> str:
         """The URI on this machine of a daemon of another host, as long as `way` is open."""
         try:
-            socket = way.enter_context(within_reach(host, _socket_of(self.uri, host)))
+            driver, there = _socket_of(self.uri, host)
+            socket = way.enter_context(within_reach(host, there))
         except TestbedError as error:
             raise TestbedError(f"{self.whose}: {error}") from error
-        return f"qemu+unix:///system?socket={socket}"
+        return f"{driver}+unix:///system?socket={socket}"
 
     def _lookup(self, name: str) -> Any:  # noqa: ANN401 - as above
         try:
@@ -203,16 +207,22 @@ class LibvirtConnection:
         return answers[0]
 
 
-def _socket_of(uri: str, host: Host) -> str:
-    """The socket of a host at which the daemon listens that a URI there leads to; TestbedError for one without."""
+def _socket_of(uri: str, host: Host) -> tuple[str, str]:
+    """The driver of a URI, and the socket of a host at which the daemon listens that it leads to there.
+
+    TestbedError for one that leads elsewhere.
+    """
     parts = urlsplit(uri)
-    if parts.scheme not in ("qemu", "qemu+unix") or parts.netloc or parts.path != "/system":
+    driver = parts.scheme.removesuffix("+unix")
+    if driver not in _OF_ONE or parts.netloc or parts.path != "/system":
+        usual = "lxc" if driver.startswith("lxc") else "qemu"
         raise TestbedError(
-            f"uri {uri} leads on from {host}: say which daemon of that host it is, qemu:///system or "
-            "qemu+unix:///system?socket=PATH"
+            f"uri {uri} leads on from {host}: say which daemon of that host it is, {usual}:///system or "
+            f"{usual}+unix:///system?socket=PATH"
         )
     asked = parse_qs(parts.query).get("socket")
-    return asked[0] if asked else next((path for path in _SYSTEMS if exists(host, path)), _SYSTEMS[0])
+    own = _OF_ONE[driver]
+    return driver, asked[0] if asked else own if not exists(host, _OF_ALL) and exists(host, own) else _OF_ALL
 
 
 def is_of_libvirt(error: TestbedError) -> bool:

@@ -1,6 +1,5 @@
 """Containers as domains of libvirt's LXC driver."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import ClassVar
 from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import MissingError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
 from netbench.hosts.search_path import search_path
@@ -17,14 +16,16 @@ from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
-from netbench.vmm.libvirt_lxc_groups import SWITCHED, AddGroups, cpu_door, hierarchies, in_groups
+from netbench.vmm.libvirt_lxc_groups import SWITCHED, THIS_MACHINE, AddGroups, cpu_door, hierarchies, in_groups
 from netbench.vmm.libvirt_xml import add, as_text, cpuset, end_at_every_event
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
-_SCRIPT = Path(__file__).with_name("libvirt_lxc.sh")
+_SCRIPT, _PLACES = (Path(__file__).with_name(f"libvirt_{name}.sh") for name in ("lxc", "places"))
 _LIBRARIES = Path("/usr/lib")
 _CONTROLLER = "libvirt_lxc"  # the process of libvirt's that has one container, whose parent it is
 MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # this machine's files, where those of libvirt's own hide some
+# The size of a page, how many there are, and how many CPUs (getconf(1)).
+_SIZE = "getconf PAGE_SIZE && getconf _PHYS_PAGES && getconf _NPROCESSORS_ONLN"
 RUN_ID = "@RUN@"  # stands for the run's mark, which libvirt_lxc.sh knows
 # In a domain the settings of the kernel can only be read, but for whoever mounts them once more.
 WRITABLE = 'for one in /proc/sys /sys; do mount -o remount,bind,rw "$one" || exit; done; exec "$@"'
@@ -50,17 +51,31 @@ class LibvirtLxc(Runtime):
     version: ClassVar[tuple[str, ...]] = ("libvirtd", "--version")
     entitles: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._machine: Host = THIS_MACHINE  # until it is prepared
+
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddGroups(spec.own_netns, spec.weight, spec.limit)
 
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        self._machine = machine
+        if not machine.shares_files:
+            for script in (_SCRIPT, _PLACES):
+                machine.write(str(spec.directory / script.name), script.read_text())
+
     def door(self, spec: GuestSpec) -> str:
-        return cpu_door(spec.own_netns) if spec.weight is not None or spec.limit is not None else ""
+        if spec.weight is None and spec.limit is None:
+            return ""
+        return cpu_door(spec.own_netns, hierarchies(self._machine))
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
-        seen = [one.controllers or " ".join(f"+{name}" for name in SWITCHED) for one in hierarchies()]
-        run = ["sh", str(_SCRIPT), host_name(spec), self._domain(spec, root, init), *seen]
+        there = hierarchies(self._machine)
+        seen = [one.controllers or " ".join(f"+{name}" for name in SWITCHED) for one in there]
+        # Another machine has it in the guest's own directory.
+        script = _SCRIPT if self._machine.shares_files else Path(DIRECTORY, _SCRIPT.name)
+        run = ["sh", str(script), host_name(spec), self._domain(spec, root, init), *seen]
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined(in_groups([*apart, *run], spec.own_netns), spec.host_cpus, "")
+        return confined(in_groups([*apart, *run], spec.own_netns, there), spec.host_cpus, "")
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         there = processes_of(machine)
@@ -69,19 +84,20 @@ class LibvirtLxc(Runtime):
         return [one.pid for one in there if one.parent in controllers]
 
     def _domain(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
-        return domain_xml(spec, root, init)
+        return domain_xml(spec, root, init, self._machine)
 
 
-def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
+def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str], machine: Host) -> str:
     """A container (https://libvirt.org/drvlxc.html) whose first process is `init`; @RUN@ stands for the run's mark.
 
-    It may take all memory of this machine, as other containers do. libvirt would have it run on all CPUs if nothing
+    It may take all memory of its machine, as other containers do. libvirt would have it run on all CPUs if nothing
     was said of them.
     """
     domain = Element("domain", type="lxc")
     add(domain, "name", text=host_name(spec))
-    add(domain, "memory", text=str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), unit="b")
-    add(domain, "vcpu", text=str(os.cpu_count()), **({"cpuset": cpuset(spec.host_cpus)} if spec.host_cpus else {}))
+    page_bytes, pages, cpus = run_checked(machine, ["sh", "-c", _SIZE]).split()
+    add(domain, "memory", text=str(int(page_bytes) * int(pages)), unit="b")
+    add(domain, "vcpu", text=cpus, **({"cpuset": cpuset(spec.host_cpus)} if spec.host_cpus else {}))
     system = SubElement(domain, "os")
     add(system, "type", text="exe")
     first, *words = ["/bin/sh", "-c", WRITABLE, "sh", *init]

@@ -23,6 +23,7 @@ class ExistingLxc(LibvirtLxc):
     needs: ClassVar[frozenset[str]] = LibvirtLxc.needs | {BINDINGS.name}
 
     def __init__(self, name: str, uri: str | None) -> None:
+        super().__init__()
         self._name = name
         self._uri = uri or SYSTEM
         self._copy: ContainerCopy | None = None
@@ -30,7 +31,8 @@ class ExistingLxc(LibvirtLxc):
 
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         """Look at the domain; TestbedError when it runs, is not there or is none that can be copied."""
-        libvirt = LibvirtConnection(spec.title, self._uri)
+        super().prepare(spec, machine, run_id)
+        libvirt = LibvirtConnection(spec.title, self._uri, machine)
         try:
             self._defined = libvirt.defined(self._name)
         finally:
@@ -38,9 +40,10 @@ class ExistingLxc(LibvirtLxc):
         try:
             self._copy = copy_of_container(self._defined, spec, ())
             for directory in self._copy.directories:
-                if not Path(directory).is_dir():
+                where = machine.run(["readlink", "-e", "--", directory]).stdout.strip()
+                if not where or machine.run(["test", "-d", where]).exit_code != 0:
                     raise TestbedError(f"there is no directory {directory}, of which it has its files")
-                if Path(directory).resolve().is_relative_to("/run"):
+                if Path(where).is_relative_to("/run"):
                     raise TestbedError(f"{directory} is below /run, of which its libvirtd has its own: move it")
         except TestbedError as error:
             raise TestbedError(f"{spec.title}: domain {self._name} cannot be copied: {error}") from error

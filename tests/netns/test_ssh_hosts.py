@@ -13,6 +13,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ import yaml
 
 from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
-from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.client_package import SERVER, no_client
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
@@ -36,11 +37,15 @@ from netbench.testbed.played_servers import namespaces_of, server_changes, serve
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.vmm import openvz
+from netbench.vmm.libvirt_api import libvirt_module
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
+from tests.netns.test_container import BOX, needs_libvirt, needs_users_libvirt
 from tests.netns.watching import events, pids_in, programs, wait_for
 from tests.openvz_stub import Stub
+from tests.trex import NO_PACKAGE, PACKAGE
 from tests.unit import stand_in_for_trex
+from tests.users_libvirtd import HERE, domains, users_daemon
 
 pytestmark = pytest.mark.root
 
@@ -79,6 +84,7 @@ LAB: dict[str, Any] = {
         {"name": "bridge", "kind": "raw", "forward": "bridge"},
         {"name": "drops", "kind": "reference", "forward": "bridge", "drop": {"k": 1, "n": 10}},
         {"name": "box", "kind": "container", **LIMITS},
+        {"name": "domain", "kind": "container", "runtime": "libvirt"},
         {"name": "switch", "kind": "ovs"},
     ],
 }
@@ -268,6 +274,28 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
     assert stub.containers() == {}
 
 
+@needs_users_libvirt
+def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(tmp_path):
+    in_it = ruled("in it", "guest", "inet forward", SEVEN, {"guest IP layer (nft inet x c rule 2)": 14})
+    with users_daemon(HERE, tmp_path / "libvirtd") as of_qemu:
+        uri = f"lxc{of_qemu.removeprefix('qemu')}"
+        connection = libvirt_module().open(uri)
+        connection.defineXML(BOX.format(name="box", does="true", devices=""))
+        before = domains(connection)
+        of_libvirt = {"kind": "container", "runtime": "libvirt", "forward": "route"}
+        weighs = {"cpu_weight": 200} if LIMITS else {}
+        uuts = [{"name": "own", **of_libvirt, **weighs}, {"name": "copy", **of_libvirt, "uri": uri, "domain": "box"}]
+        topology = Topology.model_validate({**LAB, "name": "domains", "hosts": PLAYED, "uuts": uuts})
+        with open_testbed(resolve(topology, PROFILE)) as testbed:
+            for uut in topology.uuts:
+                with testbed.uut(uut) as active:
+                    there = {"uut": active.uut.site.machine.host()}
+                    said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
+                assert said == {one.name: one.said for one in [in_it, NOTHING]}, uut.name
+        assert domains(connection) == before
+        connection.close()
+
+
 def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, tmp_path):
     """Whichever sink counts there; a sample of what the program in the kernel has counted is brought here."""
     found: list[list[str]] = []
@@ -308,15 +336,35 @@ def test_the_client_of_trex_is_brought_to_the_host_of_a_source_and_asks_the_serv
     lab.wait_until_left_alone(SILENCE_S)
 
 
-@lacking("lxc-start")
-def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start):
+@pytest.mark.skipif(bool(NO_PACKAGE), reason=NO_PACKAGE)
+def test_a_killed_controller_leaves_no_trex_on_its_hosts(lab, results, start):
+    told = [*LONG, *settings(generator=f"{{kind: trex, path: {PACKAGE}}}")]
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "drops", *told, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    assert SERVER in "\n".join(lab.left("source"))
+    campaign.kill()
+    campaign.communicate()
+    lab.wait_until_left_alone(SILENCE_S)
+    assert not list(Path(gettempdir()).glob("netbench-trex-*"))
+    assert netbench("resume", results, netns=lab.namespaces[""]).returncode == 0
+    assert [(row["sent_frames"], row["lost_frames"]) for row in measured(results)] == [("2000", "200")]
+
+
+@pytest.mark.parametrize(
+    ("uut", "program"),
+    [
+        pytest.param("box", "lxc-start", marks=lacking("lxc-start")),
+        pytest.param("domain", "libvirtd", marks=needs_libvirt),
+    ],
+)
+def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start, uut, program):
     by_bpf = [*LONG, *settings(sink="bpf")]
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "box", *by_bpf, netns=lab.namespaces[""])
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", uut, *by_bpf, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     wait_for(lambda: any("afpacket_worker" in line for line in lab.left("source")))
     there = "\n".join(lab.left("uut"))
     groups = ["/sys/fs/cgroup/"] if LIMITS else []
-    for what in ("lxc-start", "/run/netbench/vm/", "/run/netns/nb-", "nb-vi-s1", *groups):
+    for what in (program, "/run/netbench/vm/", "/run/netns/nb-", "nb-vi-s1", *groups):
         assert what in there, there
     counting = lab.programs("sink")
     assert counting

@@ -14,10 +14,9 @@ from netbench.images.library import Image
 from netbench.images.on_host import root_on
 from netbench.images.programs import SHELF
 from netbench.images.tree import File, Link, Node, archive
-from netbench.linux.needs import Tool, require_there
+from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.model.paths import stream_paths
-from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import Container, ContainerOptions
 from netbench.vmm.container_root import Root
 from tests.breakages import load_shipped
@@ -121,6 +120,11 @@ def test_what_that_machine_has_not_is_told_with_the_package(far):
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
     with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
         require_there(far, lacking)
+    signs = ("sh", "/usr/bin/no-such* /bin/s?")  # of two patterns one is enough
+    require_there(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
+    of_libvirt = Facility("lxc", "tests", "", str, signs=("sh", "/no/such-*.so"), packages=("libvirt-x", "libvirt-y"))
+    with pytest.raises(MissingError, match=r"^host far has no /no/such-\*\.so: install libvirt-x, libvirt-y there"):
+        require_there(far, [of_libvirt])
 
 
 def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):
@@ -133,11 +137,3 @@ def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):
     (tmp_path / "link").symlink_to("/usr")
     by_link = ContainerOptions.model_validate({"root": "image", "image": str(tmp_path / "link")})
     assert Container(by_link)._source(far) == Path("/usr")
-
-
-def test_containers_of_libvirt_are_of_this_machine(far):
-    libvirt = Container(ContainerOptions(runtime="libvirt"))
-    with pytest.raises(UsageError, match="a container with `runtime: libvirt` needs NICs of this machine"):
-        libvirt.check(ON_SSH)
-    with pytest.raises(MissingError, match="host far is not this machine, and a container with `runtime: libvirt`"):
-        libvirt.start(GuestSpec("g", Path("/x/a")), far)

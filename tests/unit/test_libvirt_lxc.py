@@ -2,6 +2,7 @@
 # What the XML must have is looked up as if it were there: `union-attr` is left to fail in the test.
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +21,7 @@ from netbench.vmm.libvirt_lxc import domain_xml, look_for_lxc_driver
 from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
 from tests.unit.fakes import FakeHost
 
+HERE = LocalHost("here", "no-run")
 SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), host_cpus=(1, 3), weight=200, limit=0.5)
 APART = (
     "tmpfs /sys/fs/cgroup tmpfs rw 0 0",
@@ -34,16 +36,10 @@ OWN = ("5:memory:/user", "4:devices:/", "3:cpuset:/", "2:cpu,cpuacct:/user", "1:
 UNIFIED = ("cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0",)
 
 
-@pytest.fixture
-def groups_of(monkeypatch):
-    """A machine with these mounts, on which netbench is in these groups."""
-
-    def machine(mounts, own=("0::/user.slice",)):
-        files = {Path("/proc/self/mounts"): mounts, Path("/proc/self/cgroup"): own}
-        monkeypatch.setattr(libvirt_lxc_groups, "lines_of", lambda path: list(files[path]))
-        monkeypatch.setattr(os, "getpid", lambda: 7)
-
-    return machine
+def machine(mounts, own=("0::/user.slice",), test: int = 1, *, is_here: bool = False) -> FakeHost:
+    """A machine with these mounts, on which netbench is in these groups; `test` is what that command answers."""
+    files = {"/proc/self/mounts": "\n".join(mounts), "/proc/self/cgroup": "\n".join(own)}
+    return FakeHost({"test": Completed((), test, "", "")}, files, is_here=is_here)
 
 
 def found(element, path):
@@ -56,8 +52,8 @@ def found(element, path):
 def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
     (tmp_path / "usr").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
-    root = Root.found(LocalHost("here", "no-run"), tmp_path)
-    domain = ElementTree.fromstring(domain_xml(SPEC, root, ["/bin/sh", "-c", "echo a&b"]))
+    root = Root.found(HERE, tmp_path)
+    domain = ElementTree.fromstring(domain_xml(SPEC, root, ["/bin/sh", "-c", "echo a&b"], HERE))
     assert (domain.get("type"), domain.findtext("name")) == ("lxc", "g")
     assert found(domain, "vcpu").get("cpuset") == "1,3"
     assert [one.text for one in domain.findall("os/initarg")][-3:] == ["/bin/sh", "-c", "echo a&b"]
@@ -66,31 +62,33 @@ def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
     assert mounted.keys() == {"/", "/usr"}
     assert (mounted["/"].find("readonly"), mounted["/usr"].find("readonly") is None) == (None, False)
     assert domain.find("devices/interface") is None
-    free = ElementTree.fromstring(domain_xml(GuestSpec("g", SPEC.directory), root, ["x"]))
+    free = ElementTree.fromstring(domain_xml(GuestSpec("g", SPEC.directory), root, ["x"], HERE))
     assert found(free, "vcpu").attrib == {}
 
 
-def test_groups_are_where_netbench_is_but_for_shares_of_cpus(groups_of):
-    groups_of(APART, OWN)
-    assert hierarchies() == [
+def test_groups_are_where_netbench_is_but_for_shares_of_cpus():
+    there = hierarchies(machine(APART, OWN))
+    assert [replace(one, root="") for one in there] == [
         Hierarchy("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"),
         Hierarchy("cpuset", "/sys/fs/cgroup/cpuset"),
         Hierarchy("devices", "/sys/fs/cgroup/devices"),
         Hierarchy("memory", "/sys/fs/cgroup/memory/user"),
     ]
-    assert cpu_door("nb-x") == "/proc/7/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs"
+    assert cpu_door("nb-x", there) == "/proc/1/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs", "on another machine"
+    here = hierarchies(machine(APART, OWN, is_here=True))
+    assert cpu_door("nb-x", here).startswith(f"/proc/{os.getpid()}/root/sys/fs/cgroup/")
 
 
-def test_in_version_2_nothing_runs_in_a_group_with_groups(groups_of):
-    groups_of(UNIFIED)
-    own, leaf = (f"/proc/7/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
-    words = in_groups(["libvirtd"], "nb-x")
+def test_in_version_2_nothing_runs_in_a_group_with_groups():
+    there = hierarchies(machine(UNIFIED))
+    own, leaf = (f"/proc/1/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
+    words = in_groups(["libvirtd"], "nb-x", there)
     assert [words.index(own) < words.index("unshare") < words.index(leaf), words[-1]] == [True, "libvirtd"]
-    assert cpu_door("nb-x") == leaf
+    assert cpu_door("nb-x", there) == leaf
 
 
-def test_what_is_done_is_told_and_can_be_undone_by_another_process(groups_of):
-    groups_of(APART, OWN)
+def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
+    monkeypatch.setattr(libvirt_lxc_groups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
     others = " ".join(f"/sys/fs/cgroup/{one}/nb-x" for one in ("cpuset", "devices", "memory/user"))
@@ -98,24 +96,23 @@ def test_what_is_done_is_told_and_can_be_undone_by_another_process(groups_of):
         f"mkdir -p {cpu} {others} && echo 2048 >{cpu}/cpu.shares && "
         f"echo 100000 >{cpu}/cpu.cfs_period_us && echo 50000 >{cpu}/cpu.cfs_quota_us"
     )
-    found = change.found(Look(FakeHost({"test": Completed((), 1, "", "")})))
+    found = change.found(Look(machine(APART, OWN)))
     assert found.paths == f"{cpu} {others}"
     assert from_json(to_json(found)) == found
 
 
-def test_groups_of_somebody_else_are_left_alone(groups_of):
-    groups_of(APART, OWN)
+def test_groups_of_somebody_else_are_left_alone():
     with pytest.raises(TestbedError, match="the control group .*/nb-x is there already and not netbench's"):
-        AddGroups("nb-x").found(Look(FakeHost({"test": Completed((), 0, "", "")})))
+        AddGroups("nb-x").found(Look(machine(APART, OWN, test=0)))
     host = FakeHost()
     AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)
     assert host.commands == []
 
 
-def test_a_machine_without_the_groups_is_told_which(groups_of):
-    groups_of([line for line in APART if "memory" not in line], OWN)
+def test_a_machine_without_the_groups_is_told_which():
+    without = machine([line for line in APART if "memory" not in line], OWN)
     with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
-        AddGroups("nb-x").found(Look(FakeHost()))
+        AddGroups("nb-x").found(Look(without))
 
 
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):

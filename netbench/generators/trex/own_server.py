@@ -38,12 +38,17 @@ class OwnServer:
     `interfaces` says of each whether it receives, too.
     """
 
-    def __init__(self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int]) -> None:
-        """Start it, on the first of the CPUs; MissingError where there is no such package or it does not start."""
+    def __init__(
+        self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int], scratch: str | None = None
+    ) -> None:
+        """Start it, on the first of the CPUs; MissingError where there is no such package or it does not start.
+
+        What it writes is below the directory `scratch`; None: where temporary files are.
+        """
         program = server_program(package)
         self._sync_port, self._async_port = _free_ports()
         self._prefix = f"netbench-{os.getpid()}"
-        self._directory = Path(tempfile.mkdtemp(prefix="netbench-trex-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="netbench-trex-", dir=scratch))
         self._log = self._directory / "log"
         config = self._directory / "trex_cfg.yaml"
         config.write_text(self._config(interfaces, cpus))
@@ -53,7 +58,8 @@ class OwnServer:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", str(program), "-i", "--cfg", str(config)],
                 cwd=package,
-                env={**os.environ, "LD_LIBRARY_PATH": libraries},
+                # Where DPDK keeps what it shares with other processes (RuntimeDirectory= of systemd.exec(5)).
+                env={**os.environ, "LD_LIBRARY_PATH": libraries, "RUNTIME_DIRECTORY": str(self._directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -104,7 +110,7 @@ class OwnServer:
         self._process.wait()
         # What cannot be removed is empty of what sends, and in the way of no other server.
         shutil.rmtree(self._directory, ignore_errors=True)
-        shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)
+        shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)  # where an older one keeps it
 
     def _config(self, interfaces: Mapping[str, bool], cpus: Sequence[int]) -> str:
         core = f"  low_end_core: {cpus[0]}\n" if cpus else ""

@@ -10,7 +10,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.client_package import MODULE, SERVER, no_client, no_server
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import bring, module_command_on
+from netbench.hosts.composed import bring, module_command_on, scratch_of
 from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
 
@@ -205,7 +205,9 @@ def _command(
     # A server sends on when its client dies: the worker is to outlive netbench until it has stopped that, which it
     # does as soon as its stdin ends. numpy would start a thread on every CPU.
     outlive = ["setpriv", "--pdeathsig", "clear", "env", "OPENBLAS_NUM_THREADS=1"]
-    settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives)}
+    # On another host all that is left there goes with the run, whatever ends the worker.
+    scratch = scratch_of(host) if host and not host.shares_files else None
+    settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
     if options.path is None:
         settings = options.model_dump(include={"server", "sync_port", "async_port", "ports"})
     words = json.dumps(settings), *map(str, cpus)

@@ -2,8 +2,9 @@
 
 It alone imports the client of TRex, whose yaml, scapy and zmq take the place of others' here. SETTINGS, in JSON, are
 where a server is, and which of its `ports` each interface is; or the `path` of a package to start one of, and the
-`interfaces` that are its ports, each with whether it receives. It talks JSON, one object a line; an `id` in a request
-is in its reply. The first reply, to no request, says that it can send, and the server's version:
+`interfaces` that are its ports, each with whether it receives, and a `scratch` directory or null. It talks JSON, one
+object a line; an `id` in a request is in its reply. The first reply, to no request, says that it can send, and the
+server's version:
 
     → {"do": "take", "interface": …}                      ← {"ready": true}: its port is its own
     → {"do": "prepare", "interface": …, "traffic": {…}, "delay_fps": n}   ← {"ready": true}
@@ -108,7 +109,9 @@ class TrexWorker:
 
     def _connect(self) -> None:
         if "path" in self._settings:
-            self._server = OwnServer(Path(self._settings["path"]), self._settings["interfaces"], self._cpus)
+            self._server = OwnServer(
+                Path(self._settings["path"]), self._settings["interfaces"], self._cpus, self._settings["scratch"]
+            )
             address = self._server.address()
         else:
             address = ServerAddress(**{name: self._settings[name] for name in ("server", "sync_port", "async_port")})
