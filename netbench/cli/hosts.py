@@ -37,6 +37,7 @@ def prepare(topology: TopologyArgument) -> None:
 
     wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
     here, failed = LocalHost("local", "hosts"), False
+    prepared: set[str] = set()
     with stopping_on_signals(), passwords_for_now() as passwords:
         found = look_at_hosts(wanted, here, passwords)
         if not found:
@@ -55,4 +56,10 @@ def prepare(topology: TopologyArgument) -> None:
                 why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)
                 say(f"{one.name}: {why or 'done'}")
                 failed |= bool(why)
+                prepared |= {one.name} if not why else set()
+        for one in look_at_hosts(wanted, here, passwords) if prepared else ():
+            # What was installed need not be what is found there first.
+            for check in one.missing if one.name in prepared else ():
+                say(f"{check.name}: {check.found}, still; {check.remedy}")
+                failed = True
     raise typer.Exit(ExitCode.MISSING if failed else ExitCode.DONE)

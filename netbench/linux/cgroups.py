@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, run_checked
 
 USUAL_DIRECTORY = "/sys/fs/cgroup"
 _PERIOD_US = 100_000
@@ -103,5 +103,9 @@ def _read(host: Host, path: str) -> str:
 
 
 def machine_root(host: Host) -> str:
-    """The machine's own files, as seen from any namespace of it: `ip netns exec` mounts a /sys without the groups."""
-    return f"/proc/{os.getpid() if host.shares_files else 1}/root"
+    """The machine's own files, as seen from any namespace of it: `ip netns exec` mounts a /sys without the groups.
+
+    They are those of netbench's own process there; of the first process they need not be for us to see.
+    """
+    own = os.getpid() if host.shares_files else run_checked(host, ["sh", "-c", "echo $PPID"]).strip()
+    return f"/proc/{own}/root"

@@ -1,5 +1,6 @@
 """What the hosts over SSH of a topology are looked at for, all at once, and what brings them what they lack."""
 
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ _EVERYWHERE = (
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "processes that end with netbench's own there"),
 )
+_OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # for which its packages of Python are
 _PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
 _TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
 # Prints what it finds, a name and a value a line; the commands and files to look for are its arguments.
@@ -37,6 +39,7 @@ _SCRIPT = """
 printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
 printf 'kernel=%s\\n' "$(uname -s -r -m)"
 printf 'python=%s\\n' "$(python3 -I -c 'import sys; print(*sys.version_info[:3])' 2>/dev/null)"
+printf 'interpreter=%s\\n' "$(command -v python3)"
 printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2>/dev/null)"
 printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
 PATH=$PATH:/usr/sbin:/sbin
@@ -59,6 +62,11 @@ class HostChecks:
     checks: tuple[Check, ...]
     install: str = ""
     by_hand: tuple[Check, ...] = ()
+
+    @property
+    def missing(self) -> list[Check]:
+        """What it needs and has not."""
+        return [check for check in self.checks if check.status is Status.MISSING]
 
     @property
     def is_reached(self) -> bool:
@@ -147,15 +155,18 @@ def _looked(
     checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
     system = said.get("system", "").split()
     missing = [tool for tool in wanted if not _is_there(tool, said)]
-    packages = [tool.package for tool in missing]
+    by_pip = _by_pip(said) if _NUMPY.name in {tool.name for tool in missing} else ""
+    packages = [tool.package for tool in missing if not (by_pip and tool.name == _NUMPY.name)]
     packages += [package for one in beyond if _lacking(one, said) for package in one.packages]
     for tool in wanted:
         found = _found(tool, said)
         lacks = tool in missing
-        remedy = f"on {name}: {install_command(tool.package, system)}" if lacks else ""
-        status = Status.MISSING if lacks else Status.OK
+        command = by_pip if by_pip and tool.name == _NUMPY.name else install_command(tool.package, system)
+        status, remedy = (Status.MISSING, f"on {name}: {command}") if lacks else (Status.OK, "")
         checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
     install = unattended_install(list(dict.fromkeys(packages)), system)
+    if by_pip and (install or not packages):
+        install = f"{install} && {by_pip}" if install else by_pip
     checks += [
         _seen(name, one, said, install_command(" ".join(one.packages), system)) for one in beyond if one.packages
     ]
@@ -191,6 +202,14 @@ def _found(tool: Tool, said: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
         return said.get("python", "").replace(" ", ".")
     return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"sign:{tool.name}", "")
+
+
+def _by_pip(said: Mapping[str, str]) -> str:
+    """The command that adds numpy to a Python that is not the system's, as of pyenv; empty for that one's packages."""
+    interpreter = said.get("interpreter", "")
+    if not _is_there(_PYTHON, said) or not interpreter or interpreter in _OF_THE_SYSTEM:
+        return ""
+    return f"{shlex.quote(interpreter)} -m pip install numpy"
 
 
 def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:

@@ -261,14 +261,14 @@ def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
     assert ("lxc-start" in here, "image:micro" in here) == (False, True)
 
 
-def looked(topology, **told):
-    """What is made of what this machine says, as if it were the UUT's, but for what it is `told` to say."""
-    wanted, beyond = needed_there(topology, "uut"), facilities_there(topology, "uut")
+def looked(topology, host="uut", **told):
+    """What is made of what this machine says, as if it were that host, but for what it is `told` to say."""
+    wanted, beyond = needed_there(topology, host), facilities_there(topology, host)
     signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
     lines = "".join(f"echo '{name}={value}'\n" for name, value in told.items())
     process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
     process.wait(20)
-    return _looked("uut", SshSpec("192.0.2.1"), wanted, beyond, process)
+    return _looked(host, SshSpec("192.0.2.1"), wanted, beyond, process)
 
 
 def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_how():
@@ -282,6 +282,21 @@ def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_h
     assert looked(topology, system="fedora", **lacking).install == "dnf install -y iproute util-linux"
     unknown = looked(topology, system="own", **lacking)
     assert (unknown.install, [check.name for check in unknown.by_hand]) == ("", list(missing))
+
+
+def test_numpy_is_for_the_python_that_is_found_there():
+    own = "/root/.pyenv/shims/python3"
+    lacking = {"python": "3 11 7", "numpy": "", "sign:setpriv": ""}
+    apt = "DEBIAN_FRONTEND=noninteractive apt-get install -y"
+    for interpreter, install, remedy in (
+        ("/usr/bin/python3", f"{apt} util-linux python3-numpy", "apt-get install python3-numpy"),
+        (own, f"{apt} util-linux && {own} -m pip install numpy", f"{own} -m pip install numpy"),
+    ):
+        found = looked(SEVEN, "source1", system="debian", interpreter=interpreter, **lacking)
+        assert (found.install, found.by_hand) == (install, ())
+        assert [check.remedy for check in found.missing][-1] == f"on source1: {remedy}"
+    unknown = looked(SEVEN, "source1", system="own", interpreter=own, **lacking)
+    assert (unknown.install, len(unknown.by_hand)) == ("", 2)
 
 
 def test_what_no_package_adds_is_told_by_what_shows_it():
