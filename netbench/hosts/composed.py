@@ -22,7 +22,7 @@ class RunsNetbench(Protocol):
         """The command that runs one of them; MissingError for another's."""
 
     def bring(self, package: str) -> None:
-        """Have another package of this machine's Python there, for them to import."""
+        """Have another package of this machine's Python there, for them to import, unless it is."""
 
 
 class _Inner:

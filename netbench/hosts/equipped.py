@@ -16,6 +16,7 @@ class Equipped(Named):
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
         self._is_brought = False
+        self._brought: set[str] = set()
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs a module of netbench there; MissingError for one of somebody else's.
@@ -31,7 +32,9 @@ class Equipped(Named):
 
     def bring(self, package: str) -> None:
         """Have another package of this machine's there, for modules of netbench; TestbedError as above."""
-        unpack_on(self, archive_of(package), _DIRECTORY, self.scratch)
+        if package not in self._brought:
+            unpack_on(self, archive_of(package), _DIRECTORY, self.scratch)
+            self._brought.add(package)
 
 
 def equipped(host: Host, name: str) -> Named:

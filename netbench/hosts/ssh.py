@@ -86,6 +86,7 @@ class SshHost(AgentHost):
         self.scratch = f"{SCRATCH}{told['run']}"
         self._process = process
         self._directory = directory
+        self._brought: set[str] = set()
         self._differences = Differences()
         self._ended = threading.Event()
         self._beat = threading.Thread(target=self._keep_in_touch, daemon=True)
@@ -96,9 +97,12 @@ class SshHost(AgentHost):
 
     def bring(self, package: str) -> None:
         """Have another package of this machine's there, for modules of netbench; TestbedError when that fails."""
+        if package in self._brought:
+            return
         unpack_on(self, archive_of(package), self.scratch, self.scratch)
         # Not into that directory: from /run, where it is, no library can be loaded where systemd mounts that (noexec).
         run_checked(self, ["ln", "-s", f"{self.scratch}/{package}", self._directory])
+        self._brought.add(package)
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
         """What it answers to a message of a kind that its program has beside an agent's."""

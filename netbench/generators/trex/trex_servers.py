@@ -137,7 +137,6 @@ class TrexServers:
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers: dict[str, TrexServer] = {}
-        self._has_client: set[str] = set()
         self.count = False  # whether there are sinks of TRex
 
     def join(
@@ -152,9 +151,7 @@ class TrexServers:
             raise MissingError(missing)
         self.require_sense(interface)
         key = self._key(host, interface)
-        if host.name not in self._has_client:
-            bring(host, MODULE)
-            self._has_client.add(host.name)
+        bring(host, MODULE)
         if receives and key not in self._servers:
             raise UsageError(
                 f"sink trex: {interface} of host {host.name} receives, and no source is on that host: a server that "
