@@ -25,8 +25,9 @@ from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.started_machine import trouble_in
 from netbench.vmm.xen_changes import AddDomain, TapOfDomain, Vif, destroy
+from netbench.vmm.xen_config import domain_config, kernel_words
 from netbench.vmm.xen_console import Overheard, console_of
-from netbench.vmm.xen_domain import REMEDY, Listed, domain_0, domain_config, kernel_words, listed
+from netbench.vmm.xen_domain import REMEDY, Listed, domain_0, listed
 from netbench.vmm.xen_options import NIC_KINDS, XenOptions
 
 _IMITATED_PC_S = 90.0  # to boot, where domain 0 has to be woken for each access to it

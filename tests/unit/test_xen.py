@@ -23,8 +23,9 @@ from netbench.vmm import xen, xen_changes
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.xen import Xen, XenGuest
 from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.vmm.xen_config import domain_config, kernel_words
 from netbench.vmm.xen_console import Overheard
-from netbench.vmm.xen_domain import backend, domain_0, domain_config, kernel_words, listed, parse_list
+from netbench.vmm.xen_domain import backend, domain_0, listed, parse_list
 from netbench.vmm.xen_options import XenOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
