@@ -44,7 +44,12 @@ printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2
 printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
 PATH=$PATH:/usr/sbin:/sbin
 for name; do
-    case $name in (/*) found=$(ls -d $name 2>/dev/null | head -n 1) ;; (*) found=$(command -v "$name") ;; esac
+    case $name in
+    # BusyBox has one that does not end a process with its parent.
+    (setpriv) found=$(setpriv --help 2>&1 | grep -q -e --pdeathsig && command -v setpriv) ;;
+    (/*) found=$(ls -d $name 2>/dev/null | head -n 1) ;;
+    (*) found=$(command -v "$name") ;;
+    esac
     printf 'sign:%s=%s\\n' "$name" "$found"
 done
 """

@@ -1,5 +1,6 @@
 """Hosts over SSH without a machine: how ssh is called, what is brought there, and what topologies may say of them."""
 
+import os
 import subprocess
 import sys
 
@@ -293,6 +294,17 @@ def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_h
     assert looked(topology, system="fedora", **lacking).install == "dnf install -y iproute util-linux"
     unknown = looked(topology, system="own", **lacking)
     assert (unknown.install, [check.name for check in unknown.by_hand]) == ("", list(missing))
+
+
+def test_the_setpriv_of_busybox_is_none(tmp_path):
+    for options, found in (("-d --nnp", ""), ("--pdeathsig keep|clear|<signame>", f"{tmp_path}/setpriv")):
+        (tmp_path / "setpriv").write_text(f"#!/bin/sh\necho '{options}' >&2\n")
+        (tmp_path / "setpriv").chmod(0o755)
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        said = subprocess.run(
+            ["sh", "-c", _SCRIPT, "netbench", "setpriv"], capture_output=True, text=True, env=path, check=True
+        )
+        assert f"sign:setpriv={found}\n" in said.stdout
 
 
 def test_numpy_is_for_the_python_that_is_found_there():
