@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import shlex
 import threading
@@ -28,9 +29,7 @@ _CONNECT_S = 10
 _READY_S = 60.0  # until netbench is there: a slow link takes some time for a megabyte
 _BEAT_S = 1.0
 _WORDS_S = 1.0
-# A controller that has heard nothing for so long gives the host up; its guard, a little later, the controller.
-ANSWER_S = 6.0
-SILENCE_S = 10.0
+_ALIVE_S = 3  # as often ssh itself asks, should nobody else do so any more
 # Runs as root: as it is, or by sudo.
 _AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; fi; exec sudo -n -- "$@"'
 _BE_ROOT = "let that user be root, or use sudo without a password"
@@ -54,8 +53,8 @@ def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = No
         "NumberOfPasswordPrompts": "1",
         "StrictHostKeyChecking": "yes",
         "ConnectTimeout": str(_CONNECT_S),
-        "ServerAliveInterval": "3",
-        "ServerAliveCountMax": "3",
+        "ServerAliveInterval": str(_ALIVE_S),
+        "ServerAliveCountMax": str(math.ceil(spec.answer_limit / _ALIVE_S) + 1),
         # A connection of its own, for nothing else.
         "ControlMaster": "no",
         "ControlPath": "none",
@@ -76,12 +75,22 @@ def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = No
 
 
 class SshHost(AgentHost):
-    """A machine that netbench's own code runs on, as root. `told` is what that said of the machine at first."""
+    """A machine that netbench's own code runs on, as root. `told` is what that said of the machine at first.
+
+    A controller that has heard nothing of it for `answer_s` gives it up.
+    """
 
     def __init__(
-        self, name: str, process: Process, channel: AgentChannel, directory: str, told: Mapping[str, Any]
+        self,
+        name: str,
+        process: Process,
+        channel: AgentChannel,
+        directory: str,
+        told: Mapping[str, Any],
+        answer_s: float,
     ) -> None:
         super().__init__(name, channel)
+        self._answer_s = answer_s
         self.told = told
         self.scratch = f"{SCRATCH}{told['run']}"
         self._process = process
@@ -129,7 +138,7 @@ class SshHost(AgentHost):
         self._ended.set()
         with suppress(TestbedError):  # it is gone
             self._channel.send(b"Q", 0, b"")
-            wait_until(lambda: self._process.poll() is not None, ANSWER_S)
+            wait_until(lambda: self._process.poll() is not None, self._answer_s)
         super().close()
         if self._beat.is_alive():
             self._beat.join()
@@ -139,14 +148,14 @@ class SshHost(AgentHost):
             try:
                 self._compare_clocks()
             except NoAnswerError:
-                self._channel.give_up(f"no answer within {ANSWER_S:g} s: it hangs, or cannot be reached any more")
+                self._channel.give_up(f"no answer within {self._answer_s:g} s: it hangs, or cannot be reached any more")
                 return
             except TestbedError:
                 return  # gone, as whoever asks is told
 
     def _compare_clocks(self) -> None:
         before = time.monotonic_ns(), time.time_ns()
-        there = self._channel.clocks(ANSWER_S)
+        there = self._channel.clocks(self._answer_s)
         after = time.monotonic_ns(), time.time_ns()
         self._differences.add(before, there, after)
 
@@ -168,7 +177,7 @@ class Connecting:
         arguments: Sequence[str],
         askpass: Path | None = None,
     ) -> None:
-        self._name, self._address, self._directory = name, spec.address, directory
+        self._name, self._spec, self._directory = name, spec, directory
         command = ssh_command(spec, unpacking_command(directory, module, *arguments), askpass)
         process = here.spawn(command)
         assert process.stdin is not None
@@ -185,10 +194,10 @@ class Connecting:
         except (TimeoutError, EOFError, ValueError) as error:
             self.end()
             raise MissingError(
-                f"host {self._name} ({self._address}): {explained(self._words.text()) or error}"
+                f"host {self._name} ({self._spec.address}): {explained(self._words.text()) or error}"
             ) from error
         channel = AgentChannel(f"host {self._name}", piped(self._process, self._lines.beyond))
-        host = SshHost(self._name, self._process, channel, self._directory, told)
+        host = SshHost(self._name, self._process, channel, self._directory, told, self._spec.answer_limit)
         try:
             host.begin()
         except BaseException:  # Ctrl-C too

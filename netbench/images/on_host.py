@@ -35,10 +35,14 @@ def brought(image: Image, host: Host) -> Image:
     """
     if host.shares_files:
         return image
-    parent = Path(scratch_of(host)) if has_netbench(host) else STATE_DIRECTORY
-    directory = _bring(image, {image.kernel, image.vmlinuz, image.initrd}, host, parent)
+    directory = _bring(image, {image.kernel, image.vmlinuz, image.initrd}, host, kept_in(host))
     kernel, vmlinuz, initrd = (directory / path.name for path in (image.kernel, image.vmlinuz, image.initrd))
     return replace(image, directory=directory, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
+
+
+def kept_in(host: Host) -> Path:
+    """Where a host that does not see this machine's files keeps what is made once, until it goes or netbench does."""
+    return Path(scratch_of(host)) if has_netbench(host) else STATE_DIRECTORY
 
 
 def root_on(image: Image, host: Host) -> Path:

@@ -85,18 +85,22 @@ def require_there(host: Host, needs: Iterable[Need]) -> None:
     It may be another machine than this one.
     """
     packages: dict[str, tuple[str, ...]] = {}
+    by_hand: dict[str, str] = {}
     for need in needs:
         if isinstance(need, Tool):
             packages[need.name] = (need.package,)
         elif isinstance(need, Facility):
             packages |= dict.fromkeys(need.signs, need.packages)
+            by_hand |= {} if need.packages else dict.fromkeys(need.signs, need.what_to_do)
     lacking = run_checked(host, ["sh", "-c", _NOT_THERE, "sh", *packages]).splitlines() if packages else []
     if lacking:
         wanted = ", ".join(dict.fromkeys(one for sign in lacking for one in packages[sign]))
-        raise MissingError(
-            f"{host} has no {', '.join(lacking)}: install {wanted} there (on a host over SSH `netbench hosts prepare "
-            "TOPOLOGY` does); a VM has what its image has"
-        )
+        install = [
+            f"install {wanted} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does); a VM has what its "
+            "image has"
+        ]
+        told = [*(install if wanted else []), *dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)]
+        raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(told)}")
 
 
 # What features rest on: a network namespace, a pair of interfaces in it, and rules.

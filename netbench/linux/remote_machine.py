@@ -9,7 +9,7 @@ from uuid import uuid4
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Explained, Named
-from netbench.hosts.ssh import SILENCE_S, Connecting, SshHost
+from netbench.hosts.ssh import Connecting, SshHost
 from netbench.linux import guard
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.journal import Record, to_json
@@ -71,5 +71,5 @@ def begin_connection(
 ) -> Connecting:
     """Begin to connect to a machine: ssh runs on `here`, `run` names the journal there, `resources` are locked."""
     directory = f"{guard.CODE_DIRECTORY}/{uuid4().hex[:12]}"
-    arguments = [run, directory, f"{SILENCE_S:g}", *resources]
+    arguments = [run, directory, f"{spec.silence_limit:g}", *resources]
     return Connecting(name, spec, here, directory, guard.__name__, arguments, askpass)

@@ -41,6 +41,9 @@ def _spanning_tree(value: object) -> object:
 
 
 ForwardDelay = Annotated[Seconds, Field(ge=_LEAST_DELAY_S, le=_MOST_DELAY_S)]
+# It is asked for a sign of life each second.
+AnswerLimit = Annotated[Seconds, Field(ge=2, le=120)]
+_GUARD_LATER_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ class SshSpec:
     """A machine reached by SSH. What is None is as the user's own configuration of ssh has it (ssh_config(5)).
 
     `address` is an address or a name, or a Host of that configuration. `server` is `ssh` for a machine that is there;
-    for `netns` netbench plays it: a namespace with this address and an SSH server of its own.
+    for `netns` netbench plays it: a namespace with this address and an SSH server of its own. It is lost when it does
+    not answer for `answer_limit` s.
     """
 
     address: str
@@ -92,11 +96,20 @@ class SshSpec:
     known_hosts: str | None = None
     password: Password | None = None
     server: str = "ssh"
+    answer_limit: float = 6.0
 
     @property
     def is_played(self) -> bool:
         """Whether netbench plays the server."""
         return self.server == "netns"
+
+    @property
+    def silence_limit(self) -> float:
+        """How long netbench's program there hears nothing until it takes the controller for gone, in s.
+
+        Somewhat longer than the controller waits: who is given up first is known to both.
+        """
+        return self.answer_limit + _GUARD_LATER_S
 
 
 def _names(kind: type) -> frozenset[str]:
@@ -133,6 +146,7 @@ class HostSpec(BaseModel):
     known_hosts: SshWord | None = None
     password: Password | None = None
     server: Literal["ssh", "netns"] | None = None
+    answer_limit: AnswerLimit | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

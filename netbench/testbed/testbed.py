@@ -41,7 +41,7 @@ from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.played_servers import server_changes
-from netbench.testbed.requirements import require, tools
+from netbench.testbed.requirements import facilities, require, tools
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
@@ -344,7 +344,9 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 if topology.ssh_hosts:
                     machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id)))
                     if topology.uut_machine in topology.ssh_hosts:
-                        require_there(machines[topology.uut_machine].host(), tools(resolved.needs_there))
+                        needs = resolved.needs_there
+                        there = machines[topology.uut_machine].host()
+                        require_there(there, [*tools(needs), *facilities(needs)])
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name))

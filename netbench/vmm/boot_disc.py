@@ -8,7 +8,7 @@ from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import outside
 from netbench.images.library import Image, content_digest
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.images.on_host import kept_in
 
 # Debian's packages isolinux and syslinux-common.
 LOADER = ("/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32")
@@ -18,11 +18,12 @@ _MAKE_S = 300.0
 def disc_of(image: Image, words: str, host: Host, directory: Path) -> str:
     """Where a host has the CD image that boots a guest image with these words for its kernel.
 
-    A VM makes it once, as long as it is up; this machine makes it in `directory`, that of the guest, and keeps none.
+    This machine makes it in `directory`, that of the guest, and keeps none; another one makes it once, as long as it is
+    up, or netbench is there.
     MissingError where the host has no boot loader to put on it; TestbedError where it cannot be made.
     """
     machine = outside(host)
-    parent = directory if host.shares_files else STATE_DIRECTORY / "discs"
+    parent = directory if host.shares_files else kept_in(host) / "discs"
     disc = str(parent / f"{image.digest[:12]}-{content_digest(words.encode())[:8]}.iso")
     if not exists(machine, disc):
         _make(image, words, machine, disc)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import outside
+from netbench.hosts.composed import has_netbench, outside
 from netbench.hosts.search_path import search_path
 from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
@@ -26,6 +26,7 @@ from netbench.vmm.virtualbox_options import NIC_KINDS, VirtualBoxOptions
 _PROGRAMS = ("VBoxManage", "VBoxHeadless")
 _DEVICE = Path("/dev/vboxdrv")
 _MODULES = ("vboxdrv", "vboxnetflt")
+_LOADER_PACKAGES = ("isolinux", "syslinux-common")
 _EMULATED_CPU = "QEMU TCG CPU"  # as /proc/cpuinfo calls the model `max`
 _IN_A_VM = "or measure inside a VM: topology lab-virtualbox, `netbench image build --name virtualbox`"
 
@@ -83,14 +84,17 @@ class VirtualBox(Vmm):
             "guests of VirtualBox",
             f"apt-get install virtualbox (in contrib of Debian unstable), {_IN_A_VM}",
             look_for_virtualbox,
+            signs=(*_PROGRAMS, str(_DEVICE), *(f"/sys/module/{name}" for name in _MODULES)),
         ),
         Tool("unshare", "util-linux", "guests of VirtualBox", optional=True),
         Tool("xorriso", "xorriso", "the CDs that guests of VirtualBox boot from", optional=True),
         Facility(
             "isolinux",
             "the CDs that guests of VirtualBox boot from",
-            "apt-get install isolinux syslinux-common",
+            f"apt-get install {' '.join(_LOADER_PACKAGES)}",
             look_for_loader,
+            signs=LOADER,
+            packages=_LOADER_PACKAGES,
         ),
     )
     # On an emulated CPU, for all one knows before.
@@ -120,7 +124,7 @@ class VirtualBox(Vmm):
         return box_summary(self._box(spec, emulated=False), BoxFiles(spec.directory), f"{self._options.image}.iso")
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        if not host.shares_files:
+        if not has_netbench(host):
             _prepare(host)
         image = find_image(self._options.image)
         box = self._box(spec, emulated=_EMULATED_CPU in outside(host).read("/proc/cpuinfo"))

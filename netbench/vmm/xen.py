@@ -59,7 +59,7 @@ class Xen(Vmm):
     supports = replace(Vmm.supports, attachments=("vif", "tap"), pinning=("the whole guest", "each vCPU"))
     entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0)  # emulated
-    may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl),)
+    may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl, signs=("xl", str(DOMAIN_0))),)
 
     def __init__(self, options: XenOptions) -> None:
         super().__init__(options)

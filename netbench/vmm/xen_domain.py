@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import has_netbench
 from netbench.images.on_host import require_in_vm
 
 REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"
@@ -43,10 +44,10 @@ def parse_list(text: str) -> dict[str, Listed]:
 
 def require_xl(host: Host) -> None:
     """MissingError unless the machine has Xen's `xl`."""
-    if not host.shares_files:
+    if not has_netbench(host):
         require_in_vm(host, "xen", "xl")
     elif host.run(["which", "xl"]).exit_code != 0:
-        raise MissingError(f"this machine has no `xl`: {REMEDY}")
+        raise MissingError(f"{host} has no `xl`: {REMEDY}")
 
 
 def listed(host: Host, name: str) -> Listed | None:

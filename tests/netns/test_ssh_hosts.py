@@ -10,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -26,11 +27,11 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import MARK, LocalHost
-from netbench.hosts.ssh import SILENCE_S
 from netbench.linux import guard
 from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
+from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker
 from netbench.testbed.played_servers import namespaces_of, server_changes, servers_at_work
@@ -48,6 +49,7 @@ from tests.unit import stand_in_for_trex
 from tests.users_libvirtd import HERE, domains, users_daemon
 
 pytestmark = pytest.mark.root
+SILENCE_S = SshSpec("").silence_limit  # a host that has heard nothing for so long leaves nothing behind
 
 
 def lacking(*tools: str) -> pytest.MarkDecorator:
@@ -251,6 +253,8 @@ def stub(tmp_path, monkeypatch):
     (stub := Stub(tmp_path / "vz")).install("vzctl", "vzlist", "prlctl")
     monkeypatch.setenv("PATH", f"{stub.directory}:{os.environ['PATH']}")
     monkeypatch.setattr(openvz, "KERNEL", stub.directory)
+    without_kernel = tuple(replace(one, signs=one.signs[:1]) for one in openvz.OpenVz.may_need)
+    monkeypatch.setattr(openvz.OpenVz, "may_need", without_kernel)
     return stub
 
 
@@ -375,6 +379,23 @@ def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start, uu
     assert netbench("clean", netns=lab.namespaces[""]).returncode == 0
     assert netbench("resume", results, netns=lab.namespaces[""]).returncode == 0
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
+
+
+def test_a_host_that_is_given_longer_to_answer_is_not_lost_in_that_time(lab, results, start, tmp_path):
+    topology = yaml.safe_load(lab.file.read_text())
+    for host in topology["hosts"].values():
+        host["answer_limit"] = "40s"
+    (tmp_path / "patient.yaml").write_text(yaml.safe_dump(topology))
+    told = ("run", tmp_path / "patient.yaml", "quick", "-o", results, "--uut", "drops", *LONG)
+    campaign = start(*told, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    with lab.cut_off("source"):
+        time.sleep(SILENCE_S + 2)  # by now one that is given as long as usual has undone all
+    _, stderr = campaign.communicate(timeout=120)
+    assert campaign.returncode == 0, stderr
+    assert reasons_told(results) == []
+    assert [(row["sent_frames"], row["lost_frames"]) for row in measured(results)] == [("2000", "200")]
+    lab.wait_until_left_alone(SILENCE_S)
 
 
 def test_a_host_that_is_cut_off_undoes_all_by_itself_and_the_trial_is_made_again(lab, results, start):

@@ -17,6 +17,7 @@ from netbench.images.tree import File, Link, Node, archive
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.model.paths import stream_paths
+from netbench.vmm import boot_disc
 from netbench.vmm.container import Container, ContainerOptions
 from netbench.vmm.container_root import Root
 from tests.breakages import load_shipped
@@ -52,6 +53,14 @@ class Gone(Elsewhere):
 
     def read(self, path: str) -> str:
         raise MachineGoneError("gone")
+
+
+class Burning(Elsewhere):
+    """One whose xorriso makes empty CDs."""
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        made = ["touch", argv[argv.index("-o") + 1]] if argv[0] == "xorriso" else argv
+        return super().run(made, stdin=stdin, timeout_s=timeout_s)
 
 
 @pytest.fixture
@@ -100,6 +109,21 @@ def test_an_image_is_unpacked_there_once(far, tmp_path):
         root_on(replace(image, digest="f" * 16), far)
 
 
+def test_a_cd_is_made_there_once_and_goes_with_all_that_was_brought(tmp_path, monkeypatch):
+    for name in ("isolinux.bin", "ldlinux.c32", "kernel"):
+        (tmp_path / name).write_bytes(b"one")
+    monkeypatch.setattr(boot_disc, "LOADER", (str(tmp_path / "isolinux.bin"), str(tmp_path / "ldlinux.c32")))
+    far = Burning(tmp_path)
+    kernel = tmp_path / "kernel"
+    image = Image("x", tmp_path, kernel, kernel, kernel, "6.1", "x86_64", "0123456789abcdef", {})
+    disc = Path(boot_disc.disc_of(image, "words", far, tmp_path / "of the guest"))
+    assert disc.parent == Path(far.scratch, "discs")
+    assert list(disc.parent.iterdir()) == [disc]
+    before = len(far.ran)
+    assert boot_disc.disc_of(image, "words", far, tmp_path / "of the next guest") == str(disc)
+    assert len(far.ran) == before + 1, "it is only looked for"
+
+
 def test_processes_are_those_of_that_machine(far, tmp_path):
     own = next(one for one in processes_of(far) if one.pid == os.getpid())
     assert (own.parent, own.state in "RS") == (os.getppid(), True)
@@ -125,6 +149,11 @@ def test_what_that_machine_has_not_is_told_with_the_package(far):
     of_libvirt = Facility("lxc", "tests", "", str, signs=("sh", "/no/such-*.so"), packages=("libvirt-x", "libvirt-y"))
     with pytest.raises(MissingError, match=r"^host far has no /no/such-\*\.so: install libvirt-x, libvirt-y there"):
         require_there(far, [of_libvirt])
+    by_hand = Facility("a kernel", "tests", "boot another kernel", str, signs=("/no/such", "/no/other"))
+    with pytest.raises(MissingError, match="^host far has no /no/such, /no/other: boot another kernel$"):
+        require_there(far, [there, by_hand])
+    with pytest.raises(MissingError, match="install lxc there .*; boot another kernel$"):
+        require_there(far, [lacking[1], by_hand])
 
 
 def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):

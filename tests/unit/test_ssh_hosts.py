@@ -54,6 +54,20 @@ def test_what_the_topology_says_goes_before_that():
     assert (option(command, "UserKnownHostsFile"), option(command, "IdentitiesOnly")) == ("/k", "yes")
 
 
+def test_one_that_is_given_longer_to_answer_is_given_longer_by_all_who_wait():
+    usual, slow = SshSpec("h"), SshSpec("h", answer_limit=30.0)
+    assert slow.silence_limit > slow.answer_limit > usual.silence_limit > usual.answer_limit
+    for spec in (usual, slow):
+        command = ssh_command(spec, ["true"])
+        ssh_s = int(option(command, "ServerAliveInterval")) * int(option(command, "ServerAliveCountMax"))
+        assert spec.answer_limit < ssh_s < spec.answer_limit + 2 * spec.silence_limit
+    far = {"kind": "ssh", "address": "h", "answer_limit": "30s"}
+    assert HostSpec.model_validate(far).ssh == slow
+    for impossible in ({**far, "answer_limit": "1s"}, {"kind": "local", "answer_limit": "30s"}):
+        with pytest.raises(ValidationError, match="answer_limit"):
+            HostSpec.model_validate(impossible)
+
+
 def test_a_password_is_told_by_a_program_and_stands_in_no_command(tmp_path):
     command = ssh_command(SshSpec("h"), ["true"], tmp_path / "askpass")
     assert command[:3] == ["env", f"SSH_ASKPASS={tmp_path / 'askpass'}", "SSH_ASKPASS_REQUIRE=force"]

@@ -239,7 +239,7 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
 
 @pytest.mark.parametrize(
     ("is_here", "says"),
-    [(True, "this machine has no `xl`: apt-get install xen-system-amd64"), (False, "host fake: its image has no xl")],
+    [(True, "host fake has no `xl`: apt-get install xen-system-amd64"), (False, "host fake: its image has no xl")],
 )
 def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
