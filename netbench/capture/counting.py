@@ -19,7 +19,7 @@ from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix
-from netbench.model.networks import PREFIX_LENGTH
+from netbench.model.traffic import PREFIX_LENGTH
 
 _HOST_BITS = 32 - PREFIX_LENGTH
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.

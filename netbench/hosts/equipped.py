@@ -1,5 +1,7 @@
 """A VM that has Python with numpy: it is given netbench's code when that is first wanted there."""
 
+from collections.abc import Callable
+
 from netbench.hosts.base import Host, exists
 from netbench.hosts.code import archive, archive_of, brought_module_command, unpack_on
 from netbench.hosts.composed import Named
@@ -15,7 +17,6 @@ class Equipped(Named):
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
-        self._is_brought = False
         self._brought: set[str] = set()
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
@@ -25,15 +26,16 @@ class Equipped(Named):
         """
         # Python is slow on an emulated CPU, and what it has compiled goes with the machine.
         command = brought_module_command(self, _DIRECTORY, module, *arguments, keep_compiled=True)
-        if not self._is_brought:
-            unpack_on(self, archive(), _DIRECTORY, self.scratch)
-            self._is_brought = True
+        self._unpack_once("netbench", archive)
         return command
 
     def bring(self, package: str) -> None:
         """Have another package of this machine's there, for modules of netbench; TestbedError as above."""
+        self._unpack_once(package, lambda: archive_of(package))
+
+    def _unpack_once(self, package: str, packed: Callable[[], bytes]) -> None:
         if package not in self._brought:
-            unpack_on(self, archive_of(package), _DIRECTORY, self.scratch)
+            unpack_on(self, packed(), _DIRECTORY, self.scratch)
             self._brought.add(package)
 
 

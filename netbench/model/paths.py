@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from netbench.model.interfaces import Place, host_of
-from netbench.model.networks import PREFIX_LENGTH
-from netbench.model.traffic import Receive
+from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
 
 if TYPE_CHECKING:  # what undoes changes on another host has to do without what reads topologies

@@ -13,6 +13,11 @@ Receive = Literal["inline", "napi"]
 _CATCH_UP_S = 0.5  # a machine with other work to do takes its CPUs away for as long as that
 _CATCH_UP_PART = 0.05
 
+# RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24, sinks in
+# 198.19.n.0/24, n being the stream's number from 1. Not in paths.py, which takes longer to load than a short capture to
+# analyse.
+PREFIX_LENGTH = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:

@@ -31,8 +31,8 @@ from netbench.linux.changes import (
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.interfaces import PREFIX, Place
-from netbench.model.networks import PREFIX_LENGTH
 from netbench.model.paths import Nic, StreamPath, each_nic_once
+from netbench.model.traffic import PREFIX_LENGTH
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
 # What makes a kernel a router: frames are addressed to it, and not to the sink.

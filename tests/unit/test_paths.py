@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.interfaces import Place
-from netbench.model.networks import PREFIX_LENGTH
 from netbench.model.paths import Nic, stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
+from netbench.model.traffic import PREFIX_LENGTH
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import topology, topology_in_vm
 
