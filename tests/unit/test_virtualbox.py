@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
+from netbench.linux.needs import Facility
 from netbench.model.paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
@@ -70,6 +71,18 @@ class Lab(FakeHost):
         self.spawned.append(list(argv))
         pipe = subprocess.PIPE
         return subprocess.Popen(["sh", "-c", self.does], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+class LabOverSsh(Lab):
+    """One that netbench was brought to."""
+
+    scratch = "/var/tmp/netbench-x"
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        return [module, *arguments]
+
+    def bring(self, package: str) -> None:
+        raise AssertionError(f"nothing here needs {package}")
 
 
 @pytest.fixture
@@ -172,6 +185,18 @@ def test_on_an_emulated_cpu_it_does_without_what_hangs_there(image, monkeypatch,
 def test_a_vm_without_virtualbox_says_which_image_has_it():
     with pytest.raises(MissingError, match="image build --name virtualbox"):
         guest().start(GuestSpec("g", Path("/run/x")), Lab(lacks="which"))
+
+
+@pytest.mark.parametrize(("kind", "loads"), [(Lab, True), (LabOverSsh, False)])
+def test_modules_are_loaded_in_vms_alone(image, monkeypatch, kind, loads):
+    """A host over SSH belongs to somebody, who is told of what it lacks before anything is measured."""
+    monkeypatch.setattr(virtualbox, "find_image", lambda name: image)
+    lab = kind(*LOADER)
+    guest().start(GuestSpec("g", Path("/run/x")), lab)
+    assert (("modprobe", "vboxnetflt") in lab.commands) == loads
+    needs = [one for one in VirtualBox.may_need if one.name in guest().needs()]
+    signs = {sign for one in needs if isinstance(one, Facility) for sign in one.signs}
+    assert {"VBoxHeadless", "/dev/vboxdrv", "/sys/module/vboxnetflt", *LOADER} <= signs
 
 
 def test_a_disc_is_made_once_for_an_image_and_its_words(image):
