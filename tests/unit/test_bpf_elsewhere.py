@@ -142,7 +142,7 @@ def test_where_nothing_of_netbench_is_it_does_not_fit():
     ("begins", "why"),
     [
         ('say({"where": ""}); hear("begin"); os._exit(3)', r"the sink bpf on eth1 of host far died \(exit code 3\)"),
-        ('say({"where": ""}); hear("begin"); say({"failed": "no NIC"})', "host far: no NIC"),
+        ('say({"where": ""}); hear("begin"); say({"failed": "no NIC"}); sys.stdin.read()', "host far: no NIC"),
         ('say({"where": ""}); sys.stdin.read()', "the sink bpf on eth1 of host far did not answer within 0.2 s"),
     ],
     ids=["died", "failed", "silent"],
@@ -151,7 +151,7 @@ def test_a_process_that_does_not_count_says_why_and_the_next_trial_has_one_that_
     there, host = counting(begins, ONE_TRIAL)
     there.begin(ORDER)
     with pytest.raises(TestbedError, match=why):
-        there.begun(0.2)
+        there.begun(0.2 if "0.2" in why else 30)
     if "no NIC" in why:
         host.processes[0].kill()
         host.processes[0].wait()
@@ -159,7 +159,7 @@ def test_a_process_that_does_not_count_says_why_and_the_next_trial_has_one_that_
             there.end()
     there.begin(ORDER)
     there.learn("02:00:00:00:00:01")
-    there.begun(5)
+    there.begun(30)
     there.end()
     assert there.received(SENT) == RECEIVED
     assert host.processes[0].poll() is not None
