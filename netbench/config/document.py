@@ -24,7 +24,7 @@ _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)
 
 
 KeyPath = tuple[str | int, ...]  # of keys and indices
-Place = tuple[int, int]  # line and column, from 1
+Position = tuple[int, int]  # line and column, from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Document:
 
     name: str
     data: dict[str, object]
-    values: dict[KeyPath, Place] = field(default_factory=dict)
-    keys: dict[KeyPath, Place] = field(default_factory=dict)
+    values: dict[KeyPath, Position] = field(default_factory=dict)
+    keys: dict[KeyPath, Position] = field(default_factory=dict)
 
     def where(self, path: KeyPath, *, key: bool = False) -> str:
         """`file:line:column` of the value at `path`, or of its key; of the nearest one around it that has a place."""
@@ -46,7 +46,7 @@ class Document:
             path = path[:-1]
         return self._at(self.values[path]) if path in self.values else self.name
 
-    def _at(self, place: Place) -> str:
+    def _at(self, place: Position) -> str:
         line, column = place
         return f"{self.name}:{line}:{column}"
 
@@ -105,8 +105,8 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
         self.name = name
-        self.values: dict[KeyPath, Place] = {}
-        self.keys: dict[KeyPath, Place] = {}
+        self.values: dict[KeyPath, Position] = {}
+        self.keys: dict[KeyPath, Position] = {}
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
@@ -185,5 +185,5 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _place(node: yaml.Node) -> Place:
+def _place(node: yaml.Node) -> Position:
     return node.start_mark.line + 1, node.start_mark.column + 1

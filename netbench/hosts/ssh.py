@@ -148,7 +148,8 @@ class SshHost(AgentHost):
             try:
                 self._compare_clocks()
             except NoAnswerError:
-                self._channel.give_up(f"no answer within {self._answer_s:g} s: it hangs, or cannot be reached any more")
+                within = f"within {self._answer_s:g} s (answer_limit)"
+                self._channel.give_up(f"no answer {within}: it hangs, or cannot be reached any more")
                 return
             except TestbedError:
                 return  # gone, as whoever asks is told
