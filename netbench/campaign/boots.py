@@ -11,6 +11,7 @@ from netbench.errors import MachineGoneError, NeighbourError, UutError
 from netbench.model.campaign import Boot
 from netbench.model.events import (
     CapturesFull,
+    MachineGone,
     NeighboursFailed,
     NeighboursReady,
     TrialFinished,
@@ -108,8 +109,9 @@ class Boots:
                 except MachineGoneError as error:
                     if uut.on is None and not self.testbeds.can_lose_hosts:
                         raise
-                    self.testbeds.close()
                     failure = str(error)
+                    self.record.tell(MachineGone(uut.name, failure))
+                    self.testbeds.lose()
                     yield from self._gone(progress, failure, ReasonKind.UUT_FAILED if uut.on else ReasonKind.HOST_LOST)
                 if progress.failures == MOST_FAILURES and next_trial() is not None:
                     raise UutError(f"it failed in {progress.failures} trials one after the other: {failure}")

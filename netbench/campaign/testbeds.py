@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
-from netbench.errors import MissingError, TestbedError, UutError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UutError
 from netbench.hosts.clock import wait_until
 from netbench.linux.running import Other
 from netbench.testbed.resolved import Resolved
@@ -16,7 +16,7 @@ _BACK_S, _AGAIN_S = 60.0, 3.0
 
 
 class Testbeds:
-    """As a context manager, it takes down the one that is up when the block is left.
+    """As a context manager, it takes down the one that is up when the block is left; MachineGoneError as of lose().
 
     `opening` brings one up; `opened` is told of each that is up after the first.
     """
@@ -30,6 +30,7 @@ class Testbeds:
         self._stack = ExitStack()
         self._up: tuple[str | None, Testbed] | None = None
         self._is_first = True
+        self._lost: MachineGoneError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -39,6 +40,8 @@ class Testbeds:
     ) -> None:
         self._up = None
         self._stack.__exit__(kind, error, trace)
+        if self._lost is not None and error is None:
+            raise self._lost
 
     def of(self, uut: str) -> Testbed:
         """That of a UUT, by its name; another one that is up is taken down first.
@@ -55,7 +58,7 @@ class Testbeds:
             if on is None or self._is_first:
                 raise
             raise UutError(str(error)) from error
-        self._up, self._is_first = (on, testbed), False
+        self._up, self._is_first, self._lost = (on, testbed), False, None
         self.opened(testbed)
         return testbed
 
@@ -98,6 +101,16 @@ class Testbeds:
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces on this machine of the one that is up, by network namespace."""
         return self._up[1].interfaces() if self._up else {}
+
+    def lose(self) -> None:
+        """Take down the one that is up, of which a machine is lost.
+
+        What is left on that is undone as another one is brought up; where none is, the end of the block says so.
+        """
+        try:
+            self.close()
+        except MachineGoneError as error:
+            self._lost = error
 
     def close(self) -> None:
         """Take down the one that is up, if any."""

@@ -21,6 +21,7 @@ from netbench.model.events import (
     CampaignWaits,
     CapturesFull,
     Event,
+    MachineGone,
     NeighboursFailed,
     SweepEnded,
     TrialStarted,
@@ -245,7 +246,7 @@ def _came_of(event: TrialStored) -> str:
 def _told(event: Event) -> Iterator[str]:
     """What is said of an event for good, wherever it is shown."""
     match event:
-        case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
+        case UutFailed() | NeighboursFailed() | MachineGone() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
             yield _sentence(event)
         case SweepEnded():
             yield _ended(event)
@@ -261,7 +262,11 @@ def _ended(event: SweepEnded) -> str:
     return f"{event.sweep} ({count(event.sweep.skipped_trials, 'trial')})"
 
 
-def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDisturbed | CapturesFull) -> str:
+def _sentence(
+    event: UutFailed | NeighboursFailed | MachineGone | CampaignWaits | CampaignDisturbed | CapturesFull,
+) -> str:
+    if isinstance(event, MachineGone):
+        return f"{event.why}; the testbed is taken down"
     if isinstance(event, CapturesFull):
         limit = f"captures_limit: {event.limit_mib}M"
         return f"captures are not kept any more: with those of {event.key} they would be more than {limit}"

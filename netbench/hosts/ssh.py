@@ -43,6 +43,12 @@ _EXPLAINED = {
     "exec: sudo:": _BE_ROOT,
     "python3: not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
     "command not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
+    "client_loop:": "its SSH connection ended before all of netbench's code was there",
+}
+# Where ssh itself has said nothing.
+_NOT_TOLD: Mapping[type[Exception], str] = {
+    EOFError: "its SSH connection ended before netbench answered there",
+    TimeoutError: f"netbench did not answer there within {_READY_S:g} s of the connection's begin",
 }
 
 
@@ -112,6 +118,11 @@ class SshHost(AgentHost):
         # Not into that directory: from /run, where it is, no library can be loaded where systemd mounts that (noexec).
         run_checked(self, ["ln", "-s", f"{self.scratch}/{package}", self._directory])
         self._brought.add(package)
+
+    @property
+    def given_up(self) -> str:
+        """Why nothing is expected of it any more, though its connection had not ended by itself; else empty."""
+        return self._channel.given_up
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
         """What it answers to a message of a kind that its program has beside an agent's."""
@@ -194,8 +205,9 @@ class Connecting:
             told = _told(self._lines.take(_READY_S))
         except (TimeoutError, EOFError, ValueError) as error:
             self.end()
+            otherwise = _NOT_TOLD.get(type(error), str(error))
             raise MissingError(
-                f"host {self._name} ({self._spec.address}): {explained(self._words.text()) or error}"
+                f"host {self._name} ({self._spec.address}): {explained(self._words.text()) or otherwise}"
             ) from error
         channel = AgentChannel(f"host {self._name}", piped(self._process, self._lines.beyond))
         host = SshHost(self._name, self._process, channel, self._directory, told, self._spec.answer_limit)

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -82,6 +83,8 @@ def main() -> None:
         try:
             if os.geteuid() != 0:
                 sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
+            os.environ |= {"LC_ALL": "C", "PATH": search_path()}
+            _require_setpriv()
             locked_first = Path(directory, f"{_LOCK}.new")  # until it is locked, no one may take it for abandoned
             lock = lock_file(locked_first)
             assert lock is not None, "nobody else has this directory"
@@ -93,13 +96,27 @@ def main() -> None:
             journal = Journal.create(run)
         except NetbenchError as error:
             sys.exit(str(error))
-        os.environ |= {MARK: journal.run_id, "LC_ALL": "C", "PATH": search_path()}
+        os.environ[MARK] = journal.run_id
         try:
             print(json.dumps(_this_host(journal.run_id)), flush=True)
             _Guard(journal, float(silence_s)).serve()
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
+
+
+def _require_setpriv() -> None:
+    """Everything is started by it, and looking for anything else would be, too."""
+    try:
+        done = subprocess.run(["setpriv", "--pdeathsig", "KILL", "true"], capture_output=True, check=False)
+        works = done.returncode == 0
+    except OSError:
+        works = False
+    if not works:
+        sys.exit(
+            "it has no setpriv that ends processes with netbench's own: install util-linux there; `netbench hosts "
+            "prepare TOPOLOGY` does it"
+        )
 
 
 def _this_host(run_id: str) -> dict[str, object]:

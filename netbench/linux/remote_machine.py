@@ -45,11 +45,16 @@ class RemoteMachine(Machine):
     def __init__(self, name: str, address: str, connecting: Connecting) -> None:
         """MissingError when there is no way in."""
         self.ssh = connecting.host()
+        self._connecting = connecting
         told = self.ssh.told
-        host = Named(Explained(self.ssh, connecting.death, MachineGoneError), name)
+        host = Named(Explained(self.ssh, self.death, MachineGoneError), name)
         facts = {"ssh_address": address, "python": str(told["python"]), "clock": str(told["clock"])}
         super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(told["cpus"]), facts=facts)
         self.make([AddRunDirectory(self.ssh.scratch)])
+
+    def death(self) -> str:
+        """Why it is lost; empty while it is not."""
+        return self.ssh.given_up or self._connecting.death()
 
     @property
     def monotonic(self) -> ClockDifference:

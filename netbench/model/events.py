@@ -77,6 +77,15 @@ class UutFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MachineGone(Event):
+    """A machine that the testbed stands on is gone, while a UUT was there or being brought up."""
+
+    kind = "machine-gone"
+    uut: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class NeighboursReady(Event):
     """These neighbours are there beside a UUT."""
 

@@ -103,8 +103,18 @@ def _host_problems(topology: "Topology") -> Iterator[str]:
                 for port in host.ports.values()
                 if port.nic not in vm.nics
             )
+    yield from _one_machine_problems(topology)
     yield from cable_problems(topology)
     yield from _place_problems(topology)
+
+
+def _one_machine_problems(topology: "Topology") -> Iterator[str]:
+    at: dict[tuple[str, int | None], list[str]] = {}
+    for name, spec in topology.ssh_hosts.items():
+        at.setdefault((spec.address, spec.ssh_port), []).append(name)
+    for (address, _), names in at.items():
+        if len(names) > 1:
+            yield f"hosts {', '.join(names)}: {address} is one machine; let it be one host, with all of its ports"
 
 
 def _place_problems(topology: "Topology") -> Iterator[str]:

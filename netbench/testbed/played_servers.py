@@ -67,8 +67,6 @@ def played(topology: Topology) -> dict[str, SshSpec]:
         networks = {ipaddress.IPv4Interface(f"{address}/{_LENGTH}").network for address in addresses}
     except ValueError as error:
         raise UsageError(f"address: {error}: a server that netbench plays needs an IPv4 address") from error
-    if twice := [address for address in addresses if addresses.count(address) > 1]:
-        raise UsageError(f"address: two servers that netbench plays have {twice[0]}; give each one of its own")
     if len(networks) > 1:
         raise UsageError(
             f"address: servers that netbench plays are in one network of /{_LENGTH}; here they are in several"

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from netbench.config.plugins import SINKS, plugins
 from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
@@ -12,13 +13,13 @@ from netbench.hosts.code import PYTHON
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import explained, ssh_command
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.needs import Facility, Need, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
 from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.requirements import facilities, tools
-from netbench.testbed.resolved import guest_specs, make_uut
+from netbench.testbed.resolved import Resolved, guest_specs, make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
@@ -85,16 +86,30 @@ def handles_frames(topology: Topology, host: str) -> bool:
     return host in {topology.machine(end.partition("/")[0]) for end in ends}
 
 
+def _sinks(topology: Topology) -> set[str | None]:
+    return {topology.machine(one.sink.partition("/")[0]) for one in topology.streams}
+
+
 def needed_there(topology: Topology, host: str) -> list[Tool]:
     """What a host over SSH must have for its part in a topology."""
-    sinks = {topology.machine(one.sink.partition("/")[0]) for one in topology.streams}
     wanted = [_PYTHON, *_EVERYWHERE]
     if handles_frames(topology, host):
         wanted.append(_NUMPY)
-    if host in sinks:
+    if host in _sinks(topology):
         wanted.append(_TCPDUMP)
     wanted += tools(_needs_of_uuts(topology, host))
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
+
+
+def needed_in_run(resolved: Resolved, host: str) -> list[Need]:
+    """What a host over SSH must have for its part in a run, beside Python: for those UUTs alone that are measured."""
+    topology = resolved.topology
+    wanted: list[Need] = list(_EVERYWHERE)
+    if host in _sinks(topology):
+        wanted += tools(plugins(SINKS)[resolved.profile.sink.kind].needs)
+    if host == topology.uut_machine:
+        wanted += [*tools(resolved.needs_there), *facilities(resolved.needs_there)]
+    return wanted
 
 
 def facilities_there(topology: Topology, host: str) -> list[Facility]:

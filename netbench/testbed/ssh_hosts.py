@@ -1,17 +1,19 @@
 """The machines of a testbed that are reached by SSH: all connected at once, their ports looked at, left as found."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import module_command_on
 from netbench.hosts.signals import shielded
 from netbench.linux import safety
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.machine import Machine
+from netbench.linux.needs import Need, require_there
 from netbench.linux.remote_machine import RemoteMachine, begin_connection
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.topology import Topology
@@ -22,11 +24,13 @@ from netbench.testbed.ssh_checks import handles_frames
 
 
 @contextmanager
-def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterator[Mapping[str, Machine]]:
+def connected_hosts(
+    topology: Topology, machine: Machine, run_id: str, needs: Mapping[str, Iterable[Need]]
+) -> Iterator[Mapping[str, Machine]]:
     """The SSH hosts of a topology by name, for as long as the block lasts; `machine` is this one.
 
-    MissingError, with what is wrong at each, when there is no way into some of them or one is in use; UsageError when
-    a port must not be used.
+    MissingError, with what is wrong at each, when there is no way into some of them, one is in use, or lacks something
+    of its `needs`; UsageError when a port must not be used.
     """
     specs = topology.ssh_hosts
     with ExitStack() as stack:
@@ -51,7 +55,7 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
             started[name] = begin_connection(name, spec, here[name], topology.name, wanted, askpass)
             stack.callback(started[name].end)
         found: dict[str, RemoteMachine] = {}
-        stack.callback(_close, found)
+        stack.push(partial(_close, found))
         coming = {name: pool.submit(RemoteMachine, name, specs[name].address, one) for name, one in started.items()}
         for name, machine_there in coming.items():
             try:
@@ -62,6 +66,11 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
             if handles_frames(topology, name) and not found[name].ssh.told["numpy"]:
                 where = f"host {name} ({specs[name].address})"
                 problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
+        looked = [pool.submit(require_there, one.host(), needs.get(name, ())) for name, one in found.items()]
+        problems += [str(look.exception()) for look in looked if isinstance(look.exception(), MissingError)]
+        for look in looked:
+            with suppress(MissingError):  # told with the others
+                look.result()
         if problems:
             raise MissingError("; ".join(problems))
         for name, one in found.items():
@@ -69,17 +78,28 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
         yield found
 
 
-def _close(machines: Mapping[str, RemoteMachine]) -> None:
-    """Take back what was changed on them; TestbedError for what could not be, which their guards try once more."""
+def _close(machines: Mapping[str, RemoteMachine], _: object, error: BaseException | None, __: object) -> None:
+    """Take back what was changed on them; TestbedError for what could not be, which their guards try once more.
+
+    MachineGoneError where nobody can tell, as one is lost; not where an error is on its way, which tells of that.
+    """
     with shielded(), ThreadPoolExecutor(max_workers=len(machines) or 1) as pool:
-        failures = [failure for each in pool.map(_left_as_found, machines.values()) for failure in each]
+        left = list(pool.map(_left_as_found, machines.values()))
+    failures = [failure for failed, _ in left for failure in failed]
+    lost = [death for _, death in left if death]
     if failures:
         raise TestbedError(f"not everything could be undone; `netbench clean` there tries again: {'; '.join(failures)}")
+    if lost and error is None:
+        raise MachineGoneError(
+            f"{'; '.join(lost)}: what was changed there is taken back by netbench's program there, or, if that was "
+            "killed, by the next run there, or `netbench clean`"
+        )
 
 
-def _left_as_found(machine: RemoteMachine) -> list[str]:
+def _left_as_found(machine: RemoteMachine) -> tuple[list[str], str]:
+    """What could not be undone, and why it is lost, if it is."""
     try:
-        return [f"host {machine.name}: {failure}" for failure in machine.undo()]
+        return [f"host {machine.name}: {failure}" for failure in machine.undo()], machine.death()
     finally:
         machine.close()
 

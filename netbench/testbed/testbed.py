@@ -18,7 +18,6 @@ from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
-from netbench.linux.needs import require_there
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
 from netbench.linux.refresh import catch_up, catch_up_there
@@ -41,9 +40,10 @@ from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.played_servers import server_changes
-from netbench.testbed.requirements import facilities, require, tools
+from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
+from netbench.testbed.ssh_checks import needed_in_run
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways
@@ -342,11 +342,8 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 cables = cable_ends(topology, directories)
                 machines.update(others.enter_context(running_vms(topology, local, directories, cables)))
                 if topology.ssh_hosts:
-                    machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id)))
-                    if topology.uut_machine in topology.ssh_hosts:
-                        needs = resolved.needs_there
-                        there = machines[topology.uut_machine].host()
-                        require_there(there, [*tools(needs), *facilities(needs)])
+                    needs = {name: needed_in_run(resolved, name) for name in topology.ssh_hosts}
+                    machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id, needs)))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name))

@@ -27,6 +27,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import MARK, LocalHost
+from netbench.hosts.search_path import search_path
 from netbench.linux import guard
 from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
@@ -42,7 +43,7 @@ from netbench.vmm.libvirt_api import libvirt_module
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.test_container import BOX, needs_libvirt, needs_users_libvirt
-from tests.netns.watching import events, pids_in, programs, wait_for
+from tests.netns.watching import events, pids_in, programs, stored, wait_for
 from tests.openvz_stub import Stub
 from tests.trex import NO_PACKAGE, PACKAGE
 from tests.unit import stand_in_for_trex
@@ -403,9 +404,11 @@ def test_a_host_that_is_cut_off_undoes_all_by_itself_and_the_trial_is_made_again
     wait_for(lambda: is_measuring(results), 60)
     with lab.cut_off("source"):
         wait_for(lambda: not lab.left("source"), SILENCE_S + 15)
-    _, stderr = campaign.communicate(timeout=120)
+    stdout, stderr = campaign.communicate(timeout=120)
     assert campaign.returncode == 0, stderr
-    assert any(reason.startswith("host-lost: host source: ") for reason in reasons_told(results)), reasons_told(results)
+    why = "host source: no answer within 6 s (answer_limit): it hangs, or cannot be reached any more"
+    assert reasons_told(results) == [f"host-lost: {why}"]
+    assert f"{why}; the testbed is taken down" in stdout
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
     lab.wait_until_left_alone(SILENCE_S)
 
@@ -426,6 +429,44 @@ def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(l
     assert campaign.returncode == 0, stderr
     assert any(reason.startswith("host-lost: host ") for reason in reasons_told(results)), reasons_told(results)
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+def test_a_guard_that_is_killed_after_the_last_trial_is_told_and_the_next_run_undoes_what_it_has_left(
+    lab, results, start
+):
+    told = ("quick", "--uut", "bridge", *LONG, "-o")
+    campaign = start("run", lab.file, *told, results, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    guards = lab.guards("source")
+    wait_for(lambda: stored(results) == 1, 60)
+    for pid in guards:
+        os.kill(pid, signal.SIGKILL)
+    _, stderr = campaign.communicate(timeout=120)
+    assert campaign.returncode == 4, stderr
+    assert re.search("host source: its SSH connection ended: .* or, if that was killed, by the next run there", stderr)
+    assert [row["received_frames"] for row in measured(results)] == ["2000"]
+    assert any("/journals/" in line for line in lab.left("source"))
+    again = netbench("run", lab.file, *told, results.with_name("again"), netns=lab.namespaces[""])
+    assert again.returncode == 0, again.stderr
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("host", "program", "package"),
+    [("sink", "tcpdump", "tcpdump"), ("source", "ethtool", "ethtool"), ("uut", "setpriv", "util-linux")],
+)
+def test_a_command_that_a_host_lacks_is_told_before_anything_is_measured(lab, results, host, program, package):
+    found = shutil.which(program, path=search_path())
+    # What may not be executed is found by nobody.
+    lab.run_on(host, f"touch /run/none; mount --bind /run/none {found}")
+    try:
+        done = netbench("run", lab.file, "quick", "-o", results, "--uut", "bridge", *FEW, netns=lab.namespaces[""])
+    finally:
+        lab.run_on(host, f"umount {found}; rm /run/none")
+    assert done.returncode == 3, done.stderr
+    assert re.search(rf"host {host}\b.* has no {program}.*install {package} there", done.stderr), done.stderr
+    assert not results.exists()
     lab.wait_until_left_alone(SILENCE_S)
 
 

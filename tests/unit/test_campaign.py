@@ -2,12 +2,14 @@
 
 import os
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from netbench.campaign import runner
 from netbench.campaign.runner import make_request
+from netbench.campaign.testbeds import Testbeds
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.running import Other
@@ -18,7 +20,8 @@ from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
 from netbench.results.selftests import fingerprint
 from netbench.testbed import testbed
-from netbench.testbed.resolved import Resolved
+from netbench.testbed.resolved import Resolved, resolve
+from tests.breakages import load_shipped
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
@@ -558,6 +561,31 @@ def test_a_vm_that_keeps_dying_is_given_up_for_its_uuts_alone(campaign):
     why = f"it failed in 3 trials one after the other: {GONE}"
     assert [one.reasons[0].detail for one in results.trials[-3:]] == [str(GONE), why, why]
     assert campaign.testbed.calls.count("open") == 4
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_host_that_was_lost_is_told_at_the_end_unless_what_was_left_there_is_undone_since(comes_back):
+    lost = MachineGoneError("host uut: no answer")
+    ends: list[Exception | None] = [lost, None]
+
+    @contextmanager
+    def opening(resolved):
+        yield None
+        if error := ends.pop(0):
+            raise error
+
+    def use():
+        with Testbeds(resolve(load_shipped("netns-ssh"), profile()), opening) as testbeds:
+            testbeds.of("bridge")
+            testbeds.lose()
+            if comes_back:
+                testbeds.of("bridge")
+
+    if comes_back:
+        use()
+    else:
+        with pytest.raises(MachineGoneError, match="host uut: no answer"):
+            use()
 
 
 def test_a_vm_that_dies_where_all_is_on_it_ends_the_campaign(campaign):

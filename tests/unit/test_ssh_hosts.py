@@ -441,7 +441,6 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     ("address", "why"),
     [
         ("10.25.45.1", "in one network of /24"),
-        ("10.25.44.11", "two servers that netbench plays have 10.25.44.11"),
         ("fd00::1", "needs an IPv4 address"),
         ("sink1.example", "needs an IPv4 address"),
     ],
@@ -451,6 +450,16 @@ def test_servers_that_cannot_be_played_together_are_refused(address, why):
     hosts["hosts"]["sink1"]["address"] = address
     with pytest.raises(UsageError, match=why):
         played(Topology.model_validate(hosts))
+
+
+def test_a_machine_is_one_host():
+    two = SEVEN.model_dump(mode="json", exclude_none=True)
+    two["hosts"]["sink1"] |= {"server": "ssh", "address": "lab"}
+    two["hosts"]["source1"] |= {"server": "ssh", "address": "lab", "ssh_port": 2222}
+    Topology.model_validate(two)  # as behind one router
+    two["hosts"]["source1"]["ssh_port"] = None
+    with pytest.raises(ValidationError, match="hosts source1, sink1: lab is one machine; let it be one host"):
+        Topology.model_validate(two)
 
 
 def test_a_password_of_any_bytes_is_told_by_a_program_of_its_own(tmp_path):

@@ -46,6 +46,7 @@ class AgentChannel:
 
     def __init__(self, machine: str, connected: socket.socket) -> None:
         self.machine = machine
+        self.given_up = ""  # why, in words for the user, where it was by us; it may have gone by itself
         self._socket = connected
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._lock = threading.Lock()  # over the handlers and `_gone`
@@ -145,7 +146,7 @@ class AgentChannel:
 
     def give_up(self, why: str) -> None:
         """Nothing more is to be expected of the guest: whoever waits, or asks from now on, is told why at once."""
-        self._lose(why)
+        self._lose(why, by_us=True)
 
     def close(self) -> None:
         """End the conversation; harmless when called twice."""
@@ -208,11 +209,13 @@ class AgentChannel:
         if self._gone:
             raise GoneError(f"{self.machine}: {self._gone}")
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, *, by_us: bool = False) -> None:
         with self._lock:
             if self._gone:
                 return
             self._gone = why
+            if by_us:
+                self.given_up = f"{self.machine}: {why}"
             handlers = list(self._handlers.values())
             self._handlers.clear()
         for handler in handlers:
