@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from tempfile import gettempdir
 
+import dpkt
 import pytest
 
 from netbench.generators.trex.trex import Trex
@@ -48,6 +49,15 @@ def test_exactly_the_frames_of_the_load_arrive_in_order(lab, source, tmp_path, f
         assert (sent.frames, lengths) == (fps, {60})
         assert numbers == list(range(int(fps)))
         assert sent.duration_s == pytest.approx(1.0, abs=0.3)
+
+
+def test_the_first_frames_come_at_the_rate_of_all(lab, source, tmp_path):
+    path = tmp_path / "rx0.pcap"
+    captured(lab, path, source, traffic(20_000.0, 1.0))
+    with path.open("rb") as file:
+        times = [at for at, _ in dpkt.pcap.Reader(file)]
+    # The first 200 are due within 10 ms. One that has to catch up with 10 ms or more sends them all at once.
+    assert times[199] - times[0] > (times[-1] - times[0]) / 200
 
 
 def test_flows_take_turns(lab, source, tmp_path):

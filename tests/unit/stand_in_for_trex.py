@@ -314,11 +314,11 @@ class StandInForTrex:
         return int(min(frames, stream["mode"].get("total_pkts", frames)))
 
     def _due_s(self, stream: dict[str, Any]) -> float:
-        """When its last frame's slot ends, by the server's own time."""
+        """When its last frame goes, by the server's own time: it does not wait for the end of that one's slot."""
         mode = stream["mode"]
         if mode["type"] == "continuous":
             return float("inf")
-        return float(stream["isg"] / 1e6 + mode["total_pkts"] / self._fps(mode))
+        return float(stream["isg"] / 1e6 + (mode["total_pkts"] - 1) / self._fps(mode))
 
     def _fps(self, mode: dict[str, Any]) -> float:
         rate = mode["rate"]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
 from netbench.generators.frames import build_frame, flow_ports
-from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.client_package import BEGINS_LATER_S, no_client
 from netbench.generators.trex.owner_name import own_name
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_options import TrexOptions
@@ -105,7 +105,8 @@ def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_firs
     source.prepare(replace(TRAFFIC, frame_size=FrameMix("mine", (64, 64, 594)), flows=3, seed=7))
     streams = list(server.ports[0].streams.values())
     assert [len(b64decode(one["packet"]["binary"])) for one in streams] == [60, 60, 590]
-    assert [one["isg"] for one in streams] == [0, 1000, 2000]  # µs
+    later_us = BEGINS_LATER_S * 1e6
+    assert [one["isg"] for one in streams] == pytest.approx([later_us, later_us + 1000, later_us + 2000])
     assert [one["mode"]["total_pkts"] for one in streams] == [167, 167, 166]
     assert {one["mode"]["rate"]["value"] for one in streams} == {1000.0 / 3}
     assert [one["flow_stats"]["stream_id"] for one in streams] == [2049, 2049, 2050]
@@ -127,7 +128,8 @@ def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_so
     streams = list(server.ports[0].streams.values())
     assert [one["mode"]["total_pkts"] for one in streams] == [84, 83, 83, 250, 250, 250]
     assert [one["mode"]["rate"]["value"] for one in streams] == pytest.approx([500 / 3] * 3 + [500] * 3)
-    assert [one["isg"] for one in streams[3:]] == pytest.approx([500_000, 500_000 + 2000 / 3, 500_000 + 4000 / 3])
+    second_us = BEGINS_LATER_S * 1e6 + 500_000
+    assert [one["isg"] for one in streams[3:]] == pytest.approx([second_us, second_us + 2000 / 3, second_us + 4000 / 3])
     assert [instructions(one)[0]["number"]["init_value"] for one in streams] == [0, 1, 2, 250, 251, 252]
     # 250 is 1 modulo 3.
     assert [len(b64decode(one["packet"]["binary"])) for one in streams] == [60, 124, 252, 124, 252, 60]
@@ -167,6 +169,15 @@ def test_as_fast_as_it_can_ends_after_the_duration(server, open_source):
     assert 0.5 <= sent.duration_s < 1.5
     assert 49_999 <= sent.frames < 150_000
     assert server.ports[0].started is None
+
+
+@pytest.mark.parametrize("fps", [5.0, 20.0])
+def test_the_slot_of_the_last_frame_is_part_of_a_trial_though_the_server_ends_before_that(server, open_source, fps):
+    sent = send(open_source(server), replace(TRAFFIC, fps=fps, duration_s=0.8))
+    assert (sent.frames, sent.duration_s, sent.error) == (0.8 * fps, 0.8, "")
+    assert sent.first_ns is not None
+    assert sent.last_ns is not None
+    assert sent.last_ns - sent.first_ns == pytest.approx((0.8 - 1 / fps) * 1e9)
 
 
 def test_a_server_that_ends_too_early_is_an_error(server, open_source, monkeypatch):

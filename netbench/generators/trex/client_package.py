@@ -1,4 +1,4 @@
-"""What of TRex is there: the packaged client, which is never imported here, and the package of a server.
+"""What there is of TRex: the packaged client, which is never imported here, and the package of a server.
 
 The client puts a yaml, a scapy and a zmq of its own in the place of those that are there: only the worker imports it.
 """
@@ -13,6 +13,9 @@ PACKAGE = "lbr-trex-client"
 MODULE = "lbr_trex_client"
 SERVER = "_t-rex-64"
 REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
+# A server reckons its frames from when it is told to start, and is busy with that for up to 20 ms: what is due by then
+# it would send in one burst. So the first frame is due later.
+BEGINS_LATER_S = 0.05
 # It needs the module asyncore, among others, which Python 3.12 has no more.
 _TOO_NEW = (3, 12)
 

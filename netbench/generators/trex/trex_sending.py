@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 
+from netbench.generators.trex.client_package import BEGINS_LATER_S
 from netbench.generators.trex.own_server import OwnServer
 from netbench.generators.trex.packet_groups import GroupCount, Groups
 from netbench.generators.trex.trex_port import TrexPort
@@ -17,11 +18,12 @@ _TOLD_LATE_S = 0.02
 _ASK_S = 0.005
 # A server whose client is gone stops by itself so long after a trial's longest duration, by its own time.
 _LEFT_ALONE_S = 10.0
+_BEGINS_LATER_NS = round(BEGINS_LATER_S * 1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """When it was last seen to send, and when first not to (None: never), in ns of CLOCK_MONOTONIC."""
+    """When it was last seen to have frames to send, and when first not to (None: never), in ns of CLOCK_MONOTONIC."""
 
     sending_ns: int
     ended_ns: int | None
@@ -63,12 +65,12 @@ class PortSending:
     def send(self, at_monotonic_ns: int) -> Sent:
         """As TRex paces by a time of its own, which stands still while it is overloaded, the end is seen to here."""
         traffic, port = self._prepared.traffic, self.port
-        self.halt.wait_until(at_monotonic_ns)
+        self.halt.wait_until(at_monotonic_ns - _BEGINS_LATER_NS)
         if self.halt.is_set():
             return replace(NOTHING_SENT, error=self.halt.reason)
-        first_ns, called_ns = time.time_ns(), time.monotonic_ns()
-        port.start(traffic.longest_s + _LEFT_ALONE_S)
-        begun_ns = time.monotonic_ns()
+        first_ns, called_ns = time.time_ns() + _BEGINS_LATER_NS, time.monotonic_ns() + _BEGINS_LATER_NS
+        port.start(BEGINS_LATER_S + traffic.longest_s + _LEFT_ALONE_S)
+        begun_ns = time.monotonic_ns() + _BEGINS_LATER_NS
         seen = self._watch(begun_ns)
         if seen.ended_ns is None:
             port.stop()
@@ -76,12 +78,13 @@ class PortSending:
         frames, error = self.session.at_rest(self._sent_frames), self.halt.reason
         if seen.ended_ns is not None and frames != traffic.frames and not error:
             error = f"TRex ended by itself after {frames:,} of {traffic.frames:,} frames: look at its port and its link"
-        at_most_s = (ended_ns - called_ns) / 1e9
-        at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S
-        # As its own rate has it, unless that does not go with what was seen.
-        duration_s = at_most_s
+        duration_s, slot_s = max(0.0, ended_ns - called_ns) / 1e9, 0.0
         if frames == traffic.frames:
-            duration_s = max(at_least_s, min(traffic.duration_s, at_most_s))
+            # TRex ends with its last frame, and not with the slot of that. As its own rate has it, unless that does not
+            # go with what was seen.
+            slot_s = 1 / (traffic.later_fps or traffic.fps or 1.0)
+            at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S + slot_s
+            duration_s = max(at_least_s, min(traffic.duration_s, duration_s + slot_s))
         if self.server is not None and self._prepared.out_before is not None:
             gone_out = self.server.out_of(self.interface) - self._prepared.out_before
             self.left_over = max(0, frames - gone_out)
@@ -91,7 +94,7 @@ class PortSending:
             errors=0,
             duration_s=duration_s,
             first_ns=first_ns if frames else None,
-            last_ns=first_ns + round(duration_s * 1e9) if frames else None,
+            last_ns=first_ns + round((duration_s - slot_s) * 1e9) if frames else None,
             max_burst_frames=0,  # not known
             max_lateness_s=max(0.0, duration_s - traffic.duration_s) if traffic.fps else 0.0,
             error=error,

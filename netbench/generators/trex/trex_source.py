@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
-from netbench.generators.trex.client_package import PACKAGE, no_client
+from netbench.generators.trex.client_package import BEGINS_LATER_S, PACKAGE, no_client
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.generators.trex.trex_servers import TrexServer, TrexServers
 from netbench.hosts.base import Host
@@ -45,7 +45,7 @@ class TrexSource(Source):
     def remarks(self) -> list[str]:
         return [
             "TRex does not tell when it sent single frames: how evenly, and how late, is unknown, and frames bear no "
-            "time; how long it took is known to about 20 ms"
+            "time; how long it took is known to about 20 ms, on a busy machine to what it took to have TRex start"
         ]
 
     def stamps(self, traffic: Traffic) -> Stamps:
@@ -54,6 +54,10 @@ class TrexSource(Source):
     def prepare(self, traffic: Traffic) -> None:
         """Have the streams of the next trial on the port; TestbedError when the worker died or cannot send there."""
         self._opened.ask("prepare", self._interface, traffic=asdict(traffic), delay_fps=self._delay_fps)
+
+    @property
+    def start_ahead_ns(self) -> int:
+        return super().start_ahead_ns + round(BEGINS_LATER_S * 1e9)
 
     def start(self, at_monotonic_ns: int) -> None:
         self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)

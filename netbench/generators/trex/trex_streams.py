@@ -24,6 +24,7 @@ from lbr_trex_client.interactive.trex.stl.api import (
 
 from netbench.errors import UsageError
 from netbench.generators.frames import PKTGEN_OFFSET, UDP_OFFSET, build_frame, flow_ports
+from netbench.generators.trex.client_package import BEGINS_LATER_S
 from netbench.generators.trex.packet_groups import Groups
 from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
@@ -77,7 +78,7 @@ def streams_of(traffic: Traffic, groups: Groups) -> list[Any]:
             name=str(place),
             packet=_packet(traffic, part, numbered=not groups.delay_fps),
             mode=part.mode,
-            isg=part.begins_s * 1e6,
+            isg=(BEGINS_LATER_S + part.begins_s) * 1e6,
             flow_stats=(
                 STLFlowLatencyStats(pg_id=groups.of_delay)
                 if part.measures_delay
