@@ -70,7 +70,7 @@ class Boots:
     `reference_holds` what they would be with the default sink; what is not there is unknown. `lacking` is what this
     host lacks for some UUTs, by name; `given_up` holds why others, and neighbours of theirs, were; `earlier` what spoke
     against attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more
-    than may be kept.
+    than may be kept; `to_renew` those in which a generator failed since sources and sinks were last restarted.
     """
 
     testbeds: Testbeds
@@ -83,6 +83,7 @@ class Boots:
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
+    to_renew: list[str] = field(default_factory=list)
     reference_holds: dict[str | None, Ceilings] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
@@ -252,17 +253,23 @@ class Boots:
         self._keep_or_remove_captures(result)
 
     def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
+        self._renew_what_failed(guests.name)
         wanted = Recording.as_wanted(self.profile, self.captures)
         place = self.testbeds.place_of(guests.name)
         reference_holds = self.reference_holds.get(place, Ceilings())
         recording = replace(wanted, keep=keep_captures, reference_holds=reference_holds)
         measured = run_trial(guests.setup(spec), spec, recording, attempt)
-        result = _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
-        if _why(result, ReasonKind.GENERATOR_FAILED):
-            testbed = self.testbeds.of(guests.name)
+        if _why(measured, ReasonKind.GENERATOR_FAILED):
+            self.to_renew.append(spec.key)
+        return _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
+
+    def _renew_what_failed(self, uut: str) -> None:
+        """Before a trial, when what came of the one before it is kept: what cannot be renewed breaks the testbed."""
+        if self.to_renew:
+            self.to_renew.clear()
+            testbed = self.testbeds.of(uut)
             testbed.renew_endpoints()
             self.record.keep_identities(testbed.identities())
-        return result
 
     @property
     def _keeps_captures(self) -> bool:

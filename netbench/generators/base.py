@@ -72,13 +72,17 @@ class Generator(Protocol):
     """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
-    largest_frame: ClassVar[int | None] = None  # bytes with FCS that it can make; None: as much as a link takes
     sends_mixes: ClassVar[bool] = False  # whether frame n can have a size of its own: that of a mix of sizes
     may_need: ClassVar[tuple[Need, ...]] = ()  # what a machine may lack for it: how that is looked for, and added
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""
         return
+
+    @property
+    def largest_frame(self) -> int | None:
+        """How many bytes, with FCS, a frame can have at most; None: as many as a link takes."""
+        return None
 
     def unfit(self, host: Host) -> str:
         """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Protocol, runtime_checkable
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Completed, Connection, FilesByCommand, GoneError, Host, Process
-from netbench.hosts.local import require_tool
+from netbench.hosts.local import LocalHost, require_tool
 from netbench.hosts.python_modules import module_command
 
 
@@ -216,8 +217,10 @@ def bring(host: Host, package: str) -> None:
 
 
 def scratch_of(host: Host) -> str:
-    """A directory of a host that is not this machine, for what is not kept; netbench's own where it was brought."""
+    """A directory of a host for what is not kept; the run's own on this machine and where netbench was brought."""
     machine = _innermost(host)
+    if isinstance(machine, LocalHost):
+        return machine.scratch or gettempdir()
     return machine.scratch if isinstance(machine, RunsNetbench) else "/tmp"
 
 

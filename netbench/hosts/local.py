@@ -29,10 +29,11 @@ class _Leader(subprocess.Popen[str]):
 
 
 class LocalHost:
-    """The machine itself."""
+    """The machine itself. `scratch` is a directory that goes with the run; empty where there is none."""
 
-    def __init__(self, name: str, run_id: str) -> None:
+    def __init__(self, name: str, run_id: str, scratch: str = "") -> None:
         self._name = name
+        self.scratch = scratch
         self._environment = {**os.environ, "LC_ALL": "C", "PATH": search_path(), MARK: run_id}
 
     def __str__(self) -> str:

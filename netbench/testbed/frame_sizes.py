@@ -30,7 +30,8 @@ def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, 
 
 def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
     """UsageError for frames that a link on their way, or the generator, does not take; it names which."""
-    most = plugins(GENERATORS)[profile.generator.kind].largest_frame
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
     for stream, any_size in _sent(topology, profile, activities):
         size = largest_bytes(any_size)
         is_mix = isinstance(any_size, FrameMix)

@@ -23,7 +23,7 @@ from netbench.linux.nics import NicCounters
 from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
-from netbench.linux.state import lock_testbed
+from netbench.linux.state import STATE_DIRECTORY, lock_testbed
 from netbench.loads.base import Neighbour
 from netbench.model.cables import devices
 from netbench.model.distributions import ClockDifference
@@ -70,11 +70,14 @@ class Testbed:
         in_use: Sequence[StreamPath] | None = None,
         others: Callable[[], Sequence[Other]] = list,
         rings: Rings | None = None,
+        scratch: str | None = None,
     ) -> None:
         """`in_use` are the paths that sources and sinks are needed for; None: all. `rings` are switched on.
 
-        `others` says which other netbenches have measured on this machine since it is held.
+        `others` says which other netbenches have measured on this machine since it is held. `scratch` is a directory of
+        this machine that goes with the run; None: temporary files are where others have theirs.
         """
+        self._scratch = scratch
         self.others = others
         self.topology = topology
         self._run_id = run_id
@@ -145,9 +148,12 @@ class Testbed:
         self._endpoints.clear()
 
     def renew_endpoints(self) -> None:
-        """End all sources and sinks and restart them, after one of them failed."""
+        """End all sources and sinks and restart them, after one of them failed; TestbedError where that cannot be."""
         self.close_endpoints()
-        self.open_endpoints()
+        try:
+            self.open_endpoints()
+        except MissingError as error:  # it was there when the campaign began
+            raise TestbedError(str(error)) from error
 
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
@@ -223,7 +229,10 @@ class Testbed:
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
         return replace(
-            setup, realtime=lambda machine: self._machines[machine].realtime, not_own=self.topology.ssh_hosts.keys()
+            setup,
+            realtime=lambda machine: self._machines[machine].realtime,
+            not_own=self.topology.ssh_hosts.keys(),
+            scratch=self._scratch,
         )
 
     def interfaces(self) -> dict[str | None, list[str]]:
@@ -330,12 +339,13 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
         for port in topology.ports():
             refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
         journal = Journal.create(topology.name)
-        local = LocalHost("local", journal.run_id)
+        local = LocalHost("local", journal.run_id, _scratch(journal.run_id))
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
         testbed: Testbed | None = None
         try:
             with ExitStack() as others:
                 machines: dict[str | None, Machine] = {None: here}
+                here.make([AddRunDirectory(local.scratch)])
                 here.make([*server_changes(topology), *base_changes(topology)])
                 directories = {name: guest_directory(journal.run_id, name) for name in topology.vms}
                 here.make(AddRunDirectory(str(directory)) for directory in directories.values())
@@ -353,7 +363,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
-                testbed = Testbed(*known, others=presence.others, rings=rings)
+                testbed = Testbed(*known, others=presence.others, rings=rings, scratch=local.scratch)
                 try:
                     testbed.open_endpoints()
                     yield testbed
@@ -377,11 +387,16 @@ def require_root() -> None:
         raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
 
 
+def _scratch(run_id: str) -> str:
+    """A directory of this machine for what does not outlive the run."""
+    return str(STATE_DIRECTORY / "scratch" / run_id[-12:])
+
+
 def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine], run_id: str) -> Host:
     machine, netns = topology.machine(name), topology.netns(name)
     if machine is not None:
         return machines[machine].host(netns, name)
-    here = LocalHost(name, run_id)
+    here = LocalHost(name, run_id, _scratch(run_id))
     return Namespaced(here, netns) if netns else here
 
 

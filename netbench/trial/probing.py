@@ -103,7 +103,7 @@ def probe(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints]
     traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
     # Where it is open whether frames get through at all, nothing is learned of delays.
     guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
-    with TemporaryDirectory(prefix="netbench-probe-") as scratch:
+    with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch:
         began = number, setup.clock.realtime_ns(), setup.realtime
         receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)
         receiving.arm()

@@ -58,6 +58,7 @@ class TrialSetup:
     `not_own` somebody else may set.
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
     the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
+    `scratch` is a directory for what is not kept; None: where temporary files are.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -70,6 +71,7 @@ class TrialSetup:
     numbers: Iterator[int] = field(default_factory=count)
     realtime: ClockReader = of_this_machine
     not_own: Collection[str] = ()
+    scratch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,18 @@ def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, behaviour,
     assert campaign.testbed.calls == ["open", "up bridge", *["renew endpoints"] * renewed, "down bridge", "close"]
 
 
+def test_a_generator_that_cannot_be_renewed_breaks_the_testbed_and_the_attempt_is_told(campaign, monkeypatch):
+    def gone():
+        raise TestbedError("no TRex server answers")
+
+    monkeypatch.setattr(campaign.testbed, "renew_endpoints", gone)
+    campaign.testbed.behaviours["bridge"] = [FINE, BROKEN_OFF, FINE]
+    with pytest.raises(TestbedError, match="no TRex server answers"):
+        campaign.run(repetitions=2)
+    assert [event["verdict"] for event in campaign.events("trial-finished")] == ["valid", "invalid"]
+    assert [event["why"] for event in campaign.events("campaign-stopped")] == ["no TRex server answers"]
+
+
 @pytest.mark.parametrize(
     ("keep", "retries", "kept"), [("none", 0, ""), ("invalid", 0, "1"), ("invalid", 1, ""), ("all", 0, "012")]
 )

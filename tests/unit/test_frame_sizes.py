@@ -32,6 +32,11 @@ LOUD = [{"network": "50%", "frame_size": 1619}]
         (ONE, {"frame_sizes": [9019]}, "takes at most 9018"),
         (NARROW_NEIGHBOUR, {"scenarios": LOUD}, "frames of 1619 bytes: link source/tx2 – uut/in2 takes at most 1618"),
         (ONE, {"frame_sizes": [3413], "generator": "xdp"}, "the generator xdp makes at most 3412; take afpacket"),
+        (
+            ONE,
+            {"frame_sizes": [1985], "generator": {"kind": "trex", "path": "/opt/trex"}},
+            "the generator trex makes at most 1984; take afpacket",
+        ),
         (topology(1), {"frame_sizes": [JUMBO_MIX]}, "frames of 3413 bytes .of jumbo.: link source/tx1 – uut/in1 takes"),
         (
             ONE,

@@ -16,6 +16,10 @@ REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
 # A server reckons its frames from when it is told to start, and is busy with that for up to 20 ms: what is due by then
 # it would send in one burst. So the first frame is due later.
 BEGINS_LATER_S = 0.05
+# Of the rings by which a server that netbench starts sends and receives: what fits beside what a packet socket has
+# before a frame (TPACKET2_HDRLEN of linux/if_packet.h, rounded up).
+SLOT_BYTES = 2048
+LARGEST_FRAME = SLOT_BYTES - 64
 # It needs the module asyncore, among others, which Python 3.12 has no more.
 _TOO_NEW = (3, 12)
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -14,21 +15,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.generators.trex.client_package import server_program
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.trex.client_package import SLOT_BYTES, server_program
 from netbench.generators.trex.trex_session import ServerAddress
-from netbench.model.frame_mix import FrameSize, largest_bytes
 
 _START_S = 40.0
 _ASK_S = 0.2
 _ANSWER_S = 5.0
-_SLOT_BYTES = 2048
-# What a slot of a packet socket's ring has before the frame (TPACKET2_HDRLEN, linux/if_packet.h), rounded up.
-_SLOT_HEADER_BYTES = 64
 # A frame for which the link has no room stays in the ring until TRex sends again: as few as possible are to. What
 # arrives while TRex does other things is to find room, and the two rings of an interface are of one size.
 _SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
-_RING = f"blocksz=65536,framesz={_SLOT_BYTES},qdisc_bypass=1"
+_RING = f"blocksz=65536,framesz={SLOT_BYTES},qdisc_bypass=1"
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal
 
 
@@ -87,22 +84,16 @@ class OwnServer:
         give_up = time.monotonic() + _START_S
         while not _answers(self._sync_port):
             if self._process.poll() is not None:
-                raise MissingError(f"the TRex server ended with code {self._process.returncode}: {self._last_words}")
+                raise MissingError(f"the TRex server {self._death}")
             if time.monotonic() > give_up:
                 raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_words}")
             time.sleep(_ASK_S)
         return ServerAddress("127.0.0.1", self._sync_port, self._async_port)
 
-    def require_room_for(self, size: FrameSize) -> None:
-        """UsageError for frames, in bytes with FCS, that its ring has no room for; TestbedError when it has died."""
+    def require_life(self) -> None:
+        """TestbedError when it has died."""
         if self._process.poll() is not None:
-            raise TestbedError(f"the TRex server died (code {self._process.returncode}): {self._last_words}")
-        most = _SLOT_BYTES - _SLOT_HEADER_BYTES
-        if largest_bytes(size) > most:
-            raise UsageError(
-                f"generator trex: frames of {largest_bytes(size)} bytes, and a server that netbench starts sends up to "
-                f"{most}; start one yourself and name its `ports`, or send with another generator"
-            )
+            raise TestbedError(f"the TRex server {self._death}")
 
     def close(self) -> None:
         """End it at once, and leave nothing behind."""
@@ -134,6 +125,13 @@ class OwnServer:
                 f"    - {{dest_mac: '{_mac(number ^ 1)}', src_mac: '{_mac(number)}'}}\n" for number in range(len(ports))
             )
         )
+
+    @property
+    def _death(self) -> str:
+        code = self._process.returncode
+        # The kernel kills what writes to a mapped file for which the disk has no room (mmap(2)).
+        room = f"; is there room in {self._directory}?" if code == -signal.SIGBUS else ""
+        return f"ended with code {code}: {self._last_words}{room}"
 
     @property
     def _last_words(self) -> str:

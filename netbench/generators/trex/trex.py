@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from netbench.generators.base import Generator
-from netbench.generators.trex.client_package import REMEDY, look_for_client, newer, no_client
+from netbench.generators.trex.client_package import LARGEST_FRAME, REMEDY, look_for_client, newer, no_client
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.generators.trex.trex_servers import TrexServers
 from netbench.generators.trex.trex_sink import TrexSink
@@ -28,6 +28,11 @@ class Trex(Generator, SinkKind):
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers = TrexServers(options)
+
+    @property
+    def largest_frame(self) -> int | None:
+        """Less for a server that netbench starts than for one that runs already."""
+        return None if self._options.path is None else LARGEST_FRAME
 
     def unfit(self, host: Host) -> str:
         if (missing := no_client() or no_netbench(host)) or host.shares_files:

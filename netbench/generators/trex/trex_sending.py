@@ -56,7 +56,7 @@ class PortSending:
         self.halt = Halt()
         out_before = None
         if self.server is not None:
-            self.server.require_room_for(traffic.frame_size)
+            self.server.require_life()
             out_before = self.server.out_of(self.interface)
         groups = Groups(self.port.number, sizes_in(traffic.frame_size), delay_fps, genome_of(traffic.frame_size)[0])
         self.port.load(streams_of(traffic, groups))

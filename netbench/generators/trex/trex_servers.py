@@ -202,8 +202,8 @@ def _command(
     # A server sends on when its client dies: the worker is to outlive netbench until it has stopped that, which it
     # does as soon as its stdin ends. numpy would start a thread on every CPU.
     outlive = ["setpriv", "--pdeathsig", "clear", "env", "OPENBLAS_NUM_THREADS=1"]
-    # On another host all that is left there goes with the run, whatever ends the worker.
-    scratch = scratch_of(host) if host and not host.shares_files else None
+    # What is left there goes with the run, whatever ends the worker.
+    scratch = scratch_of(host) if host else None
     settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
     if options.path is None:
         settings = options.model_dump(include={"server", "sync_port", "async_port", "ports"})

@@ -105,7 +105,10 @@ class TrexWorker:
             port.halt.set("the worker ends")
         for thread in self._threads:
             thread.join()
-        self._disconnect()
+        if self._server is not None:
+            self._server.close()  # the session with it ends with this process
+        else:
+            self._disconnect()
 
     def _connect(self) -> None:
         if "path" in self._settings:
@@ -120,13 +123,12 @@ class TrexWorker:
     def _disconnect(self) -> None:
         session, self._session = self._session, None
         server, self._server = self._server, None
+        if session is not None:
+            for port in self._ports.values() if server is None else ():
+                port.close()
+            session.close()
         if server is not None:
             server.close()
-        if session is not None:
-            if server is None:
-                for port in self._ports.values():
-                    port.close()
-            session.close()
 
     def _take(self, interface: str) -> None:
         if interface not in self._ports:
