@@ -188,6 +188,7 @@ class Boots:
         spec = warm_up_trial(following, self.testbeds.of(guests.name).topology, self.profile.loads)
         throughputs: list[float | None] = []
         while not is_enough(self.profile.warm_up_trials, throughputs):
+            self._renew_what_failed(guests.name)
             result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
             self.record.keep_warm_up(len(throughputs) + 1, result)
             self._remove_captures(spec)
@@ -240,6 +241,7 @@ class Boots:
         return f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}"
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
+        self._renew_what_failed(guests.name)
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
         result = self._measured(guests, spec, attempt, keep_captures=self._keeps_captures)
         self._finish(result)
@@ -253,7 +255,6 @@ class Boots:
         self._keep_or_remove_captures(result)
 
     def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
-        self._renew_what_failed(guests.name)
         wanted = Recording.as_wanted(self.profile, self.captures)
         place = self.testbeds.place_of(guests.name)
         reference_holds = self.reference_holds.get(place, Ceilings())
