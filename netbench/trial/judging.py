@@ -358,7 +358,12 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     # Those that left the source NIC and came no further do not matter, unless the stream's own may be taken for them.
     if counts.foreign_frames and (at_sink or counts.lost_frames):
         where = "at the sink" if at_sink else "that left the source NIC"
-        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's"
+        source = evidence.trusted("source")
+        elsewhere = ""
+        if source is not None and source.tx == 0 and counts.received_frames:
+            name = evidence.path.source.interface
+            elsewhere = f"; what it received did not leave by {name}: was another port meant by that?"
+        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's{elsewhere}"
     if counts.late_frames:
         yield (
             ReasonKind.LATE_FRAMES,

@@ -29,6 +29,10 @@ CLEAN = Evidence(
     PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, THROUGH_UUT
 )
 
+# What is taken for the NIC of the source receives, and what is taken for that of the sink sends.
+SENDS = replace(NIC, rx=0)
+EXCHANGED = replace(CLEAN, nics={"source": SINK, "ingress": SENDS, "egress": SINK, "sink": SENDS})
+
 
 def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
     return judge(evidence, account(evidence), tolerance, max_lateness_s=0.05)
@@ -142,6 +146,12 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             replace(CLEAN, received=received(foreign=1)),
             ReasonKind.FOREIGN_FRAMES,
             "1 frames at the sink are not this stream's",
+        ),
+        (
+            EXCHANGED,
+            ReasonKind.FOREIGN_FRAMES,
+            "1,000 frames at the sink are not this stream's; what it received did not leave by nb-tx1: was another "
+            "port meant by that?",
         ),
         (
             replace(CLEAN, received=received(duplicates=1), nics=counting(egress=1001, sink=1001)),
