@@ -32,6 +32,7 @@ from netbench.linux import guard
 from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
+from netbench.linux.needs import Facility
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker
@@ -254,8 +255,8 @@ def stub(tmp_path, monkeypatch):
     (stub := Stub(tmp_path / "vz")).install("vzctl", "vzlist", "prlctl")
     monkeypatch.setenv("PATH", f"{stub.directory}:{os.environ['PATH']}")
     monkeypatch.setattr(openvz, "KERNEL", stub.directory)
-    without_kernel = tuple(replace(one, signs=one.signs[:1]) for one in openvz.OpenVz.may_need)
-    monkeypatch.setattr(openvz.OpenVz, "may_need", without_kernel)
+    needs = [one for one in openvz.OpenVz.may_need if isinstance(one, Facility)]
+    monkeypatch.setattr(openvz.OpenVz, "may_need", tuple(replace(one, signs=one.signs[:1]) for one in needs))
     return stub
 
 
