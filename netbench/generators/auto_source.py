@@ -149,7 +149,7 @@ class AutoSource(Source):
         usual = self._opened
         if isinstance(frame_size, FrameMix) and self._mixing is not None:
             usual = self._mixing
-        is_fast = (fps is None or fps > self._high_fps) and largest_bytes(frame_size) <= Xdp.largest_frame
+        is_fast = (fps is None or fps > self._high_fps) and largest_bytes(frame_size) <= self._xdp.largest_frame
         return self._fast if self._fast and is_fast else usual
 
     @property

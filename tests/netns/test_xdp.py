@@ -24,6 +24,7 @@ pytestmark = pytest.mark.root
 __all__ = ["lab", "opened"]  # fixtures
 
 SECOND_NS = 1_000_000_000
+LARGEST = Xdp().largest_frame
 
 
 def whole_frames(path) -> list[bytes]:
@@ -138,9 +139,9 @@ def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
     with pytest.raises(TestbedError, match=r"for frames of 4000 bytes \(a live frame and .* fill a page\)"):
         source.prepare(traffic(10.0, 0.1, 4000))
     with pytest.raises(TestbedError, match="a live frame and"):
-        source.prepare(traffic(10.0, 0.1, Xdp.largest_frame + 1))
+        source.prepare(traffic(10.0, 0.1, LARGEST + 1))
     packets = lab.tx("packets")
-    assert run(source, traffic(1000.0, 0.1, Xdp.largest_frame)).frames == lab.tx("packets") - packets == 100
+    assert run(source, traffic(1000.0, 0.1, LARGEST)).frames == lab.tx("packets") - packets == 100
     lab.do("ethtool -K rx0 gro off")
     with pytest.raises(TestbedError, match="receives without NAPI"):
         source.prepare(traffic(10.0, 0.1))

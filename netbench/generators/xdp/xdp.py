@@ -16,14 +16,15 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.units import FCS_BYTES
 
+# A page, less room before the frame (256 bytes), what the kernel keeps of it there (112: struct xdp_page_head in
+# net/bpf/test_run.c) and behind it (320: struct skb_shared_info); and the FCS, which it does not have.
+_LARGEST_FRAME = 4096 - 256 - 112 - 320 + FCS_BYTES
+
 
 class Xdp(Generator):
     """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3, napi links, NICs)."""
 
     Options = NoOptions
-    # A page, less room before the frame (256 bytes), what the kernel keeps of it there (112: struct xdp_page_head in
-    # net/bpf/test_run.c) and behind it (320: struct skb_shared_info); and the FCS, which it does not have.
-    largest_frame: ClassVar[int] = 4096 - 256 - 112 - 320 + FCS_BYTES
     sends_mixes: ClassVar[bool] = True
     may_need = (
         Feature(
@@ -41,6 +42,10 @@ class Xdp(Generator):
     def __init__(self, options: BaseModel | None = None, *, attach: bool = True) -> None:
         """There is nothing to choose; `attach` as of its sources."""
         self._attach = attach
+
+    @property
+    def largest_frame(self) -> int:
+        return _LARGEST_FRAME
 
     def unfit(self, host: Host) -> str:
         return no_netbench(host)
