@@ -70,7 +70,7 @@ class Boots:
     `reference_holds` what they would be with the default sink; what is not there is unknown. `lacking` is what this
     host lacks for some UUTs, by name; `given_up` holds why others, and neighbours of theirs, were; `earlier` what spoke
     against attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more
-    than may be kept; `to_renew` those in which a generator failed since sources and sinks were last restarted.
+    than may be kept.
     """
 
     testbeds: Testbeds
@@ -83,7 +83,6 @@ class Boots:
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
-    to_renew: list[str] = field(default_factory=list)
     reference_holds: dict[str | None, Ceilings] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
@@ -188,10 +187,10 @@ class Boots:
         spec = warm_up_trial(following, self.testbeds.of(guests.name).topology, self.profile.loads)
         throughputs: list[float | None] = []
         while not is_enough(self.profile.warm_up_trials, throughputs):
-            self._renew_what_failed(guests.name)
             result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
             self.record.keep_warm_up(len(throughputs) + 1, result)
             self._remove_captures(spec)
+            self._renew_what_failed(guests, result)
             throughputs.append(TrialTotals.of(result).throughput_fps if result.verdict is Verdict.VALID else None)
             if failed := _why(result, ReasonKind.UUT_FAILED):
                 self.record.keep_console(guests.name, guests.active.uut.console())
@@ -241,10 +240,10 @@ class Boots:
         return f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}"
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
-        self._renew_what_failed(guests.name)
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
         result = self._measured(guests, spec, attempt, keep_captures=self._keeps_captures)
         self._finish(result)
+        self._renew_what_failed(guests, result)
         return result
 
     def _finish(self, result: TrialResult) -> None:
@@ -260,15 +259,12 @@ class Boots:
         reference_holds = self.reference_holds.get(place, Ceilings())
         recording = replace(wanted, keep=keep_captures, reference_holds=reference_holds)
         measured = run_trial(guests.setup(spec), spec, recording, attempt)
-        if _why(measured, ReasonKind.GENERATOR_FAILED):
-            self.to_renew.append(spec.key)
         return _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
 
-    def _renew_what_failed(self, uut: str) -> None:
-        """Before a trial, when what came of the one before it is kept: what cannot be renewed breaks the testbed."""
-        if self.to_renew:
-            self.to_renew.clear()
-            testbed = self.testbeds.of(uut)
+    def _renew_what_failed(self, guests: ActiveGuests, result: TrialResult) -> None:
+        """After an attempt that was told; where that cannot be the testbed is broken, and the trial is made anew."""
+        if _why(result, ReasonKind.GENERATOR_FAILED):
+            testbed = self.testbeds.of(guests.name)
             testbed.renew_endpoints()
             self.record.keep_identities(testbed.identities())
 
