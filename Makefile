@@ -28,7 +28,7 @@ SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change whatever they are on: each file of them runs apart from the machine and from the others, two at a
 # time. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
 # other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
-LONG := tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
+LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
     frame_mixes neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
 IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py))
