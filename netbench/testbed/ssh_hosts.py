@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
@@ -67,10 +67,11 @@ def connected_hosts(
                 where = f"host {name} ({specs[name].address})"
                 problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
         looked = [pool.submit(require_there, one.host(), needs.get(name, ())) for name, one in found.items()]
-        problems += [str(look.exception()) for look in looked if isinstance(look.exception(), MissingError)]
         for look in looked:
-            with suppress(MissingError):  # told with the others
+            try:
                 look.result()
+            except MissingError as error:
+                problems.append(str(error))
         if problems:
             raise MissingError("; ".join(problems))
         for name, one in found.items():
