@@ -240,7 +240,7 @@ def _bring(pipe: IO[str], data: bytes) -> None:
 
 
 def _told(line: bytes) -> Mapping[str, Any]:
-    with suppress(ValueError):
+    with suppress(ValueError):  # what is no JSON is told below
         told = json.loads(line)
         if isinstance(told, dict):
             return told

@@ -74,7 +74,7 @@ class TrexPort:
             lambda: self._client.release(self._ports),
         )
         for step in steps:
-            with suppress(TRexError, TestbedError), self._session.turn:
+            with suppress(TRexError, TestbedError), self._session.turn:  # the next step may not fail
                 step()
 
     def _clear(self) -> None:

@@ -107,7 +107,7 @@ class TrexSession:
 
     def close(self) -> None:
         """End the session; ports that are not released stay its own, and what sends goes on."""
-        with self.turn, suppress(TRexError):
+        with self.turn, suppress(TRexError):  # it is gone already
             self.client.disconnect(stop_traffic=False)
 
     def _statistics(self, groups: Sequence[int]) -> Mapping[str, Any]:
