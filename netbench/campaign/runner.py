@@ -11,8 +11,12 @@ from typing import Any
 from netbench.campaign.boots import Boots
 from netbench.campaign.record import Record, Results
 from netbench.campaign.testbeds import Testbeds
+from netbench.config.against import with_base_versions
 from netbench.config.loading import load_profile, load_topology
+from netbench.config.overrides import TOPOLOGY_PREFIX
 from netbench.config.plugins import UUTS, option_models, profile_kinds
+from netbench.config.problems import Kinds
+from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
@@ -28,7 +32,7 @@ from netbench.model.events import (
 from netbench.model.profile import LOADS, MaximaSpec, Profile, SinkSpec
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology, UutSpec, version_name
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
@@ -112,11 +116,29 @@ def read_request(
     uuts: Sequence[str] = (),
     scenarios: Sequence[str] = (),
     settings: Sequence[str] = (),
+    against: Sequence[str] = (),
 ) -> Request:
-    """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong."""
-    topology = load_topology(topology_file, option_models(UUTS), settings)
+    """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong.
+
+    `against` is another topology file, or overrides of this one: its UUTs are measured in turn with those of the same
+    name here.
+    """
+    kinds = option_models(UUTS)
+    topology = load_topology(topology_file, kinds, settings)
     profile = held_steady(load_profile(profile_file, profile_kinds(), settings))
+    if against:
+        topology = with_base_versions(topology, _base_topology(topology_file, against, kinds, settings))
+        uuts = [name for uut in uuts for name in (uut, version_name(uut))]
     return make_request(topology, profile, uuts, scenarios)
+
+
+def _base_topology(file: Path, against: Sequence[str], kinds: Kinds, settings: Sequence[str]) -> Topology:
+    overrides = [text for text in against if "=" in text]
+    files = [text for text in against if "=" not in text]
+    if len(files) > 1:
+        raise UsageError(f"--against: one topology at most, not {' and '.join(files)}")
+    overrides = [text if text.startswith(TOPOLOGY_PREFIX) else TOPOLOGY_PREFIX + text for text in overrides]
+    return load_topology(find(TOPOLOGIES, files[0]) if files else file, kinds, [*settings, *overrides])
 
 
 def make_request(

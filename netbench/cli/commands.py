@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -78,13 +79,21 @@ def run(
     uut: UutOption = None,
     scenario: ScenarioOption = None,
     settings: SettingsOption = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OTHER",
+            help="Measure each UUT in turn with its other version: that of another topology, or with key=value of this "
+            "one (uuts.NAME.KEY=VALUE; may be repeated). `netbench compare DIR` then compares the two.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
     overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
-    _run(topology, profile, output, uut, scenario, overrides, wait=wait, dry_run=dry_run)
+    _run(topology, profile, output, uut, scenario, overrides, against or (), wait=wait, dry_run=dry_run)
 
 
 @app.command()
@@ -120,6 +129,7 @@ def _run(
     uuts: list[str] | None,
     scenarios: list[str] | None,
     settings: list[str],
+    against: Sequence[str] = (),
     *,
     wait: bool,
     dry_run: bool,
@@ -134,6 +144,7 @@ def _run(
         uuts=uuts or (),
         scenarios=scenarios or (),
         settings=settings,
+        against=against,
     )
     if dry_run:
         from netbench.cli.dry_run import describe

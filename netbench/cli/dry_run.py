@@ -138,9 +138,10 @@ def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
         yield f"# UUT {uut} ({kind})" if name == VICTIM else f"# neighbour {name} of UUT {uut} ({kind})"
         if cpus := guest.assignment.entitlement.cpus:
             yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
-            own = [path.name for path in guest.assignment.paths]
-            for ring in (ring for ring in rings if ring.stream in own and ring.cpus):
-                yield f"  {_on(topology.uut_machine)}{ring.moved(cpus).command}"
+        streams = {path.name for path in guest.assignment.paths}
+        for ring in (ring for ring in rings if ring.stream in streams and ring.cpus):
+            if change := ring.moved(cpus, topology.uut(uut).napi_policy):
+                yield f"  {_on(topology.uut_machine)}{change.command}"
         for step in guest.plan.steps:
             yield f"  {_on(topology.uut_machine)}{step.command}"
 

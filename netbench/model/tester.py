@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel
 
-from netbench.model.traffic import Receive
+from netbench.model.traffic import NapiPolicy, Receive
 
 # Options that say what an Identity has fields of its own for.
 _APART = ("threads", "cpus")
@@ -90,10 +90,11 @@ class HostIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """How the UUT takes in the frames of a stream: `receive` as of a link, by which kernel `thread`, bound to `cpus`.
+    """How the UUT receives the frames of a stream: `receive` as of a link, and the kernel `thread`, bound to `cpus`.
 
-    `remark` says what could not be had as the topology wants it. While a UUT of `cpus_of_uuts` is up, by name, the
-    thread is bound to these CPUs instead.
+    `remark` names a property that the topology requests and the kernel does not have. While a UUT of `cpus_of_uuts` is
+    up, by name, the thread is bound to these CPUs instead. `policies_of_uuts` has the scheduling policy of the thread
+    while a UUT is up, where it is not the default (SCHED_OTHER).
     """
 
     receive: Receive
@@ -101,13 +102,19 @@ class LinkIdentity:
     cpus: tuple[int, ...] | None = None
     remark: str = ""
     cpus_of_uuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    policies_of_uuts: Mapping[str, NapiPolicy] = field(default_factory=dict)
 
     @property
     def details(self) -> str:
-        """In one line: `napi; kernel thread napi/nb-in1-8193; CPU 1; with UUT bridge CPU 0`."""
+        """In one line: `napi; kernel thread napi/nb-in1-8193; CPU 1; with UUT bridge CPU 0 SCHED_RR`."""
         thread = f"kernel thread {self.thread}" if self.thread else ""
-        uuts = (f"with UUT {uut} {cpus_text(cpus)}" for uut, cpus in self.cpus_of_uuts.items())
+        known = dict.fromkeys((*self.cpus_of_uuts, *self.policies_of_uuts))
+        uuts = (" ".join(part for part in (f"with UUT {uut}", *self._of(uut)) if part) for uut in known)
         return "; ".join(part for part in (self.receive, thread, cpus_text(self.cpus), *uuts) if part)
+
+    def _of(self, uut: str) -> tuple[str, str]:
+        policy = self.policies_of_uuts.get(uut)
+        return cpus_text(self.cpus_of_uuts.get(uut)), f"SCHED_{policy.upper()}" if policy else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,24 @@ from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import Name, NicName, StreamName
 from netbench.model.scenario import Activity, Idle, Network, Scenario
 from netbench.model.topology_problems import topology_problems
-from netbench.model.traffic import Receive
+from netbench.model.traffic import NapiPolicy, Receive
 from netbench.model.unit_hints import bit_rate_hint
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
 from netbench.model.ways_back import with_ways_back
 
 MAX_STREAMS = 250
+# The last part of the name of a UUT that another version of it is measured against, in the same campaign.
+_BASE = ".base"
+
+
+def version_name(uut: str) -> str:
+    """Return the name of the version that a UUT is measured against."""
+    return uut + _BASE
+
+
+def measured_pairs(uuts: Collection[str]) -> dict[str, str]:
+    """Return which of these UUTs are measured against another version, by name, and the name of that version."""
+    return {uut: version_name(uut) for uut in uuts if version_name(uut) in uuts}
 
 
 class _Strict(BaseModel):
@@ -101,9 +113,10 @@ class StreamSpec(_Strict):
 class UutSpec(BaseModel):
     """A unit under test: its name, its kind, and whatever options that kind has.
 
-    `host_cpus` are CPUs of the machine it runs on, empty for all; `neighbours` says, by name, what is different with
-    the topology's neighbours beside this UUT. `on` is a VM: while this UUT is measured, all namespaces that are on no
-    other are on that one.
+    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
+    the kernel threads that receive for it on links with `receive: napi`. `neighbours` says, by name, what is different
+    with the topology's neighbours beside this UUT. `on` is a VM: while this UUT is measured, all namespaces that are
+    on no other are on that one.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -114,6 +127,7 @@ class UutSpec(BaseModel):
     host_cpus: Cpus = ()
     cpu_weight: CpuWeight | None = None
     cpu_limit: CpuLimit | None = None
+    napi_policy: NapiPolicy = "other"
     neighbours: dict[NicName, dict[str, Any]] = {}
 
     @property

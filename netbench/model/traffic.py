@@ -8,6 +8,10 @@ from netbench.model.frame_mix import FrameMix, FrameSize
 
 # How a UUT takes in what comes over a veth pair: within the sender's call, or from a ring, by a thread of its own.
 Receive = Literal["inline", "napi"]
+# Scheduling policies of Linux, sched(7); `other` is that of every thread by default.
+NapiPolicy = Literal["other", "rr", "fifo"]
+# The fact about a UUT that names the policy, where it is another.
+NAPI_POLICY = "napi_policy"
 
 # What is overdue at the end of a trial is sent for so much longer, in seconds and as a part of the duration.
 _CATCH_UP_S = 0.5  # a machine with other work to do takes its CPUs away for as long as that

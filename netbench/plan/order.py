@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Off
-from netbench.model.topology import Topology
+from netbench.model.topology import Topology, measured_pairs
 from netbench.model.units import Load, LoadKind
 from netbench.statistics.groups import grouped
 
@@ -70,7 +70,7 @@ class Order:
                     yield uut, phase, [(cell, repetition) for _, cell, repetition in same]
                 continue
             for repetition in repetitions:
-                for uut in self._by_place(generator.sample(uuts, len(uuts))):
+                for uut in self._by_place(_shuffled_uuts(uuts, generator)):
                     yield uut, phase, [(cell, repetition) for cell in self._shuffled(cells, generator)]
 
     def _by_place(self, uuts: Iterable[str]) -> Iterator[str]:
@@ -123,3 +123,11 @@ class Order:
                     yield list(same)
             case "visit":
                 yield measured
+
+
+def _shuffled_uuts(uuts: Sequence[str], generator: random.Random) -> Iterator[str]:
+    """The UUTs at random; two versions of one follow each other, in random order, so that drift affects both alike."""
+    pairs = measured_pairs(uuts)
+    versions = [[uut, pairs[uut]] if uut in pairs else [uut] for uut in uuts if uut not in pairs.values()]
+    for version in generator.sample(versions, len(versions)):
+        yield from generator.sample(version, len(version)) if len(version) > 1 else version

@@ -10,6 +10,7 @@ from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.profile import LOADS
 from netbench.model.scenario import SHARED_IDLE, Scenario
+from netbench.model.topology import measured_pairs
 from netbench.model.trial import Reference, TrialResult, TrialSpec
 from netbench.plan.choice import source_numbers
 from netbench.plan.maxima_first import fewest_sources, sizes_referred_to, without_maximum
@@ -103,7 +104,8 @@ def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
     others = [cell for case in cases for cell in _cells(wanted, case) if cell not in first]
     phases = [phase for phase in (first, others) if phase]
     boots = Order(wanted.topology, profile).boots(wanted.uuts, phases)
-    if profile.reboot == "visit":  # a UUT that is there already is not started again
+    # A UUT that runs already is not started again, except where versions are compared: there each boot counts.
+    if profile.reboot == "visit" and not measured_pairs(wanted.uuts):
         boots = (
             (uut, phase, [one for _, _, measured in same for one in measured])
             for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])

@@ -63,7 +63,7 @@ class ActiveGuests:
 
     def facts(self) -> dict[str, str]:
         """What a reader of the results must know of the UUT, and of its neighbours."""
-        facts = dict(self._testbed.facts(self.active))
+        facts = {**self._testbed.facts(self.active), **self._testbed.receiving_facts(self.name)}
         for name, guest in self._neighbours.items():
             facts |= {f"{name}: {fact}": value for fact, value in guest.ready.facts.items()}
         return facts

@@ -10,6 +10,7 @@ from netbench.linux.machine import Machine
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.model.topology import Topology
+from netbench.model.traffic import NAPI_POLICY, NapiPolicy
 from netbench.testbed.cpus import cpu_plans, receiving_cpus
 
 CpusOf = Callable[[str | None], Sequence[int]]
@@ -23,9 +24,14 @@ class Ring:
     nic: Nic
     cpus: tuple[int, ...]
 
-    def moved(self, cpus: Sequence[int]) -> BindThread:
-        """What has its thread run on the CPUs of a guest for a time, the thread not known yet."""
-        return replace(self.changes[1], cpus=tuple(cpus), before=self.cpus)
+    def moved(self, cpus: Sequence[int], policy: NapiPolicy) -> BindThread | None:
+        """The change that has its thread run like a guest, on its CPUs (none: the usual ones) and in this policy.
+
+        None where both are the usual ones. The thread itself is not named yet.
+        """
+        if not cpus and policy == "other":
+            return None
+        return replace(self.changes[1], cpus=tuple(cpus) or self.cpus, before=self.cpus, policy=policy)
 
     @property
     def changes(self) -> tuple[ReceiveByNapi, BindThread]:
@@ -56,9 +62,14 @@ class Rings:
         rings: Sequence[Ring],
         machines: Mapping[str | None, Machine],
         cpus_of_uuts: Mapping[str, Mapping[str, tuple[int, ...]]] = {},
+        policies_of_uuts: Mapping[str, NapiPolicy] = {},
     ) -> None:
-        """`cpus_of_uuts` is where threads run while a UUT is up that has CPUs of its own, by UUT, then by stream."""
+        """`cpus_of_uuts` has the CPUs of threads while a UUT is up that has its own, by UUT, then by stream.
+
+        `policies_of_uuts` has the scheduling policy of all threads while a UUT is up, where it is not the default.
+        """
         self._cpus_of_uuts = cpus_of_uuts
+        self._policies_of_uuts = policies_of_uuts
         self._rings = rings
         self._machines = machines
         self.found: dict[str, LinkIdentity] = {}
@@ -72,16 +83,22 @@ class Rings:
             if ring.stream not in self.found or (thread and thread not in self._running(ring)):
                 self.found[ring.stream] = self._switched_on(ring)
 
-    def move(self, stream: str, cpus: Sequence[int]) -> None:
-        """Bind the thread of a stream, where it has one, to the CPUs of the guest that it forwards for (none: any).
+    def move(self, stream: str, cpus: Sequence[int], policy: NapiPolicy = "other") -> None:
+        """Bind the thread of a stream to the CPUs of the guest that it forwards for (none: any), in this policy.
 
-        As a change to the machine, which undoes it. TestbedError or MissingError when it cannot be bound.
+        A change to the machine, which undoes it. TestbedError or MissingError when the thread cannot be changed.
         """
         number, found = self._threads.get(stream), self.found.get(stream)
-        if not cpus or number is None or found is None:
+        if number is None or found is None:
             return
         (ring,) = (ring for ring in self._rings if ring.stream == stream)
-        self._machines[ring.nic.machine].make([replace(ring.moved(cpus), thread=found.thread, process=number)])
+        if change := ring.moved(cpus, policy):
+            self._machines[ring.nic.machine].make([replace(change, thread=found.thread, process=number)])
+
+    def facts(self, uut: str) -> dict[str, str]:
+        """The facts about a UUT that explain its numbers: the scheduling policy, where it is not Linux's default."""
+        policy = self._policies_of_uuts.get(uut)
+        return {NAPI_POLICY: f"SCHED_{policy.upper()}"} if policy and self._threads else {}
 
     def received(self, path: StreamPath) -> StreamPath:
         """A path with how its frames really come in."""
@@ -117,7 +134,7 @@ class Rings:
         except (TestbedError, MissingError) as error:
             return self._unbound(ring, name, str(error))
         uuts = {uut: cpus[ring.stream] for uut, cpus in self._cpus_of_uuts.items() if ring.stream in cpus}
-        return LinkIdentity("napi", name, ring.cpus, cpus_of_uuts=uuts)
+        return LinkIdentity("napi", name, ring.cpus, cpus_of_uuts=uuts, policies_of_uuts=self._policies_of_uuts)
 
     def _inline(self, ring: Ring, why: str) -> LinkIdentity:
         text = f"Frames come in inline on {ring.nic.place}, not by NAPI, so that overload slows the source: {why}."
@@ -125,7 +142,7 @@ class Rings:
 
     def _unbound(self, ring: Ring, thread: str, why: str) -> LinkIdentity:
         text = (
-            f"The kernel thread that receives on {ring.nic.place} runs on any CPU, and after other processes: {why}. "
-            "Frames may be lost there that a thread of its own CPU would have taken."
+            f"The ring of {ring.nic.place} may lose frames: the kernel thread that empties it is not bound to a CPU, "
+            f"because {why}."
         )
         return LinkIdentity("napi", thread, (), text)

@@ -181,7 +181,7 @@ class Testbed:
         def brought_up() -> ActiveGuest:
             try:
                 for path in resolved.assignment.paths:
-                    self._rings.move(path.name, resolved.assignment.entitlement.cpus)
+                    self._rings.move(path.name, resolved.assignment.entitlement.cpus, beside.napi_policy)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
                 active = replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
                 self._await_ways(active, resolved.assignment.paths)
@@ -223,6 +223,10 @@ class Testbed:
         """
         of_machine = {_OF_VM.get(fact, fact): value for fact, value in self._uut_machine.facts.items()}
         return {**of_machine, **active.ready.facts}
+
+    def receiving_facts(self, uut: str) -> dict[str, str]:
+        """The scheduling policy of the threads that receive for a UUT, where it is not Linux's default."""
+        return self._rings.facts(uut)
 
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
@@ -358,7 +362,8 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name))
                 wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus)
-                rings = Rings(wanted, machines, resolved.cpus_of_streams)
+                policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
+                rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)
                 rings.switch_on()
                 paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]

@@ -46,9 +46,9 @@ def test_a_uut_with_cpus_of_its_own_has_the_thread_there_until_it_ends(tmp_path)
         campaign.communicate()
 
 
-@pytest.mark.parametrize("receive", ["napi", "inline"])
-def test_a_thread_receives_before_processes_where_the_plan_says_and_nothing_of_it_is_left(tmp_path, receive):
-    own = settings(topology__links__0__receive=receive)
+@pytest.mark.parametrize(("receive", "policy"), [("napi", "other"), ("napi", "rr"), ("inline", "other")])
+def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(tmp_path, receive, policy):
+    own = settings(topology__links__0__receive=receive, topology__uuts__0__napi_policy=policy)
     campaign = start("run", "netns", *CHOSEN, "-o", tmp_path / "o", *settings(repetitions=50), *own)
     try:
         wait_for(lambda: stored(tmp_path / "o") >= 1)
@@ -60,7 +60,7 @@ def test_a_thread_receives_before_processes_where_the_plan_says_and_nothing_of_i
         assert (link["receive"], link["remark"]) == (receive, "")
         for number, name in threads.items():
             assert link["thread"] == name
-            assert os.sched_getscheduler(number) == os.SCHED_RR
+            assert os.sched_getscheduler(number) == {"other": os.SCHED_OTHER, "rr": os.SCHED_RR}[policy]
             assert list(os.sched_getaffinity(number)) == (link["cpus"] or sorted(os.sched_getaffinity(0)))
     finally:
         campaign.send_signal(signal.SIGKILL)

@@ -123,6 +123,9 @@ class FakeTestbed:
         finally:
             self.calls.append(f"down {name}")
 
+    def receiving_facts(self, uut):
+        return {}
+
     def facts(self, active: ActiveGuest) -> Mapping[str, str]:
         return _next(self.told.get(self._present, []), {})
 

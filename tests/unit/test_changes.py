@@ -81,7 +81,10 @@ EACH = {
         "ip netns exec nb-a ethtool -K nb-x rx-gro-list off rx-udp-gro-forwarding off gro on && "
         "ip netns exec nb-a sh -c 'echo 1 >/sys/class/net/nb-x/threaded'"
     ),
-    BindThread("nb-a", "napi/x", (0, 2), 31): "taskset -p 5 31 && chrt -r -p 1 31  # the thread napi/x of nb-a",
+    BindThread("nb-a", "napi/x", (0, 2), 31): "taskset -p 5 31  # the thread napi/x of nb-a",
+    BindThread("nb-a", "napi/x", (0, 2), 31, policy="fifo"): (
+        "taskset -p 5 31 && chrt --fifo -p 1 31  # the thread napi/x of nb-a"
+    ),
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
     AddDelay("nb-a", "nb-t", 500): "tc -n nb-a qdisc add dev nb-t root netem delay 500us limit 100000",
     AddIngress("nb-a", "nb-t"): "tc -n nb-a qdisc add dev nb-t ingress",

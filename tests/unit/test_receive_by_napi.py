@@ -74,6 +74,21 @@ def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     assert kernel.told[-1] == "taskset -p 2 31"
 
 
+def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
+    kernel = Kernel()
+    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    machine = Machine(None, kernel)
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {}, {"one": "rr"})
+    rings.switch_on()
+    assert rings.found["s1"].details.endswith("; CPU 1; with UUT one SCHED_RR")
+    assert not any("chrt" in command for command in kernel.told)  # the default is Linux's own
+    point, before = machine.point, len(kernel.told)
+    rings.move("s1", (), "rr")
+    assert [command.split('"')[0] for command in kernel.told[before:]] == ["taskset -p 2 31", "sh -c chrt --rr -p 1 "]
+    assert machine.undo(to=point) == []
+    assert [command.split('"')[0] for command in kernel.told[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
+
+
 def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     kernel = Kernel()
     rings, path = switched_on(kernel)
@@ -90,7 +105,7 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     assert "taskset -p 2 40" in kernel.told
     kernel.threads = {7: "napi/nb-in1-9", 50: "napi/nb-in1-12", 51: "napi/nb-in1-13"}  # whose is which?
     rings.switch_on()
-    assert rings.found["s1"].remark.startswith("The kernel thread that receives on nb-lab-uut/nb-in1 runs on any CPU")
+    assert rings.found["s1"].remark.startswith("The ring of nb-lab-uut/nb-in1 may lose frames")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +138,7 @@ def test_a_thread_that_cannot_be_bound_receives_all_the_same():
     kernel.bindable = 1
     rings, path = switched_on(kernel)
     assert (path.receive, rings.found["s1"].cpus) == ("napi", ())
-    assert "Frames may be lost there" in rings.found["s1"].remark
+    assert "may lose frames" in rings.found["s1"].remark
 
 
 def test_a_machine_that_is_gone_is_nobodys_fallback(monkeypatch):
@@ -164,7 +179,7 @@ def test_a_dry_run_shows_what_would_be_done_where():
     assert [change.command for change in planned_changes(rings, "lab")] == [
         "ip netns exec nb-lab-uut ethtool -K nb-in1 rx-gro-list off rx-udp-gro-forwarding off gro on && "
         f"ip netns exec nb-lab-uut sh -c 'echo 1 >{THREADED}'",
-        "taskset -p 2 PID && chrt -r -p 1 PID  # the thread napi/nb-in1-… of nb-lab-uut",
+        "taskset -p 2 PID  # the thread napi/nb-in1-… of nb-lab-uut",
     ]
     assert not list(planned_changes(wanted_rings(lab, stream_paths(lab), lambda machine: [0]), "lab"))
     assert wanted_rings(lab, [], lambda machine: [0, 1]) == []

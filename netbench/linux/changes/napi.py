@@ -1,4 +1,4 @@
-"""How frames come in over a veth pair: from a ring, by a kernel thread with a CPU of its own, much as at a NIC."""
+"""How a veth pair receives: from a ring, in a kernel thread that is bound to CPUs, much as a NIC does."""
 
 import re
 import shlex
@@ -9,6 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import InNamespace
 from netbench.linux.changes.links import listed_features
+from netbench.model.traffic import NapiPolicy
 
 _GRO = "generic-receive-offload"
 # What would merge frames of UDP, by the names of `ethtool -K`.
@@ -52,33 +53,50 @@ class ReceiveByNapi(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class BindThread(InNamespace):
-    """The kernel thread of an interface bound to CPUs and put before processes, as interrupts are.
+    """The NAPI thread of an interface bound to CPUs, in a scheduling policy (sched(7)); `other` is Linux's default.
 
-    A ring of 256 frames is full long before the scheduler would take a process off a CPU. It ends with its interface;
-    one that is only bound elsewhere for a time goes back to the CPUs it was bound to `before`.
+    The thread ends with its interface. A temporary binding is undone: the thread returns to the CPUs `before` and to
+    the default policy.
     """
 
     thread: str
     cpus: tuple[int, ...]
     process: int | None = None  # None: not there yet
     before: tuple[int, ...] = ()
+    policy: NapiPolicy = "other"
 
     @property
     def command(self) -> str:
         process = "PID" if self.process is None else str(self.process)
-        told = " && ".join(shlex.join((*words, process)) for words in (_bind(self.cpus), ["chrt", "-r", "-p", "1"]))
-        return f"{told}  # the thread {self.thread}{f' of {self.netns}' if self.netns else ''}"
+        steps = [_bind(self.cpus)] if self.policy == "other" else [_bind(self.cpus), _schedule(self.policy)]
+        commands = " && ".join(shlex.join((*words, process)) for words in steps)
+        return f"{commands}  # the thread {self.thread}{f' of {self.netns}' if self.netns else ''}"
 
     def make(self, host: Host) -> None:
-        process = str(self.process)
-        run_checked(host, [*_bind(self.cpus), process])
-        # Guests have no chrt, but a Python.
-        first = "import os; os.sched_setscheduler(int(__import__('sys').argv[1]), os.SCHED_RR, os.sched_param(1))"
-        run_checked(host, ["sh", "-c", 'chrt -r -p 1 "$0" 2>/dev/null || python3 -c "$1" "$0"', process, first])
+        run_checked(host, [*_bind(self.cpus), str(self.process)])
+        if self.policy != "other":
+            run_checked(host, self._scheduled(self.policy))
 
     def undo(self, host: Host) -> None:
-        if self.before:
-            host.run([*_bind(self.before), str(self.process)])  # or it has ended, where the link was down
+        if self.before:  # either command fails where the thread has ended, as after its link was down
+            host.run([*_bind(self.before), str(self.process)])
+            if self.policy != "other":
+                host.run(self._scheduled("other"))
+
+    def _scheduled(self, policy: NapiPolicy) -> list[str]:
+        # Guests have Python, but not chrt.
+        arguments = f"int(sys.argv[1]), os.SCHED_{policy.upper()}, os.sched_param({_PRIORITIES[policy]})"
+        program = f"import os, sys; os.sched_setscheduler({arguments})"
+        command = f'{shlex.join(_schedule(policy))} "$0" 2>/dev/null || python3 -c "$1" "$0"'
+        return ["sh", "-c", command, str(self.process), program]
+
+
+# The lowest real-time priority precedes all ordinary processes.
+_PRIORITIES: dict[NapiPolicy, int] = {"other": 0, "rr": 1, "fifo": 1}
+
+
+def _schedule(policy: NapiPolicy) -> list[str]:
+    return ["chrt", f"--{policy}", "-p", str(_PRIORITIES[policy])]
 
 
 def _bind(cpus: Sequence[int]) -> list[str]:
