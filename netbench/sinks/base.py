@@ -104,6 +104,7 @@ class SinkKind(Protocol):
     counts_mixes: ClassVar[bool] = False  # whether it knows frame n by the size that it has in a mix, and counts each
     may_need: ClassVar[tuple[Need, ...]] = ()  # those that are its own: how they are looked for, and added
     counts_own_only: ClassVar[bool] = False  # whether it knows frames of the generator of the same kind alone
+    takes_cpu: ClassVar[bool] = True  # whether a process or thread of its own receives, on the sink's CPUs
     program: ClassVar[str] = ""  # what each sink runs, as the kernel names the process; empty: nothing to be watched
 
     def __init__(self, options: BaseModel) -> None:

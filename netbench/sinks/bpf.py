@@ -71,6 +71,7 @@ class Bpf(SinkKind):
     """A BPF program that counts frames in the kernel, at a fraction of tcpdump's cost; Linux 5.18 or newer."""
 
     Options = BpfOptions
+    takes_cpu: ClassVar[bool] = False
     needs = frozenset({_FEATURE})
     may_need = (
         Feature(

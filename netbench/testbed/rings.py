@@ -1,11 +1,11 @@
 """How a testbed's links deliver: which the UUT receives from a ring, by which kernel thread, and where it cannot."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.linux.changes import BindThread, Change, ReceiveByNapi
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.napi import set_policy, threads_of
 from netbench.linux.machine import Machine
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.tester import LinkIdentity
@@ -74,6 +74,8 @@ class Rings:
         self._machines = machines
         self.found: dict[str, LinkIdentity] = {}
         self._threads: dict[str, int] = {}
+        self._policies: dict[str, NapiPolicy] = {}  # of the UUT that is up, by stream
+        self._protected: set[str] = set()  # streams whose thread precedes processes just now
         self._others: dict[str, frozenset[int]] = {}  # threads that were there before, of other namespaces
 
     def switch_on(self) -> None:
@@ -92,8 +94,26 @@ class Rings:
         if number is None or found is None:
             return
         (ring,) = (ring for ring in self._rings if ring.stream == stream)
+        self.protect((), of=[stream])
+        self._policies[stream] = policy
         if change := ring.moved(cpus, policy):
             self._machines[ring.nic.machine].make([replace(change, thread=found.thread, process=number)])
+
+    def protect(self, streams: Collection[str], of: Collection[str] | None = None) -> None:
+        """Have the threads of these streams precede all processes, and those of the others not (of all, or some).
+
+        Used while nothing but the tester itself could delay them: its sink is not to be taken for the UUT's slowness.
+        It is no change to undo: a thread ends with its interface. TestbedError where the kernel refuses.
+        """
+        for ring in self._rings:
+            stream, number = ring.stream, self._threads.get(ring.stream)
+            own = self._policies.get(stream, "other")
+            if number is None or own != "other" or (of is not None and stream not in of):
+                continue
+            if (stream in streams) != (stream in self._protected):
+                policy: NapiPolicy = "rr" if stream in streams else "other"
+                set_policy(self._machines[ring.nic.machine].host(), str(number), policy)
+                self._protected ^= {stream}
 
     def facts(self, uut: str) -> dict[str, str]:
         """The facts about a UUT that explain its numbers: the scheduling policy, where it is not Linux's default."""
@@ -127,6 +147,7 @@ class Rings:
             return self._unbound(ring, "", f"{len(new)} threads may be it")
         ((number, name),) = new.items()
         self._threads[ring.stream] = number
+        self._protected.discard(ring.stream)
         try:
             machine.make([replace(binds, thread=name, process=number)])
         except MachineGoneError:

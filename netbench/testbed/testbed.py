@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count
+from itertools import chain, count
 
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
@@ -92,6 +92,7 @@ class Testbed:
             self._ports.setdefault(nic.machine, {}).setdefault(nic.netns, []).append(nic.interface)
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
+        self._delayed_by_sink: set[str] = set()
         self._trials = count()
         self._delays: dict[tuple[str, str], SeenDelays] = {}  # by UUT, and guest beside it
 
@@ -119,6 +120,11 @@ class Testbed:
                 link = self._rings.found.get(path.name)
                 raise MissingError(f"{error}. {link.remark}" if link and link.remark else str(error)) from error
             sink.open(sink_host, path.sink.interface, pins[1])
+            link = self._rings.found.get(path.name)
+            if link and self._sinks.takes_cpu and path.sink.machine == path.receiver[1].machine:
+                threads = {*(link.cpus or ()), *chain.from_iterable(link.cpus_of_uuts.values())}
+                if threads & {*pins[1]}:
+                    self._delayed_by_sink.add(path.name)
 
     def sends(self) -> str:
         """What its sources really are, whichever generator chose them."""
@@ -229,7 +235,11 @@ class Testbed:
         return self._rings.facts(uut)
 
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
-        """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
+        """What a trial needs, with these guests in place, by name, and what is to run inside some of them.
+
+        Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes.
+        """
+        self._rings.protect(() if loads else self._delayed_by_sink)
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
         return replace(

@@ -46,9 +46,19 @@ def test_a_uut_with_cpus_of_its_own_has_the_thread_there_until_it_ends(tmp_path)
         campaign.communicate()
 
 
-@pytest.mark.parametrize(("receive", "policy"), [("napi", "other"), ("napi", "rr"), ("inline", "other")])
-def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(tmp_path, receive, policy):
-    own = settings(topology__links__0__receive=receive, topology__uuts__0__napi_policy=policy)
+@pytest.mark.parametrize(
+    ("receive", "policy", "sink", "found"),
+    [
+        ("napi", "other", "bpf", os.SCHED_OTHER),
+        ("napi", "other", "tcpdump", os.SCHED_RR if len(os.sched_getaffinity(0)) < 3 else os.SCHED_OTHER),
+        ("napi", "fifo", "bpf", os.SCHED_FIFO),
+        ("inline", "other", "bpf", None),
+    ],
+)
+def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(
+    tmp_path, receive, policy, sink, found
+):
+    own = settings(topology__links__0__receive=receive, topology__uuts__0__napi_policy=policy, sink=sink)
     campaign = start("run", "netns", *CHOSEN, "-o", tmp_path / "o", *settings(repetitions=50), *own)
     try:
         wait_for(lambda: stored(tmp_path / "o") >= 1)
@@ -60,7 +70,7 @@ def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(tm
         assert (link["receive"], link["remark"]) == (receive, "")
         for number, name in threads.items():
             assert link["thread"] == name
-            assert os.sched_getscheduler(number) == {"other": os.SCHED_OTHER, "rr": os.SCHED_RR}[policy]
+            assert os.sched_getscheduler(number) == found
             assert list(os.sched_getaffinity(number)) == (link["cpus"] or sorted(os.sched_getaffinity(0)))
     finally:
         campaign.send_signal(signal.SIGKILL)

@@ -89,6 +89,31 @@ def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     assert [command.split('"')[0] for command in kernel.told[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
 
 
+def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its_own():
+    kernel = Kernel()
+    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: Machine(None, kernel)})
+    rings.switch_on()
+
+    def changes(streams):
+        before = len(kernel.told)
+        rings.protect(streams)
+        return [command.split('"')[0] for command in kernel.told[before:]]
+
+    assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
+    assert changes(["s1"]) == []
+    assert changes([]) == ["sh -c chrt --other -p 0 "]
+    assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
+    before = len(kernel.told)
+    rings.move("s1", (), "fifo")
+    assert [command.split('"')[0] for command in kernel.told[before:]] == [
+        "sh -c chrt --other -p 0 ",
+        "taskset -p 2 31",
+        "sh -c chrt --fifo -p 1 ",
+    ]
+    assert changes(["s1"]) == changes([]) == []
+
+
 def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     kernel = Kernel()
     rings, path = switched_on(kernel)

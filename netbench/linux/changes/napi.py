@@ -75,20 +75,26 @@ class BindThread(InNamespace):
     def make(self, host: Host) -> None:
         run_checked(host, [*_bind(self.cpus), str(self.process)])
         if self.policy != "other":
-            run_checked(host, self._scheduled(self.policy))
+            set_policy(host, str(self.process), self.policy)
 
     def undo(self, host: Host) -> None:
         if self.before:  # either command fails where the thread has ended, as after its link was down
             host.run([*_bind(self.before), str(self.process)])
             if self.policy != "other":
-                host.run(self._scheduled("other"))
+                host.run(_policy_command(str(self.process), "other"))
 
-    def _scheduled(self, policy: NapiPolicy) -> list[str]:
-        # Guests have Python, but not chrt.
-        arguments = f"int(sys.argv[1]), os.SCHED_{policy.upper()}, os.sched_param({_PRIORITIES[policy]})"
-        program = f"import os, sys; os.sched_setscheduler({arguments})"
-        command = f'{shlex.join(_schedule(policy))} "$0" 2>/dev/null || python3 -c "$1" "$0"'
-        return ["sh", "-c", command, str(self.process), program]
+
+def set_policy(host: Host, thread: str, policy: NapiPolicy) -> None:
+    """Have a thread, by its process id, run in a scheduling policy; TestbedError where the kernel refuses."""
+    run_checked(host, _policy_command(thread, policy))
+
+
+def _policy_command(thread: str, policy: NapiPolicy) -> list[str]:
+    # Guests have Python, but not chrt.
+    arguments = f"int(sys.argv[1]), os.SCHED_{policy.upper()}, os.sched_param({_PRIORITIES[policy]})"
+    program = f"import os, sys; os.sched_setscheduler({arguments})"
+    command = f'{shlex.join(_schedule(policy))} "$0" 2>/dev/null || python3 -c "$1" "$0"'
+    return ["sh", "-c", command, thread, program]
 
 
 # The lowest real-time priority precedes all ordinary processes.
