@@ -55,9 +55,7 @@ def test_a_uut_with_cpus_of_its_own_has_the_thread_there_until_it_ends(tmp_path)
         ("inline", "other", "bpf", None),
     ],
 )
-def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(
-    tmp_path, receive, policy, sink, found
-):
+def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(tmp_path, receive, policy, sink, found):
     own = settings(topology__links__0__receive=receive, topology__uuts__0__napi_policy=policy, sink=sink)
     campaign = start("run", "netns", *CHOSEN, "-o", tmp_path / "o", *settings(repetitions=50), *own)
     try:
