@@ -125,11 +125,11 @@ format: $(VENV)/.installed ## let ruff lay out the code
 # With clang 14, Debian 12's: another one builds programs that do the same, of other bytes.
 bpf: ## build the BPF programs, after a change to one
 	@tools/system-packages $(BPF_TOOLS)
-	@cd netbench/bpf/programs && for source in *.c; do \
-	    object=$(abspath $(BPF_OBJECTS))/$${source%.c}.bpf.o; \
-	    clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -fdebug-prefix-map=$(CURDIR)=. \
-        -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
-	        && llvm-strip -g $$object || exit 1; \
+	@objects=$$(realpath "$(BPF_OBJECTS)") && cd -P netbench/bpf/programs && for source in *.c; do \
+	    object=$$objects/$${source%.c}.bpf.o; \
+	    clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -fdebug-prefix-map="$(CURDIR)=." \
+	        -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o "$$object" \
+	        && llvm-strip -g "$$object" || exit 1; \
 	done
 
 schemas: $(VENV)/.installed ## write the JSON Schemas of topologies and profiles, after a change to what they may have

@@ -7,6 +7,7 @@ a network namespace with one process, whose environment is its own; where there 
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ class Stub:
     def install(self, *names: str, dry: bool = False) -> None:
         """Put the programs there."""
         for name in names:
-            (self.directory / name).write_text(f'#!/bin/sh\nexec {sys.executable} -SE {__file__} "$0" "$@"\n')
+            command = shlex.join([sys.executable, "-SE", __file__])
+            (self.directory / name).write_text(f'#!/bin/sh\nexec {command} "$0" "$@"\n')
             (self.directory / name).chmod(0o755)
         if dry:
             (self.directory / "dry").touch()

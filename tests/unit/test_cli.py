@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -514,7 +515,7 @@ def test_other_words_about_an_analysis_are_read_like_those_of_any_command(comman
 
 @pytest.mark.parametrize("target", ["", "-o -", "-o /dev/stdout"])
 def test_an_export_that_nobody_reads_or_that_cannot_be_written(results, target):
-    export = f"set -o pipefail; {sys.executable} -m netbench export {results.path} {target}"
+    export = f"set -o pipefail; {shlex.join([sys.executable, '-m', 'netbench', 'export', str(results.path)])} {target}"
 
     def done(where):
         return subprocess.run(["bash", "-c", f"{export} {where}"], capture_output=True, text=True, check=False)

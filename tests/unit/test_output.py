@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from netbench.cli.output import UNLIMITED, LastingOutput, console_on, printable, width_of
 
-NETBENCH = f"{sys.executable} -m netbench"
+NETBENCH = f"{shlex.quote(sys.executable)} -m netbench"
 LIST = f"{NETBENCH} list"
 
 
@@ -55,7 +56,7 @@ def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_said(gone):
 
 def test_a_reader_that_has_seen_enough_is_none():
     """Also of more than a pipe holds."""
-    plan = f"{sys.executable} -m netbench run netns-3 schlosser2011-dedicated --dry-run"
+    plan = f"{NETBENCH} run netns-3 schlosser2011-dedicated --dry-run"
     for command in (LIST, plan):
         assert said_of(f"set -o pipefail; {command} | head -n 1") == (0, "")
 

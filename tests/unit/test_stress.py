@@ -4,6 +4,7 @@ All of it with a stand-in, and what a real stress-ng can be made to do with that
 """
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -43,7 +44,7 @@ def stand_in(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "stress-ng"
     program.parent.mkdir()
     source = Path(__file__).with_name("stand_in_for_stress_ng.py")
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {source} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", str(source)])} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
     yield lambda manner: monkeypatch.setenv("STAND_IN", manner)
