@@ -67,8 +67,7 @@ demo: ## measure real traffic in network namespaces and write a report (root)
 	@$(MAKE) --no-print-directory setup
 	@tools/system-packages $(DEMO_TOOLS)
 	@rm -rf results/demo
-	@# Exit code 1: some trials are invalid, as on a machine that has other work. The report says so.
-	@$(VENV)/bin/netbench run netns-demo demo -o results/demo || [ $$? = 1 ]
+	@$(VENV)/bin/netbench run netns-demo demo -o results/demo
 
 guest: setup ## install QEMU and build the guest image: what guests, VMs and neighbours need
 	@tools/system-packages $$($(NEEDED) guest)

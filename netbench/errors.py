@@ -7,7 +7,7 @@ class ExitCode(IntEnum):
     """Exit codes of every netbench command."""
 
     DONE = 0
-    INVALID_RESULTS = 1  # done, but trials stayed invalid, a self-test failed, or a regression was found
+    INVALID_RESULTS = 1  # a self-test failed, a regression was found, or --strict and trials stayed invalid
     USAGE = 2  # the command line, topology or profile is wrong
     MISSING = 3  # this host lacks something: root, a tool, a kernel feature, a free testbed
     BROKEN = 4  # the testbed broke during the run; results so far are kept

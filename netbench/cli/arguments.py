@@ -26,6 +26,14 @@ ProfileArgument = Annotated[
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
 ]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with code 1 if trials stayed invalid (of a search: if it found no result). Otherwise a complete "
+        "campaign exits with 0.",
+    ),
+]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
 OutputOption = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")

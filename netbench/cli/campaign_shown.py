@@ -15,6 +15,7 @@ from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped, stopping_on_signals
 from netbench.model.campaign import CampaignResults
 from netbench.model.events import Observer
+from netbench.report.formats import count
 from netbench.report.page import write_report
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.results.directory import ResultDirectory
@@ -24,9 +25,11 @@ from netbench.statistics.groups import group_trials
 _M_ARENA_MAX = -8  # malloc.h
 
 
-def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object]) -> None:
-    """Walk a campaign with progress on the console, then the tables and the report; typer.Exit(1) for invalid trials.
+def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object], *, strict: bool) -> None:
+    """Walk a campaign with progress on the console, then print the tables and write the report.
 
+    `strict`: raise typer.Exit(1) if trials stayed invalid. Searches try loads that the tester cannot send, so for them
+    only a search without a result counts.
     One that is stopped, or whose testbed breaks, leaves the same of what was measured so far, and says how to go on.
     """
     _have_one_heap()
@@ -60,8 +63,10 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)
     print(visible(f"report: {directory.report}"), file=output)
     output.flush()
-    # Searches try loads that the tester cannot do: what counts is whether they came to an end.
-    if any(one.is_failed for one in results.searches) if results.searches else invalid:
+    failed = sum(search.is_failed for search in results.searches)
+    if failed:
+        print(f"{failed} of {len(results.searches)} searches found no result; the report says why", file=errors)
+    if strict and (failed if results.searches else invalid):
         raise typer.Exit(ExitCode.INVALID_RESULTS)
 
 
@@ -86,7 +91,13 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
     console.print(findings_text(results))
     if results.maxima_searches:
         console.print(searches_table(results, results.maxima_searches))
-    console.print(searches_table(results, results.searches) if results.searches else summary_table(results))
+    if results.searches:
+        console.print(searches_table(results, results.searches))
+    elif any(True for _ in results.wanted_trials):
+        console.print(summary_table(results))
+    else:
+        calibrating = count(len(results.trials), "calibration trial")
+        console.print(f"no table of results yet: only {calibrating} so far", highlight=False)
     if (tests := rfc2544_table(results)) is not None:
         console.print(tests)
     write_report(results, directory.report)

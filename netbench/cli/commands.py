@@ -19,6 +19,7 @@ from netbench.cli.arguments import (
     ProfileArgument,
     ScenarioOption,
     SettingsOption,
+    StrictOption,
     TopologyArgument,
     UutOption,
     WaitOption,
@@ -28,7 +29,7 @@ from netbench.cli.export import export
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
-from netbench.errors import ExitCode
+from netbench.errors import ExitCode, UsageError
 
 app = typer.Typer(
     name="netbench",
@@ -89,11 +90,23 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
     wait: WaitOption = False,
+    strict: StrictOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
     overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
-    _run(topology, profile, output, uut, scenario, overrides, against or (), wait=wait, dry_run=dry_run)
+    _run(
+        topology,
+        profile,
+        output,
+        uut,
+        scenario,
+        overrides,
+        against or (),
+        wait=wait,
+        strict=strict,
+        dry_run=dry_run,
+    )
 
 
 @app.command()
@@ -107,19 +120,37 @@ def search(
     method: Annotated[SearchMethod | None, typer.Option(help="How; default: as the profile says.")] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(metavar="RATIO", help="What a load may lose, such as 0% or 0.5%; may be repeated."),
+        typer.Option(metavar="PERCENT", help="The loss that a load may have, such as 0% or 0.5%; may be repeated."),
     ] = None,
     wait: WaitOption = False,
+    strict: StrictOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Find the highest load that each UUT forwards loss-free.
 
     Or with as much loss as is allowed (PDR). PROFILE says with which frames, and may be any: its loads are not used.
     """
+    from netbench.model.fields import parse_percent
+
+    for percent in loss or ():
+        try:
+            parse_percent(percent)
+        except ValueError as error:
+            raise UsageError(f"--loss {percent}: {error}") from error
     overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
     if loss or method not in (None, SearchMethod.MLRSEARCH):  # the others have one, of which profiles need not know
         overrides.append(f"schedule.loss=[{', '.join(loss or ['0%'])}]")
-    _run(topology, profile, output, uut, scenario, [*overrides, *(settings or ())], wait=wait, dry_run=dry_run)
+    _run(
+        topology,
+        profile,
+        output,
+        uut,
+        scenario,
+        [*overrides, *(settings or ())],
+        wait=wait,
+        strict=strict,
+        dry_run=dry_run,
+    )
 
 
 def _run(
@@ -132,6 +163,7 @@ def _run(
     against: Sequence[str] = (),
     *,
     wait: bool,
+    strict: bool,
     dry_run: bool,
 ) -> None:
     from netbench.campaign import runner as campaign
@@ -148,9 +180,11 @@ def _run(
     )
     if dry_run:
         from netbench.cli.dry_run import describe
+        from netbench.testbed.testbed import refuse_unsafe_ports
 
         for line in describe(request):
             say(line)
+        refuse_unsafe_ports(request.topology)
         return
     from netbench.results.directory import ResultDirectory
 
@@ -158,18 +192,20 @@ def _run(
     default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
     directory = ResultDirectory(output or default)
     directory.refuse_existing()
-    carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait))
+    carry_out(
+        directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait), strict=strict
+    )
 
 
 @app.command()
-def resume(directory: DirectoryArgument, wait: WaitOption = False) -> None:
+def resume(directory: DirectoryArgument, wait: WaitOption = False, strict: StrictOption = False) -> None:
     """Go on with a campaign at the first trial that is missing."""
     from netbench.campaign import runner as campaign
     from netbench.cli.campaign_shown import carry_out
     from netbench.results.directory import ResultDirectory
 
     found = ResultDirectory(directory)
-    carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait))
+    carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait), strict=strict)
 
 
 @app.command()

@@ -338,6 +338,12 @@ def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None
         yield presence
 
 
+def refuse_unsafe_ports(topology: Topology) -> None:
+    """Return if this machine has every port that the topology names, free to be used; UsageError otherwise."""
+    for port in topology.ports():
+        refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
+
+
 @contextmanager
 def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and, however the block is left, down again.
@@ -350,8 +356,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
     with ExitStack() as stack:
         presence = held or stack.enter_context(machine_held(resolved))
         clean()
-        for port in topology.ports():
-            refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
+        refuse_unsafe_ports(topology)
         journal = Journal.create(topology.name)
         local = LocalHost("local", journal.run_id, _scratch(journal.run_id))
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())

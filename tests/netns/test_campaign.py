@@ -70,7 +70,9 @@ def test_frames_larger_than_usual_where_the_links_take_them(results, generator, 
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
 def test_a_campaign_does_not_need_a_reader(results, gone):
     """It measures on, stores everything, and exits as it deserves."""
-    command = shlex.join([sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), *FEW])
+    command = shlex.join(
+        [sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), "--strict", *FEW]
+    )
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} {gone}"], capture_output=True, text=True, timeout=120
     )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
@@ -181,6 +182,11 @@ WRONG = [
         "--set frame_sizes=63: frame_sizes[0]: 63 is not allowed: a frame has at least 64 bytes, FCS included",
     ),
     (("run", "netns", "quick", "--seed", "-1"), "seed: -1 is not allowed"),
+    (
+        ("search", "netns", "ndr", "--loss", "0%", "--loss", "0.5"),
+        "--loss 0.5: not a percentage; did you mean 0.5% (a ratio of 0.005) or 50% (a ratio of 0.5)?",
+    ),
+    (("search", "netns", "ndr", "--loss", "some"), "--loss some: not a percentage; write for example 0.5%"),
     (("resume",), "Missing argument"),
     (
         ("resume", "/no/such/place"),
@@ -302,6 +308,24 @@ def test_a_campaign_that_was_broken_off_shows_what_there_is_and_how_to_go_on(
     assert results.report.read_text().startswith("<!")
 
 
+def test_a_campaign_stopped_while_it_calibrates_prints_a_sentence_instead_of_an_empty_table(
+    command, monkeypatch, tmp_path
+):
+    directory = ResultDirectory(tmp_path / "results")
+    manifest = {**MANIFEST, "topology": "lab", "profile": "one", "uuts": ["bridge"], "scenarios": ["dedicated"]}
+    first = trial(stream_counts(), uut="bridge")
+    with (
+        directory.created(topology(), profile(repetitions=2), {**manifest, "planned_trials": 2}),
+        closing(Store.open(directory.store)) as store,
+    ):
+        store.add(replace(first, spec=replace(first.spec, finds_maximum=True)))
+    monkeypatch.setattr(campaign, "resume", raising(Stopped(signal.SIGINT)))
+    code, out, _ = command("resume", directory.path)
+    assert code == ExitCode.SIGINT
+    assert "no table of results yet: only 1 calibration trial so far\n" in out
+    assert "Throughput" not in out
+
+
 def test_stopped_again_while_it_writes_the_report_it_still_says_how_to_go_on(command, monkeypatch, results):
     monkeypatch.setattr(campaign, "resume", raising(Stopped(signal.SIGINT)))
     monkeypatch.setattr("netbench.cli.campaign_shown.write_report", raising(KeyboardInterrupt()))
@@ -356,13 +380,13 @@ def test_ctrl_c_during_any_command(command, monkeypatch):
 def resumed(command, monkeypatch, results):
     """What `netbench resume` says once `more` is among the results."""
 
-    def resume(*more):
+    def resume(*more, options=()):
         store = Store.open(results.store)
         for one in more:
             store.keep_warnings([one]) if isinstance(one, Warning) else store.add(one)
         store.close()
         monkeypatch.setattr(campaign, "resume", lambda *arguments, wait: None)
-        return command("resume", results.path)
+        return command("resume", results.path, *options)
 
     return resume
 
@@ -375,10 +399,14 @@ def test_a_campaign_that_is_complete_is_shown_and_reported(resumed, results):
     assert results.report.read_text().startswith("<!")
 
 
-def test_trials_that_stayed_invalid_show_in_the_exit_code(resumed, results):
+@pytest.mark.parametrize(("options", "expected"), [((), ExitCode.DONE), (("--strict",), ExitCode.INVALID_RESULTS)])
+def test_trials_that_stayed_invalid_are_printed_and_strict_shows_them_in_the_exit_code(
+    resumed, results, options, expected
+):
     reasons = (Reason(ReasonKind.CAPTURE_FAILED, "s1", ""),)
-    code, out, err = resumed(trial(stream_counts(received=None), uut="bridge", repetition=3, index=2, reasons=reasons))
-    assert (code, err) == (ExitCode.INVALID_RESULTS, "1 of 3 trials stayed invalid; the report says why\n")
+    invalid = trial(stream_counts(received=None), uut="bridge", repetition=3, index=2, reasons=reasons)
+    code, out, err = resumed(invalid, options=options)
+    assert (code, err) == (expected, "1 of 3 trials stayed invalid; the report says why\n")
     assert f"report: {results.report}\n" in out
 
 

@@ -100,7 +100,7 @@ def test_it_says_what_it_would_do(installed):
 
 def test_it_measures_and_reports(installed):
     few = [*FEW, *settings(frame_sizes=512)]
-    installed.netbench("run", "netns", "quick", "--uut", "bridge", *few, "-o", "results")
+    installed.netbench("run", "netns", "quick", "--uut", "bridge", *few, "--strict", "-o", "results")
     (row,) = csv.DictReader(io.StringIO(installed.netbench("export", "results", "--format", "csv")))
     assert (verdict_of(row), row["lost_frames"]) == ("valid", "0")
     assert row["received_frames"] == row["sent_frames"] != "0"
