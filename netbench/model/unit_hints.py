@@ -32,7 +32,7 @@ def load_hint(value: object) -> str:
         return ""
     if not unit:
         if not prefix and number <= 1 and isinstance(value, float):
-            return _meant(f"{_plain(number * 100)}%")
+            return _percent_or_ratio(number)
         return _meant(*(f"{_short(number, prefix)}{one}" for one in ("fps", "bit/s")))
     if unit.lower() in ("percent", "pct"):
         return _meant(f"{_plain(number)}%")
@@ -79,15 +79,18 @@ def memory_hint(value: object) -> str:
 
 
 def percent_hint(value: object) -> str:
-    """The same for what is no percentage: a number below 1 is a part of the whole, and 1 may be that too."""
+    """The same for what is no percentage. A bare number up to 1 may be a percentage or a ratio: both are offered."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
-    found = _WRITTEN.fullmatch(str(value).strip())
+    found = _WRITTEN.fullmatch(f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value).strip())
     if not found or found["unit"].strip().lower() not in ("", "percent", "pct"):
         return ""
     number, is_bare = _number(found), not found["unit"].strip()
-    percents = [number] if not is_bare or number > 1 else [number * 100] if number < 1 else [number, number * 100]
-    return _meant(*(f"{_plain(percent)}%" for percent in percents))
+    return _percent_or_ratio(number) if is_bare and 0 < number <= 1 else _meant(f"{_plain(number)}%")
+
+
+def _percent_or_ratio(number: Decimal) -> str:
+    return _meant(*(f"{_plain(100 * ratio)}% (a ratio of {_plain(ratio)})" for ratio in (number / 100, number)))
 
 
 def size_hint(value: object) -> str:

@@ -20,7 +20,7 @@ from netbench.model.units import Load, parse_bit_rate, parse_mebibytes, parse_se
 
 def meant(hint: str) -> list[str]:
     found = re.fullmatch(r"; did you mean (.+)\?", hint)
-    return found[1].split(" or ") if found else []
+    return re.sub(r" \(a ratio of [\d.]+\)", "", found[1]).split(" or ") if found else []
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def meant(hint: str) -> list[str]:
         (1000000.0, ["1Mfps", "1Mbit/s"]),
         ("10M", ["10Mfps", "10Mbit/s"]),
         (20000, ["20kfps", "20kbit/s"]),
-        (0.5, ["50%"]),
+        (0.5, ["0.5%", "50%"]),
         ("50 percent", ["50%"]),
         ("line rate", ["100%"]),
         ("Max", ["max"]),
@@ -69,7 +69,12 @@ def test_loads_that_may_have_been_meant(written, values):
         (memory_hint, parse_mebibytes, "1g", ["1G"]),
         (memory_hint, parse_mebibytes, "0.5 GB", ["512M"]),
         (memory_hint, parse_mebibytes, "10kB", []),
-        (percent_hint, parse_percent, 0.5, ["50%"]),
+        (percent_hint, parse_percent, 0.5, ["0.5%", "50%"]),
+        (percent_hint, parse_percent, "0.5", ["0.5%", "50%"]),
+        (percent_hint, parse_percent, 1e-5, ["0.00001%", "0.001%"]),
+        (percent_hint, parse_percent, 0, ["0%"]),
+        (percent_hint, parse_percent, 1.5, ["1.5%"]),
+        (percent_hint, parse_percent, "0.5 percent", ["0.5%"]),
         (percent_hint, parse_percent, 20, ["20%"]),
         (percent_hint, parse_percent, 1, ["1%", "100%"]),
         (percent_hint, parse_percent, "50 percent", ["50%"]),
@@ -87,7 +92,8 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
     [
         (
             "topology.uuts.bridge.cpu_limit=0.5",
-            "uuts[0].cpu_limit: 0.5 is not allowed: not a percentage; did you mean 50%?",
+            "uuts[0].cpu_limit: 0.5 is not allowed: not a percentage; "
+            "did you mean 0.5% (a ratio of 0.005) or 50% (a ratio of 0.5)?",
         ),
         ("topology.uuts.bridge.cpu_limit=half", "not a percentage; write for example 50%"),
         ("topology.links.0.rate=1000", "a link rate needs a unit; write for example 1Gbit/s; did you mean 1Gbit/s?"),
@@ -106,7 +112,10 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
         ("generator=afpacet", "'afpacet' is no kind of generator; did you mean afpacket? there are afpacket, auto"),
         ("repetitions=", "repetitions: is empty: must be a whole number"),
         ("keep_captures=true", "keep_captures: true is not allowed: must be none, invalid or all"),
-        ("schedule={kind: search, loss: 0.005}", "did you mean 0.5%?"),
+        (
+            "schedule={kind: search, loss: 0.005}",
+            "did you mean 0.005% (a ratio of 0.00005) or 0.5% (a ratio of 0.005)?",
+        ),
         ("frame_sizes=IMIX", "did you mean imix?"),
         ("frame_sizes=64B", "did you mean 64?"),
         ("frame_sizes=large", "or {name: mine, genome: [7x64, 4x594, 1518]}"),
