@@ -118,11 +118,12 @@ class LegendEntry:
 
 @dataclass(slots=True)
 class Chart:
-    """Panels with one legend; `note` must be read beside it wherever it goes."""
+    """Panels with one legend; `note` must be read beside it wherever it goes. `intervals`: the meaning of pale bars."""
 
     panels: list[Panel]
     legend: list[LegendEntry] = field(default_factory=list)
     note: str = ""
+    intervals: str = "95 % interval of the mean"
 
     @property
     def marks(self) -> list[Mark]:

@@ -173,6 +173,7 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
         "Frame size [bytes]",
         f"Highest throughput [% of {baselines_named(maxima)}]",
     )
+    panels.figure.intervals = "95 % interval of the ratio"
     panels.categories([size_text(size) for size in sizes])
     for scenario, members in by_scenario.items():
         ratios = [100 * one.ratio.ratio for one in members if one.ratio.ratio is not None]

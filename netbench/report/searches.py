@@ -126,6 +126,7 @@ def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> C
     goals = list(dict.fromkeys(one.goal for one in rows))
     by_size = grouped(sorted(rows, key=lambda one: rising(one.frame_size), reverse=True), lambda one: one.frame_size)
     panels = Panels(size_titles(by_size), (one.uut for one in rows), looks, "", "Highest load [kfps of each stream]")
+    panels.figure.intervals = "search bounds, from the lower to the upper one"
     panels.categories(goals)
     for size, members in by_size.items():
         tops = [max(one.lower_fps or 0.0, one.upper_fps or 0.0) / 1000 for one in members]

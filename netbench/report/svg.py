@@ -141,7 +141,7 @@ def chart_svg(chart: Chart, width: float = 1000) -> str:
 
 def notes(chart: Chart) -> list[str]:
     """What must be read beside the figure, line by line."""
-    intervals = "pale bars: 95 % interval of the mean, cut where the panel ends" if chart.has_intervals else ""
+    intervals = f"pale bars: {chart.intervals}, cut where the panel ends" if chart.has_intervals else ""
     first = "; ".join(part for part in (chart.repetitions, intervals) if part)
     return [line for line in (first, chart.note) if line]
 

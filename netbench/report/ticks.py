@@ -7,7 +7,9 @@ from math import ceil, floor, log10
 from netbench.report.chart import Axis
 
 _ABOUT = 5  # ticks
-_FEWEST = 3  # of decades and parts of them: else steps like those of other axes
+# A logarithmic axis has the coarsest of these in each decade that gives it enough ticks.
+_IN_A_DECADE = ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
+_FEWEST = 4
 
 
 def ticks_of(axis: Axis) -> tuple[tuple[float, str], ...]:
@@ -18,8 +20,10 @@ def ticks_of(axis: Axis) -> tuple[tuple[float, str], ...]:
         return tuple(enumerate(axis.categories))
     if axis.is_time:
         return tuple(_times(axis.low, axis.high))
-    if axis.logarithmic and len(decades := tuple(_decades(axis.low, axis.high))) >= _FEWEST:
-        return decades
+    if axis.logarithmic:
+        for factors in _IN_A_DECADE:
+            if len(ticks := tuple(_decades(axis.low, axis.high, factors))) >= _FEWEST:
+                return ticks
     return tuple(_steps(axis.low, axis.high))
 
 
@@ -34,11 +38,10 @@ def _steps(low: float, high: float) -> Iterator[tuple[float, str]]:
         yield value, f"{value:,.{decimals}f}".replace("-", "−")
 
 
-def _decades(low: float, high: float) -> Iterator[tuple[float, str]]:
-    """Powers of ten; of less than two decades 2 and 5 times these too."""
-    times = (1, 2, 5) if log10(high / low) < 2 else (1,)
+def _decades(low: float, high: float, factors: tuple[float, ...]) -> Iterator[tuple[float, str]]:
+    """Powers of ten times each factor, between the ends of an axis."""
     for decade in range(floor(log10(low)), ceil(log10(high)) + 1):
-        for factor in times:
+        for factor in factors:
             value = factor * 10.0**decade
             if low * 0.999 <= value <= high * 1.001:
                 yield value, f"{value:,.10g}"

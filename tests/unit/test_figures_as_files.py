@@ -55,7 +55,12 @@ def test_every_colour_that_says_something_is_readable_on_paper_and_has_one_meani
     [
         (Axis("", 0, 930), ["0", "200", "400", "600", "800"]),
         (Axis("", -1.2, 1.2), ["−1.0", "−0.5", "0.0", "0.5", "1.0"]),
-        (Axis("", 0.03, 60, logarithmic=True), ["0.1", "1", "10"]),
+        (Axis("", 0.03, 60, logarithmic=True), ["0.03", "0.1", "0.3", "1", "3", "10", "30"]),
+        (Axis("", 1.5, 15_000, logarithmic=True), ["10", "100", "1,000", "10,000"]),
+        (Axis("", 105, 14_700, logarithmic=True), ["300", "1,000", "3,000", "10,000"]),
+        (Axis("", 510, 4_900, logarithmic=True), ["700", "1,000", "2,000", "3,000"]),
+        (Axis("", 900, 12_000, logarithmic=True), ["1,000", "2,000", "5,000", "10,000"]),
+        (Axis("", 60, 190, logarithmic=True), ["60", "70", "80", "90", "100", "150"]),
         (Axis("", 3, 60, logarithmic=True), ["5", "10", "20", "50"]),
         (Axis("", 0.15, 0.28, logarithmic=True), ["0.15", "0.20", "0.25"]),
         (Axis("", categories=("a", "b")), ["a", "b"]),

@@ -117,6 +117,12 @@ def test_figures_of_searches_are_files_too() -> None:
     assert files == on_page == ["searches-0", "searches-1"]
 
 
+def test_pale_bars_of_highest_loads_are_the_bounds_of_the_search() -> None:
+    text = page_of(searched(FOUND)).text
+    assert "pale bars: search bounds, from the lower to the upper one" in text
+    assert "95 % interval of the mean" not in text.partition("Glossary")[0]
+
+
 def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     other = replace(FOUND, uut="vm", lower_fps=49_500.0, upper_fps=50_000.0)
     results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
