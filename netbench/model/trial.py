@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.disturbance import Disturbance
 from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
@@ -210,7 +211,7 @@ class TrialResult:
     `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
     `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial, `machine_softirq_s` what of it
     softirqs did. `ends` are what sent and received, by stream; none where nothing was measured. `thrown_away` has what
-    spoke against each earlier attempt.
+    spoke against each earlier attempt. `disturbance` is None where nothing is known of it.
     """
 
     spec: TrialSpec
@@ -224,6 +225,7 @@ class TrialResult:
     ends: dict[str, StreamEnds] = field(default_factory=dict)
     thrown_away: tuple[tuple[Reason, ...], ...] = ()
     machine_softirq_s: float | None = None
+    disturbance: Disturbance | None = None
 
     @property
     def verdict(self) -> Verdict:

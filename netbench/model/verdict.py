@@ -50,6 +50,7 @@ class ReasonKind(Enum):
     UNEXPLAINED_FRAMES = "unexplained-frames"
     NOT_DRAINED = "not-drained"
     TESTER_LIMITED = "tester-limited"
+    TESTER_DISTURBED = "tester-disturbed"
 
     @property
     def verdict(self) -> Verdict:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import SizeCounts, StreamCounts, l1_mbps, l2_mbps
 from netbench.model.distributions import SoftwareDelay
+from netbench.model.disturbance import Disturbance, Role
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
@@ -245,6 +246,18 @@ def _time(name: str, spread: ReadSpread, read: ReadTime) -> Column[StreamOfTrial
     return _counted(name, float, microseconds)
 
 
+def _wait_s(row: StreamOfTrial, role: Role) -> float | None:
+    disturbance = row.trial.disturbance
+    return None if disturbance is None else disturbance.wait_s(role, row.stream)
+
+
+def _disturbed(name: str, read: Callable[[Disturbance, StreamOfTrial], float | None]) -> Column[StreamOfTrial]:
+    def seconds(row: StreamOfTrial) -> float | None:
+        return None if row.trial.disturbance is None else read(row.trial.disturbance, row)
+
+    return Column(name, float, seconds)
+
+
 def _bandwidth(
     name: str,
     unit: Mbps,
@@ -432,6 +445,14 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
         str,
         lambda delay: ";".join(f"{one.from_us}-{one.below_us}={one.frames}" for one in delay.classes),
     ),
+    Column("source_wait_s", float, lambda row: _wait_s(row, "source")),
+    Column("ingress_wait_s", float, lambda row: _wait_s(row, "ingress")),
+    Column("sink_wait_s", float, lambda row: _wait_s(row, "sink")),
+    _disturbed("stalled_s", lambda held_up, row: held_up.stalled_of(row.stream)),
+    _disturbed("steal_s", lambda held_up, _: held_up.steal_s),
+    _disturbed("cpu_pressure_s", lambda held_up, _: held_up.cpu_pressure_s),
+    _disturbed("throttled_s", lambda held_up, _: held_up.throttled_s),
+    _disturbed("sending_s", lambda held_up, _: held_up.window_s),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

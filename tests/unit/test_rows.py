@@ -9,6 +9,7 @@ import pytest
 from netbench.model.campaign import Boot
 from netbench.model.counts import Window
 from netbench.model.distributions import ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
+from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.scenario import Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
@@ -76,7 +77,25 @@ _MEASURED = trial(
 )
 DOWN, UNREAD = Reason(ReasonKind.LINK_DOWN, "", "down"), Reason(ReasonKind.CAPTURE_FAILED, "s1", "no capture")
 THROWN_AWAY = ((DOWN,), (UNREAD, DOWN))
-SHARED = replace(_MEASURED, machine_softirq_s=0.75, ends={"s1": ENDS}, attempt=3, thrown_away=THROWN_AWAY)
+DISTURBANCE = Disturbance(
+    window_s=1.5,
+    threads=(
+        ThreadDelay("source", "xdp", wait_s=0.25, stalled_s=0.5, stream="s1"),
+        ThreadDelay("ingress", "napi/in1-7", wait_s=0.125, stalled_s=0.0625, stream="s1"),
+        ThreadDelay("sink", "tcpdump", wait_s=0.75, stream="s1"),
+        ThreadDelay("source", "xdp", stream="s2"),
+    ),
+    steal_s=0.03,
+    throttled_s=0.0,
+)
+SHARED = replace(
+    _MEASURED,
+    machine_softirq_s=0.75,
+    ends={"s1": ENDS},
+    attempt=3,
+    thrown_away=THROWN_AWAY,
+    disturbance=DISTURBANCE,
+)
 # On the wire (L1) a frame costs 20 bytes more than its size.
 FIRST = {
     "uut": "raw",
@@ -191,7 +210,16 @@ FIRST = {
     "software_delay_max_us": 31.0,
     "software_delay_jitter_us": 2.0,
     "software_delay_classes": "0-10=60;30-40=40",
+    "source_wait_s": 0.25,
+    "ingress_wait_s": 0.125,
+    "sink_wait_s": 0.75,
+    "stalled_s": 0.5625,
+    "steal_s": 0.03,
+    "cpu_pressure_s": None,
+    "throttled_s": 0.0,
+    "sending_s": 1.5,
 }
+UNDISTURBED: Row = dict.fromkeys(list(FIRST)[list(FIRST).index("source_wait_s") :])
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))
 NO_TIMES: Row = dict.fromkeys(
@@ -213,6 +241,9 @@ SECOND = {
     "delay_refused": "no common clock",
     "loss_run_lengths": "",
     "reordered_ratio": 0.0,
+    "source_wait_s": None,
+    "stalled_s": None,
+    "steal_s": 0.03,
 }
 OF_NEIGHBOUR = {
     "stream": "s3",
@@ -276,7 +307,7 @@ def test_unknown_stays_unknown() -> None:
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
-    of_machine |= {*of_the_uut, *NO_MIX, "outlier", "warm_up_trial"}
+    of_machine |= {*of_the_uut, *NO_MIX, *UNDISTURBED, "outlier", "warm_up_trial"}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts, Window
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
+from netbench.model.disturbance import Disturbance, Role, ThreadDelay
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
@@ -85,6 +86,9 @@ HELD[Mapping[str, str] | None] = st.none() | st.dictionaries(words, words, max_s
 HELD[tuple[int, ...] | None] = st.none() | st.lists(frames, max_size=3).map(tuple)
 HELD[Identity] = any_of(Identity)
 HELD[dict[str, StreamEnds]] = st.dictionaries(words, any_of(StreamEnds), max_size=2)
+HELD[Role] = st.sampled_from(get_args(Role))
+HELD[tuple[ThreadDelay, ...]] = several_of(ThreadDelay)
+HELD[Disturbance | None] = st.none() | any_of(Disturbance)
 HELD[tuple[tuple[Reason, ...], ...]] = st.lists(several_of(Reason), max_size=2).map(tuple)
 
 
