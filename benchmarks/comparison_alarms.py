@@ -1,35 +1,49 @@
-"""How often `netbench compare` raises an alarm over two equal campaigns, and how often it finds one that is 3 % slower.
+"""What the gate of `netbench compare` says of equal campaigns, and of one that is 3 % slower.
 
-Campaigns are made up: two UUTs, two frame sizes, three loads of which two are above saturation, and the ways in
-which what UUTs forward scatters. `python -m benchmarks.comparison_alarms [COMPARISONS]`
+Campaigns are made up: two UUTs, two frame sizes, three loads of which two are above saturation, and the ways in which
+throughput scatters within a run and between runs. `python -m benchmarks.comparison_alarms [COMPARISONS]`
 """
 
+import random
 import sys
+from collections import Counter
 
-from netbench.statistics.comparison import Comparison, compare
+from netbench.statistics.comparison import compare
+from netbench.statistics.regression_gate import Outcome, judge
 from tests.unit.comparison_factory import SCATTER, as_compared, made_up
 
-_REPETITIONS = (3, 4, 5, 7, 9)
+_REPETITIONS = (3, 5, 9)
 _SLOWER = 0.97
+_THRESHOLD = 0.02
+_BETWEEN_RUNS = (0.0, 0.01)  # standard deviation of the factor that all trials of a run have in common
 
 
-def main(comparisons: int = 400) -> None:
+def main(comparisons: int = 200) -> None:
     """Print a line per way to scatter and number of repetitions."""
-    print(f"{comparisons} comparisons each        n  equal: differs  regression > 2 %  3 % slower: regression > 2 %")
-    for how in SCATTER:
-        for repetitions in _REPETITIONS:
-            equal = [_compared(how, repetitions, seed, 1.0) for seed in range(comparisons)]
-            slower = [_compared(how, repetitions, seed, _SLOWER) for seed in range(comparisons // 4)]
-            differs = sum(bool(one.slower or one.faster) for one in equal) / len(equal)
-            alarms, found = (sum(map(_regression, own)) / len(own) for own in (equal, slower))
-            print(f"{how:26} {repetitions:2} {differs:15.1%} {alarms:17.1%} {found:29.1%}", flush=True)
+    print(f"{comparisons} comparisons each, gate at 2 %: passed / failed / inconclusive, in percent")
+    print(f"{'scatter within a run':24} {'between runs':>12} {'n':>2}  {'equal campaigns':>20}  {'3 % slower':>20}")
+    for between in _BETWEEN_RUNS:
+        for how in SCATTER:
+            for repetitions in _REPETITIONS:
+                shares = [
+                    _shares(how, repetitions, between, part, number)
+                    for part, number in ((1.0, comparisons), (_SLOWER, comparisons // 2))
+                ]
+                print(f"{how:24} {between:12.0%} {repetitions:2}  {shares[0]:>20}  {shares[1]:>20}", flush=True)
 
 
-def _compared(how: str, repetitions: int, seed: int, part: float) -> Comparison:
+def _shares(how: str, repetitions: int, between: float, part: float, number: int) -> str:
+    found = Counter(_outcome(how, repetitions, between, seed, part) for seed in range(number))
+    order = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
+    return " / ".join(f"{100 * found[outcome] / number:.1f}" for outcome in order)
+
+
+def _outcome(how: str, repetitions: int, between: float, seed: int, part: float) -> Outcome:
+    chance = random.Random(seed)
     base, new = (
         as_compared(
             made_up(
-                80_000 * factor,
+                80_000 * factor * chance.gauss(1, between),
                 SCATTER[how],
                 seed=2 * seed + side,
                 repetitions=repetitions,
@@ -40,11 +54,7 @@ def _compared(how: str, repetitions: int, seed: int, part: float) -> Comparison:
         for side, factor in enumerate((1.0, part))
     )
     (found,) = compare(base, [new])
-    return found
-
-
-def _regression(one: Comparison) -> bool:
-    return any(each.is_regression(0.02) for each in one.differences)
+    return judge(found, _THRESHOLD).outcome
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # the command line, topology or profile is wrong
     MISSING = 3  # this host lacks something: root, a tool, a kernel feature, a free testbed
     BROKEN = 4  # the testbed broke during the run; results so far are kept
+    INCONCLUSIVE = 5  # a gate could neither show nor exclude a regression
     SIGINT = 130
     SIGTERM = 143
 

@@ -30,6 +30,7 @@ from netbench.model.events import (
     UutFailed,
 )
 from netbench.model.profile import LOADS, MaximaSpec, Profile, SinkSpec
+from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
 from netbench.model.topology import Topology, UutSpec, version_name
@@ -52,6 +53,7 @@ from netbench.results.manifest import (
     ended_sweeps_of,
     finished,
     first_difference,
+    replayed_loads,
     resumed,
     selftest_of,
 )
@@ -77,6 +79,7 @@ class Request:
     resolved: Resolved
     schedule: Schedule
     scenarios: tuple[str, ...]  # as chosen
+    replayed: ReplayedLoads | None = None  # the rates of an earlier campaign
 
     @property
     def topology(self) -> Topology:
@@ -117,11 +120,12 @@ def read_request(
     scenarios: Sequence[str] = (),
     settings: Sequence[str] = (),
     against: Sequence[str] = (),
+    loads_from: Path | None = None,
 ) -> Request:
     """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong.
 
     `against` is another topology file, or overrides of this one: its UUTs are measured in turn with those of the same
-    name here.
+    name here. `loads_from` is the result directory of a campaign whose rates are replayed.
     """
     kinds = option_models(UUTS)
     topology = load_topology(topology_file, kinds, settings)
@@ -129,7 +133,16 @@ def read_request(
     if against:
         topology = with_base_versions(topology, _base_topology(topology_file, against, kinds, settings))
         uuts = [name for uut in uuts for name in (uut, version_name(uut))]
-    return make_request(topology, profile, uuts, scenarios)
+    replayed = None if loads_from is None else _loads_from(ResultDirectory(loads_from))
+    return make_request(topology, profile, uuts, scenarios, replayed)
+
+
+def _loads_from(base: ResultDirectory) -> ReplayedLoads:
+    """The rates of a campaign; UsageError for what is no result directory."""
+    manifest = base.read_manifest()
+    with base.complete_store(Store.read) as store:
+        loads = replayed_loads_of(store.trials(counters=False))
+    return ReplayedLoads(str(base.path), str(manifest.get("started") or "unknown"), loads)
 
 
 def _base_topology(file: Path, against: Sequence[str], kinds: Kinds, settings: Sequence[str]) -> Topology:
@@ -142,19 +155,23 @@ def _base_topology(file: Path, against: Sequence[str], kinds: Kinds, settings: S
 
 
 def make_request(
-    topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
+    topology: Topology,
+    profile: Profile,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    replayed: ReplayedLoads | None = None,
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, wanted.uuts)
     costs = replace(_costs(topology, resolved.guests), warm_up_trials=expected_number(profile.warm_up_trials))
-    schedule = make_schedule(replace(wanted, costs=costs))
+    schedule = make_schedule(replace(wanted, costs=costs), replayed)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     _check_loads(resolved)
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(resolved, schedule, tuple(one.name for one in wanted.scenarios))
+    return Request(resolved, schedule, tuple(one.name for one in wanted.scenarios), replayed)
 
 
 def _check_loads(resolved: Resolved) -> None:
@@ -198,6 +215,7 @@ def start(
             environment=read_environment(testbed.interfaces()),
             revision=git_revision(),
             selftest=latest_record(own),
+            loads_from=request.replayed,
         )
         with directory.created(request.topology, request.profile, manifest):
             _walk(request, testbeds, testbed, directory, manifest, observers)
@@ -215,7 +233,9 @@ def resume(
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
     profile = load_profile(directory.profile, profile_kinds())
-    request = make_request(topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"])
+    request = make_request(
+        topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"], replayed_loads(manifest)
+    )
     with directory.complete_store(Store.read) as store:
         done, following = store.keys(), request.schedule.next(Results(store))
     planned = {trial.key for trial in request.schedule.planned}

@@ -89,6 +89,12 @@ def run(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
+    loads_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BASE", help="Replay the rates of this result directory where loads are shares of a maximum."
+        ),
+    ] = None,
     wait: WaitOption = False,
     strict: StrictOption = False,
     dry_run: DryRunOption = False,
@@ -106,6 +112,7 @@ def run(
         wait=wait,
         strict=strict,
         dry_run=dry_run,
+        loads_from=loads_from,
     )
 
 
@@ -165,6 +172,7 @@ def _run(
     wait: bool,
     strict: bool,
     dry_run: bool,
+    loads_from: Path | None = None,
 ) -> None:
     from netbench.campaign import runner as campaign
     from netbench.cli.campaign_shown import carry_out
@@ -177,6 +185,7 @@ def _run(
         scenarios=scenarios or (),
         settings=settings,
         against=against,
+        loads_from=loads_from,
     )
     if dry_run:
         from netbench.cli.dry_run import describe
@@ -225,6 +234,15 @@ def report(
     say(f"report: {target}")
 
 
+class ComparisonFormat(StrEnum):
+    """The forms of a comparison."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    MARKDOWN = "markdown"
+
+
 @app.command()
 def compare(
     base: Annotated[Path, typer.Argument(metavar="BASE", help="The result directory that others are compared to.")],
@@ -235,21 +253,55 @@ def compare(
     fail_on_regression: Annotated[
         float | None,
         typer.Option(
-            metavar="PERCENT", min=0, help="Exit with 1 where a cell is slower by more than this, significantly."
+            metavar="PERCENT",
+            min=0,
+            help="Exit with 0 where a regression above this is excluded, 1 where one is shown, 5 if inconclusive.",
         ),
     ] = None,
+    form: Annotated[ComparisonFormat, typer.Option("--format", help="Print it in this form.")] = ComparisonFormat.TEXT,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the form to this file, and print the text."),
+    ] = None,
+    uut: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this UUT, or a pattern with *; may be repeated.")
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SIZE", help="Only this frame size or mix, or a pattern with *; may be repeated."),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario, or a pattern with *; may be repeated.")
+    ] = None,
+    accept_disturbed: Annotated[
+        bool,
+        typer.Option("--accept-disturbed", help="Judge campaigns like others although their host had other work."),
+    ] = False,
 ) -> None:
     """Compare campaigns to the first one: what changed?
 
     By how much, and whether that can be chance.
     """
-    from netbench.cli.compare import PrintingConsole, run_compare
+    from netbench.cli.compare import CompareOptions, PrintingConsole, run_compare
+    from netbench.errors import UsageError
+    from netbench.report.comparison_exports import DOCUMENTS
+    from netbench.statistics.comparison import Selection
 
-    # A page, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
-    more = html is not None or fail_on_regression is not None
-    output = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
-    console = PrintingConsole(file=output, width=width_of(sys.stdout))
-    raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
+    if output is not None and form is ComparisonFormat.TEXT:
+        raise UsageError("--output: needs --format json, junit or markdown; the text is printed")
+    # A file, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
+    more = html is not None or output is not None or fail_on_regression is not None
+    stream = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
+    console = PrintingConsole(file=stream, width=width_of(sys.stdout))
+    options = CompareOptions(
+        Selection(tuple(uut or ()), tuple(scenario or ()), tuple(size or ())),
+        fail_on_regression,
+        accept_disturbed=accept_disturbed,
+        html=html,
+        document=DOCUMENTS.get(form.value),
+        output=output,
+    )
+    raise typer.Exit(run_compare([base, *others], console, options))
 
 
 app.command()(export)

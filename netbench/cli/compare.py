@@ -1,8 +1,9 @@
 """`netbench compare`: campaigns side by side, what differs between their machines first."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from errno import EPIPE
+from fnmatch import fnmatchcase
 from os import strerror
 from pathlib import Path
 from textwrap import fill
@@ -15,6 +16,7 @@ from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text
+from netbench.report.comparison_exports import Document
 from netbench.report.comparison_page import (
     REFERRED_TO,
     Compared,
@@ -25,7 +27,10 @@ from netbench.report.comparison_page import (
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
     TESTS_NOT_COMPARED,
+    cell_result_words,
     change_words,
+    gate_advice,
+    gate_words,
     how_tested,
     left_out_words,
     loss_words,
@@ -35,28 +40,27 @@ from netbench.report.comparison_words import (
     searches_verdict,
     verdict_words,
 )
-from netbench.report.formats import at_least, change, count, mbps, mean, percent
+from netbench.report.formats import at_least, count, mbps, mean, percent
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
+from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.comparison import (
+    ALL_CELLS,
+    DISTURBING,
     Campaign,
     Comparison,
     Difference,
-    LeftOut,
     Place,
+    Selection,
     compare,
     why_nothing_compares,
 )
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group
-from netbench.statistics.search_comparison import (
-    LeftOutSearch,
-    SearchComparison,
-    compare_maxima,
-    compare_searches,
-)
+from netbench.statistics.regression_gate import Gate, Outcome, judge, judge_searches, total
+from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
 
 _SHOWN = 12  # settings that differ, and regressions
 _WIDE = 24  # characters of a difference
@@ -80,39 +84,151 @@ class _Read:
     directory: ResultDirectory
     results: CampaignResults
 
+    @property
+    def measured(self) -> Iterator[tuple[str, str, str]]:
+        """UUT, scenario and frame size of everything in it."""
+        for search in self.results.searches:
+            yield search.uut, search.scenario, str(search.frame_size)
+        for trial in () if self.results.searches else self.results.trials:
+            yield trial.spec.uut, trial.spec.scenario, str(trial.spec.frame_size)
 
-def run_compare(
-    directories: Sequence[Path], console: Console, *, html: Path | None = None, fail_on_regression: float | None = None
-) -> ExitCode:
-    """Compare campaigns to the first, print what was found, and write the page where one is wanted.
 
-    `fail_on_regression` is in percent: where a cell is slower by more than that, significantly, the code says so.
-    UsageError for what is no result directory or cannot be compared at all.
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What of campaigns is compared, how it is judged, and where it is written.
+
+    `fail_on_regression` is the threshold of the gate in percent; None: no gate. With `accept_disturbed` the cells of
+    disturbed campaigns are judged like others. A `document` is written to `output`, or printed in place of the text.
+    """
+
+    selection: Selection = ALL_CELLS
+    fail_on_regression: float | None = None
+    accept_disturbed: bool = False
+    html: Path | None = None
+    document: Document | None = None
+    output: Path | None = None
+
+    @property
+    def prints_text(self) -> bool:
+        """Whether the comparison is printed for people."""
+        return self.document is None or self.output is not None
+
+
+def run_compare(directories: Sequence[Path], console: Console, options: CompareOptions) -> ExitCode:
+    """Compare campaigns to the first, print what was found, and write what the options name.
+
+    The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for what is no
+    result directory or cannot be compared at all.
     """
     base, *others = _read(directories)
+    _refuse_unknown(options.selection, [base, *others])
     if base.results.searches:
-        return _compare_searches(console, base, others, html, fail_on_regression)
-    campaigns = [Campaign.of(one.name, one.results) for one in (base, *others)]
-    comparisons = compare(campaigns[0], campaigns[1:])
-    for comparison in comparisons:
-        if not (comparison.differences or any(one.dead for one in comparison.left_out)):
+        return _compare_searches(console, base, others, options)
+    campaigns = [Campaign.of(one.name, one.results, options.selection) for one in (base, *others)]
+    comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed)
+    searched = [
+        compare_maxima(
+            base.name,
+            base.results,
+            one.name,
+            one.results,
+            selection=options.selection,
+            accept_disturbed=options.accept_disturbed,
+        )
+        for one in others
+    ]
+    for comparison, maxima in zip(comparisons, searched, strict=True):
+        is_dead = any(one.dead for one in comparison.left_out)
+        if not (comparison.differences or maxima.differences or is_dead):
             raise UsageError(
                 f"{comparison.base.name} and {comparison.new.name} cannot be compared: "
                 f"{why_nothing_compares(comparison)}; compare campaigns that measured the same"
             )
     everything = [
         Compared(
-            comparison, one.results, (*_ends(base, one), *what_differs(base.results, one.results), *_asked(base, one))
+            comparison,
+            one.results,
+            (*_ends(base, one), *what_differs(base.results, one.results), *_asked(base, one)),
+            maxima,
+            _gate(comparison, maxima, options),
         )
-        for comparison, one in zip(comparisons, others, strict=True)
+        for comparison, maxima, one in zip(comparisons, searched, others, strict=True)
     ]
-    _show(console, base, others, everything)
-    if html is not None:
-        write_comparison(base.results, everything, html)
-        console.print(Text(f"page: {visible(str(html))}"), soft_wrap=True)
-    if fail_on_regression is None:
+    if options.prints_text:
+        _show(console, base, others, everything)
+    if options.html is not None:
+        write_comparison(base.results, everything, options.html)
+    _write_document(console, options, base, everything)
+    return _concluded(console, options, [one.gate for one in everything if one.gate is not None])
+
+
+def _gate(comparison: Comparison, maxima: SearchComparison, options: CompareOptions) -> Gate | None:
+    if options.fail_on_regression is None:
+        return None
+    return judge(comparison, options.fail_on_regression / 100, maxima)
+
+
+def _refuse_unknown(selection: Selection, found: Sequence[_Read]) -> None:
+    """UsageError for a name or pattern that no measurement of any campaign has."""
+    if selection == ALL_CELLS:
+        return  # trials need not be read for that
+    specs = [spec for one in found for spec in one.measured]
+    for option, patterns, values in (
+        ("--uut", selection.uuts, [spec[0] for spec in specs]),
+        ("--scenario", selection.scenarios, [spec[1] for spec in specs]),
+        ("--size", selection.sizes, [spec[2] for spec in specs]),
+    ):
+        known = list(dict.fromkeys(values))
+        for pattern in patterns:
+            if not any(fnmatchcase(value, pattern) for value in known):
+                raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")
+
+
+def _write_document(
+    console: Console,
+    options: CompareOptions,
+    base: _Read,
+    compared: Sequence[Compared] | Sequence[ComparedSearches],
+) -> None:
+    """Write the comparison as a document, and name the files that were written."""
+    if options.document is not None:
+        text = options.document(base.name, base.results, compared)
+        if options.output is None:
+            console.file.write(text)
+        else:
+            write_atomically(options.output, text.encode(errors="backslashreplace"))
+            console.print(Text(f"written: {visible(str(options.output))}"), soft_wrap=True)
+    if options.html is not None and options.prints_text:
+        console.print(Text(f"page: {visible(str(options.html))}"), soft_wrap=True)
+
+
+def _concluded(console: Console, options: CompareOptions, gates: Sequence[Gate]) -> ExitCode:
+    """The exit code of the gate, after its cells are printed."""
+    if not gates:
         return ExitCode.DONE
-    return _judged(console, comparisons, fail_on_regression)
+    if options.prints_text:
+        for gate in gates:
+            _show_gate(console, gate)
+    codes = {Outcome.PASSED: ExitCode.DONE, Outcome.FAILED: ExitCode.INVALID_RESULTS}
+    return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
+
+
+_STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.INCONCLUSIVE: "yellow"}
+
+
+def _show_gate(console: Console, gate: Gate) -> None:
+    console.print()
+    for outcome, lead in ((Outcome.FAILED, "regression"), (Outcome.INCONCLUSIVE, "inconclusive")):
+        cells = gate.with_outcome(outcome)
+        for one in cells[:_SHOWN]:
+            console.print(Text(visible(f"{lead}: {gate.name}: {cell_result_words(one)}"), style=_STYLES[outcome]))
+        if len(cells) > _SHOWN:
+            console.print(Text(f"{lead}: {len(cells) - _SHOWN:,} more", style=_STYLES[outcome]))
+    if left := gate.with_outcome(Outcome.NOT_JUDGED):
+        console.print(Text(f"not judged: {count(len(left), 'cell')}, see above", style="yellow"))
+    for line in gate_advice(gate):
+        console.print(Text(line))
+    console.print(Text(visible(f"gate, {gate.name}: {gate_words(gate)}"), style=f"bold {_STYLES[gate.outcome]}"))
 
 
 def _read(directories: Sequence[Path]) -> list[_Read]:
@@ -141,76 +257,50 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     return found
 
 
-def _compare_searches(
-    console: Console, base: _Read, others: Sequence[_Read], html: Path | None, fail_on_regression: float | None
-) -> ExitCode:
+def _compare_searches(console: Console, base: _Read, others: Sequence[_Read], options: CompareOptions) -> ExitCode:
     """As run_compare, of campaigns that searched: their limits, and not the trials by which these were found."""
-    compared = [
-        ComparedSearches(
-            compare_searches(base.name, base.results, one.name, one.results),
+    compared = []
+    for one in others:
+        comparison = compare_searches(
+            base.name,
+            base.results,
+            one.name,
             one.results,
-            (*_unfinished(base, one), *what_differs(base.results, one.results), *_asked(base, one)),
+            selection=options.selection,
+            accept_disturbed=options.accept_disturbed,
         )
-        for one in others
-    ]
-    for each in compared:
-        if not (each.comparison.differences or any(one.dead for one in each.comparison.left_out)):
-            why = next((one.why for one in each.comparison.left_out), "they have searched for nothing in common")
-            raise UsageError(f"{base.name} and {each.name} cannot be compared: {why}")
+        if not (comparison.differences or any(each.dead for each in comparison.left_out)):
+            why = next((each.why for each in comparison.left_out), "they have searched for nothing in common")
+            raise UsageError(f"{base.name} and {one.name} cannot be compared: {why}")
+        differs = (*_unfinished(base, one), *what_differs(base.results, one.results), *_asked(base, one))
+        threshold = options.fail_on_regression
+        gate = None if threshold is None else judge_searches(comparison, threshold / 100)
+        compared.append(ComparedSearches(comparison, one.results, differs, gate))
+    if options.prints_text:
+        _show_searches(console, base, others, compared)
+    if options.html is not None:
+        write_searches_comparison(base.results, compared, options.html)
+    _write_document(console, options, base, compared)
+    return _concluded(console, options, [one.gate for one in compared if one.gate is not None])
+
+
+def _show_searches(
+    console: Console, base: _Read, others: Sequence[_Read], compared: Sequence[ComparedSearches]
+) -> None:
     _show_what(console, base, others)
     for each in compared:
         _show_differing(console, f"{base.name} → {each.name}", each.differs)
+    _show_disturbed(console, [base, *others])
     for each in compared:
         console.print()
         console.print(Text(f"{each.name} against {base.name}: {searches_verdict(each.comparison)}", style="bold"))
         console.print(_searches_table(each.comparison, base.results.emulated | each.results.emulated))
-        for one in each.comparison.left_out:
-            console.print(Text(visible(f"not compared: {one}")))
+        for left_out in each.comparison.left_out:
+            console.print(Text(visible(f"not compared: {left_out}")))
     console.print()
     console.print(Text(HOW_SEARCHES_COMPARE))
     if any(search.tests is not None for one in (base, *others) for search in one.results.searches):
         console.print(Text(TESTS_NOT_COMPARED))
-    if html is not None:
-        write_searches_comparison(base.results, compared, html)
-        console.print(Text(f"page: {visible(str(html))}"), soft_wrap=True)
-    if fail_on_regression is None:
-        return ExitCode.DONE
-    slower = [
-        f"{each.name}: {one.what}: {search_words(one)}"
-        for each in compared
-        for one in each.comparison.differences
-        if one.is_regression(fail_on_regression / 100)
-    ]
-    left_out = [(each.name, one) for each in compared for one in each.comparison.left_out]
-    dead = _dead(left_out)
-    every = [one for each in compared for one in each.comparison.differences]
-    untold = sum(not one.is_judged(fail_on_regression / 100) for one in every)
-    if untold == len(every) and not dead:
-        raise UsageError(
-            f"--fail-on-regression: no limit is known well enough to tell {fail_on_regression:g} %; search with a "
-            "smaller width, or up to higher loads"
-        )
-    unjudged = sum(not one.dead for _, one in left_out)
-    if untold or unjudged:
-        words = f"not judged: {count(untold, 'limit')} not known well enough, {unjudged:,} that cannot be compared"
-        console.print(Text(words, style="yellow"))
-    return _passed(console, [*slower, *dead], fail_on_regression)
-
-
-def _dead(left_out: Iterable[tuple[str, LeftOut | LeftOutSearch]]) -> list[str]:
-    """What a UUT forwarded once and, as it fails, does not any more: less than any percentage allows."""
-    return [f"{name}: {one}" for name, one in left_out if one.dead]
-
-
-def _passed(console: Console, slower: Sequence[str], percent_: float) -> ExitCode:
-    """The exit code, and the regressions that it is about."""
-    for one in slower[:_SHOWN]:
-        console.print(Text(visible(f"regression: {one}"), style="red"))
-    if len(slower) > _SHOWN:
-        console.print(Text(f"and {count(len(slower) - _SHOWN, 'regression')} more", style="red"))
-    if not slower:
-        console.print(Text(f"no regression by more than {percent_:g} %"))
-    return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
 
 
 def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
@@ -264,10 +354,13 @@ def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Se
     _show_what(console, base, others)
     for each in everything:
         _show_differing(console, f"{each.comparison.base.name} → {each.comparison.new.name}", each.differs)
+    _show_disturbed(console, [base, *others])
     _show_unsteady(console, [everything[0].comparison.base, *(each.comparison.new for each in everything)])
     for each in everything:
-        _show_cells(console, each, base.results.emulated | each.results.emulated)
-        _show_maxima(console, base, each)
+        emulated = base.results.emulated | each.results.emulated
+        _show_cells(console, each, emulated)
+        if each.maxima is not None and each.maxima.differences:
+            console.print(_searches_table(each.maxima, emulated, f"{REFERRED_TO}, kfps of each stream"))
     console.print()
     for line in how_tested([one.comparison for one in everything]):
         console.print(Text(line))
@@ -300,6 +393,15 @@ def _show_differing(console: Console, names: str, differs: Sequence[Differs]) ->
         console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
 
 
+def _show_disturbed(console: Console, campaigns: Sequence[_Read]) -> None:
+    """The warnings of each campaign that its host had other work."""
+    for one in campaigns:
+        for warning in (each for each in one.results.warnings if each.kind in DISTURBING):
+            console.print()
+            text = f"warning: disturbed, {one.name} ({warning.kind.value}): {warning.text}"
+            console.print(Text(visible(text), style="yellow"))
+
+
 def _show_unsteady(console: Console, campaigns: Sequence[Campaign]) -> None:
     """What changed within a campaign: what is compared is then when each cell was measured, too."""
     for one in campaigns:
@@ -325,14 +427,6 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
             console.print(_table(title, cells, emulated, columns))
     for line in left_out_words(comparison.left_out):
         console.print(Text(visible(f"not compared: {line}")))
-
-
-def _show_maxima(console: Console, base: _Read, new: Compared) -> None:
-    """What loads that are a share refer to, where either searched for that."""
-    comparison = compare_maxima(base.name, base.results, new.name, new.results)
-    if comparison.differences:
-        emulated = base.results.emulated | new.results.emulated
-        console.print(_searches_table(comparison, emulated, f"{REFERRED_TO}, kfps of each stream"))
 
 
 def _lost(one: Difference) -> bool:
@@ -399,32 +493,3 @@ def _loads(one: Difference) -> str:
     """At what load the most was reached, on either side."""
     base, new = str(one.base.load), str(one.new.load)
     return base if base == new else f"{base}\n→ {new}"
-
-
-def _judged(console: Console, comparisons: Sequence[Comparison], percent_: float) -> ExitCode:
-    """The exit code, and the cells that it is about."""
-    differences = [(each, one) for each in comparisons for one in each.differences]
-    left_out = [(each.new.name, one) for each in comparisons for one in each.left_out]
-    dead = _dead(left_out)
-    if all(one.throughput_test.p is None for _, one in differences) and not dead:
-        raise UsageError(
-            "--fail-on-regression: no cell has three valid repetitions on either side, without which nothing can be "
-            "told from chance; measure more of them"
-        )
-    untold = sum(one.throughput_test.p is None for _, one in differences)
-    unjudged = sum(not one.dead for _, one in left_out)
-    if untold or unjudged:
-        words = f"not judged: {count(untold, 'cell')} that cannot be tested, {unjudged:,} that cannot be compared"
-        console.print(Text(words, style="yellow"))
-    slower = [
-        f"{each.new.name}: {one.place}: {change(one.change)}, {p_text(one)}"
-        for each, one in differences
-        if one.is_regression(percent_ / 100)
-    ]
-    return _passed(console, [*slower, *dead], percent_)
-
-
-def p_text(one: Difference) -> str:
-    """The corrected p of a throughput, named."""
-    words = p_words(one.throughput_test)
-    return f"p {words}" if words.startswith("<") else f"p = {words}"

@@ -86,6 +86,12 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
 
 def _trials(request: Request) -> Iterator[str]:
     """All trials in order, boot by boot."""
+    if replayed := request.replayed:
+        what = (
+            "the shares of maxima have its rates" if replayed.loads else "it has no load that is a share of a maximum"
+        )
+        yield f"# loads from {replayed.directory}, started {replayed.started}: {what}"
+        yield from (f"  {load}" for load in replayed.loads)
     for mix in mixes_among(request.profile.frame_sizes):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
     trials, announced = request.schedule.planned, request.schedule.announced
@@ -115,8 +121,14 @@ def _in_order(request: Request, trials: Sequence[TrialSpec]) -> Iterator[str]:
         yield f"  {uut}{which}{finds}"
         yield from _warm_up(request.profile)
         for trial in on_one_boot:
-            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {size_text(trial.frame_size, ' B')}  {trial.load}"
+            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {size_text(trial.frame_size, ' B')}  {_load(trial)}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
+
+
+def _load(trial: TrialSpec) -> str:
+    """The load of a trial; of a share of a maximum the rate too, where it is known."""
+    load = trial.load
+    return str(load) if load.found_fps is None else f"{load} ({load.found_fps:,.0f} frames/s)"
 
 
 def _warm_up(profile: Profile) -> Iterator[str]:

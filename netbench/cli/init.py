@@ -12,31 +12,36 @@ from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
 from netbench.model.units import format_bit_rate
 
 NETNS = "netns"
-_TOPOLOGY, _PROFILE = "topology.yaml", "profile.yaml"
+_TOPOLOGY, _PROFILE, _CI = "topology.yaml", "profile.yaml", "ci.sh"
+_EXECUTABLE = 0o755
 _USUAL_MBPS = 1000
 
 
 def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str] | None) -> Iterator[str]:
-    """Write both files for `netns`, or for ports in pairs, into `directory`; what to say of it, a line each.
+    """Write the files for `netns`, or for ports in pairs, into `directory`; what to say of it, a line each.
 
     `ask` puts a question to the user where no words are given; None: nobody is there to be asked. UsageError where
-    either file is there already, or a port is missing or in use.
+    one of the files is there already, or a port is missing or in use.
     """
-    targets = {name: directory / name for name in (_TOPOLOGY, _PROFILE)}
+    targets = {name: directory / name for name in (_TOPOLOGY, _PROFILE, _CI)}
     for path in targets.values():
         if path.exists() or path.is_symlink():
             raise UsageError(f"{path}: is there already and stays as it is; name another directory with -o")
     if not words:
         words = _asked(ask)
     texts = _in_namespaces() if list(words) == [NETNS] else _of_ports(words)
-    for (name, path), text in zip(targets.items(), texts, strict=True):
-        modeline = f"# yaml-language-server: $schema={schema_file(name.removesuffix('.yaml'))}\n"
+    topology, profile, recipe = targets.values()
+    for path, text in zip((topology, profile), texts, strict=True):
+        modeline = f"# yaml-language-server: $schema={schema_file(path.stem)}\n"
         _write(path, modeline + text)
         yield f"written: {path}"
-    topology, profile = targets.values()
+    _write(recipe, (files("netbench.cli") / "start" / _CI).read_text())
+    recipe.chmod(_EXECUTABLE)
+    yield f"written: {recipe}"
     yield f"what is missing, if anything:  netbench doctor {topology}"
     yield f"what would be done:            netbench run {topology} {profile} --dry-run"
     yield f"measure:                       netbench run {topology} {profile}"
+    yield f"compare two versions in CI:    {recipe} BASE NEW"
 
 
 def _asked(ask: Callable[[str], str] | None) -> list[str]:

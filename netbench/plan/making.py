@@ -2,16 +2,22 @@
 
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
+from netbench.model.replayed_loads import ReplayedLoads
 from netbench.plan.maxima_first import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
+from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
 from netbench.plan.schedule import Schedule, Wanted, schedule_kind
 
 
-def make_schedule(wanted: Wanted) -> Schedule:
+def make_schedule(wanted: Wanted, replayed: ReplayedLoads | None = None) -> Schedule:
     """The schedule of a profile, after one that finds maxima where loads are a share of them.
 
-    UsageError when it cannot measure what is wanted.
+    With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError when it
+    cannot measure what is wanted.
     """
     spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
+    if replayed is not None:
+        main = kind(without_maxima(wanted), kind.Options.model_validate(spec.options))
+        return ReplayedSchedule(main, replayed)
     main = kind(wanted, kind.Options.model_validate(spec.options))
     of_maximum = shares_of_victim(wanted)
     if not (of_maximum or sizes_referred_to(wanted)):

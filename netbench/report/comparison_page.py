@@ -1,6 +1,6 @@
 """The page about a comparison: one HTML file that needs no network, as that of a campaign."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -14,10 +14,14 @@ from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
     TESTS_NOT_COMPARED,
     change_words,
+    gate_advice,
+    gate_words,
     how_tested,
+    judged_words,
     left_out_words,
     loss_words,
     p_words,
+    percent_or_nothing,
     range_words,
     repetitions_words,
     search_words,
@@ -33,10 +37,11 @@ from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables import mean_column, uut_label, warning_list
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs
-from netbench.statistics.comparison import Campaign, Comparison, Difference, Place
+from netbench.statistics.comparison import DISTURBING, Campaign, Comparison, Difference, Place
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
-from netbench.statistics.search_comparison import SearchComparison, SearchDifference, compare_maxima
+from netbench.statistics.regression_gate import CellResult, Gate, Outcome, total
+from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 
 _MAXIMUM = "Highest throughput"
 REFERRED_TO = "Maxima that loads are a share of"
@@ -49,6 +54,8 @@ class Compared:
     comparison: Comparison
     results: CampaignResults
     differs: tuple[Differs, ...]
+    maxima: SearchComparison | None = None  # the searches for what loads are a share of
+    gate: Gate | None = None
 
     @property
     def name(self) -> str:
@@ -63,6 +70,7 @@ class ComparedSearches:
     comparison: SearchComparison
     results: CampaignResults
     differs: tuple[Differs, ...]
+    gate: Gate | None = None
 
     @property
     def name(self) -> str:
@@ -78,14 +86,17 @@ def write_comparison(base: CampaignResults, compared: Sequence[Compared], out: P
 def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
     """The page as text; `compared` are one or more campaigns against this base."""
     campaigns = [compared[0].comparison.base, *(one.comparison.new for one in compared)]
-    looks = _looks([base, *(one.results for one in compared)])
+    measured = [group.uut for one in campaigns for group in one.groups]
+    looks = _looks([base, *(one.results for one in compared)], measured)
     sections = [
+        *_gates([one.gate for one in compared if one.gate is not None]),
+        *_disturbed([base, *(one.results for one in compared)], [one.name for one in campaigns]),
         *_differing(compared),
         *_unsteady(campaigns),
         _maxima(compared, looks),
         _by_load(compared, looks),
         *_losses(compared, looks),
-        *_referred_to(base, compared, looks),
+        *_referred_to(compared, looks),
         *_trend([base, *(one.results for one in compared)], compared, looks),
         *_left_out(compared),
         section("tests", "How this was tested", *map(note, how_tested([one.comparison for one in compared]))),
@@ -98,9 +109,13 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
 def write_searches_comparison(base: CampaignResults, compared: Sequence[ComparedSearches], out: Path) -> None:
     """The same of campaigns that searched."""
     every = [base, *(one.results for one in compared)]
-    looks = _looks(every)
+    looks = _looks(every, [search.uut for one in every for search in one.searches])
     tested = any(search.tests is not None for one in every for search in one.searches)
+    names = [compared[0].comparison.base, *(one.name for one in compared)]
+    gates = [one.gate for one in compared if one.gate is not None]
     sections = [
+        *_gates(gates),
+        *_disturbed(every, names),
         *_differing(compared),
         section(
             "searches",
@@ -110,15 +125,16 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
             is_open=True,
         ),
     ]
-    names = [compared[0].comparison.base, *(one.name for one in compared)]
-    lines = (element("strong", f"{one.name}: {searches_verdict(one.comparison)}") for one in compared)
-    verdict = element("div", join(lines, Html("<br>")), css="verdict")
+    lines = [f"{one.name}: {searches_verdict(one.comparison)}" for one in compared]
+    lines += [f"gate, {one.name}: {gate_words(one)}" for one in gates]
+    headings = join((element("strong", line) for line in lines), Html("<br>"))
+    verdict = element("div", headings, css=_CSS[total(one.outcome for one in gates)] if gates else "verdict")
     write_atomically(out, _page(every, names, verdict, sections).encode(errors="backslashreplace"))
 
 
-def _referred_to(base: CampaignResults, compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterator[Section]:
+def _referred_to(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterator[Section]:
     """The searches for maxima, where both sides made them."""
-    each = [compare_maxima(one.comparison.base.name, base, one.name, one.results) for one in compared]
+    each = [one.maxima for one in compared if one.maxima is not None]
     if any(one.differences for one in each):
         yield section("maxima-searched", REFERRED_TO, note(f"{HOW_SEARCHES_COMPARE}."), _searches(each, looks))
 
@@ -160,15 +176,17 @@ def _page(every: Sequence[CampaignResults], names: Sequence[str], verdict: Html,
     return "".join(filled_in(content))
 
 
-def _looks(every: Sequence[CampaignResults]) -> dict[str, Style]:
+def _looks(every: Sequence[CampaignResults], measured: Iterable[str]) -> dict[str, Style]:
     """Those of all UUTs; a UUT that was emulated in one campaign alone is compared in none, and marked."""
-    uuts = [uut for one in every for uut in (*one.uuts, *(trial.spec.uut for trial in one.trials))]
+    uuts = [*(uut for one in every for uut in one.uuts), *measured]
     settings = {uut: setting for one in every for uut, setting in one.settings.items()}
     return styles(uuts, settings)
 
 
 def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
     lines = [f"{one.name}: {verdict_words(one.comparison)}" for one in compared]
+    gates = [one.gate for one in compared if one.gate is not None]
+    lines += [f"gate, {one.name}: {gate_words(one)}" for one in gates]
     remarks = []
     if matter := sum(each.matters for one in compared for each in one.differs):
         link = element("a", count(matter, "setting"), href="#differing")
@@ -177,8 +195,65 @@ def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
         remarks.append(html(f"{emulation_note(emulated)}. "))
     slower = any(one.comparison.slower for one in compared)
     css = "verdict invalid" if slower else "verdict suspicious" if matter else "verdict"
+    css = _CSS[total(one.outcome for one in gates)] if gates else css
     headings = join((element("strong", line) for line in lines), Html("<br>"))
     return element("div", headings, element("p", *remarks), css=css)
+
+
+_CSS = {
+    Outcome.PASSED: "verdict",
+    Outcome.FAILED: "verdict invalid",
+    Outcome.INCONCLUSIVE: "verdict suspicious",
+}
+
+
+def _gates(gates: Sequence[Gate]) -> Iterator[Section]:
+    """The result of the gate, and the cells that it is about."""
+    if not gates:
+        return
+    columns: tuple[Column[CellResult], ...] = (
+        Column("Cell", lambda one: str(one.place)),
+        Column("Result", lambda one: one.outcome.value),
+        Column("Change", judged_words),
+        Column("Reason", lambda one: one.why),
+        Column("Smallest detectable change", lambda one: percent_or_nothing(one.detectable), "number"),
+        Column("Repetitions needed", lambda one: "" if one.repetitions is None else f"{one.repetitions:,}", "number"),
+    )
+    parts = []
+    for gate in gates:
+        in_order = [one for outcome in _WORST_FIRST for one in gate.with_outcome(outcome)]
+        shown = table(columns, [in_order], "results", lambda each: "changed" if each.outcome is Outcome.FAILED else "")
+        parts.append((gate.name, join((*map(note, (gate_words(gate), *gate_advice(gate))), shown))))
+    yield section(
+        "gate",
+        "Gate",
+        note(
+            "Passed: a regression above the threshold is excluded. Failed: one is shown. Inconclusive: neither; this "
+            "is no pass."
+        ),
+        by_title(parts) if len(parts) > 1 else parts[0][1],
+        is_open=True,
+    )
+
+
+_WORST_FIRST = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASSED)
+
+
+def _disturbed(every: Sequence[CampaignResults], names: Sequence[str]) -> Iterator[Section]:
+    """The warnings of each campaign that its host had other work."""
+    parts = [
+        (name, warning_list(warnings))
+        for name, results in zip(names, every, strict=True)
+        if (warnings := [one for one in results.warnings if one.kind in DISTURBING])
+    ]
+    if parts:
+        yield section(
+            "disturbed",
+            "Disturbed campaigns",
+            note("The host had other work. A difference may be its doing, so that the cells are inconclusive."),
+            by_title(parts),
+            is_open=True,
+        )
 
 
 def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Iterator[Section]:

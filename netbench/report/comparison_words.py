@@ -1,9 +1,10 @@
-"""What is said of a comparison, on the console and on the page alike."""
+"""What is said of a comparison and of its gate, on the console, on the page and in exports alike."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
 
 from netbench.report.formats import UNKNOWN, bounded, change, change_limits, count, kfps, percent, percent_limit
+from netbench.statistics.change_interval import MOST_UNITS
 from netbench.statistics.comparison import (
     LEAST_CHANGE,
     LEAST_DIFFERENCE,
@@ -14,22 +15,39 @@ from netbench.statistics.comparison import (
     number_of_tests,
 )
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.search_comparison import Range, SearchComparison, SearchDifference
+from netbench.statistics.intervals import Unknown
+from netbench.statistics.regression_gate import CellResult, Gate, Outcome
+from netbench.statistics.search_comparison import SINGLE_SEARCH, Range, SearchComparison, SearchDifference
 from netbench.statistics.significance import Test, repetitions_needed
 
 
 def change_words(one: Difference) -> str:
-    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; what was measured, where nothing tells."""
+    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; what was measured, where nothing tells.
+
+    `inconclusive (−3.0 % measured)` where a campaign was disturbed.
+    """
     throughput = one.throughput
     if throughput.change is None:
         return throughput.why_unknown or UNKNOWN
+    if one.doubt:
+        return f"inconclusive ({bounded(change(throughput.change), throughput)} measured)"
+    if one.change is None and one.throughput_test.p is not None and is_too_noisy(one):
+        return f"too noisy to tell ({bounded(change(throughput.change), throughput)} measured)"
     if one.change is None and one.throughput_test.p is not None and one.excluded is not None:
         return f"none above {_limit(max(one.excluded, LEAST_CHANGE))} %"
     return f"{bounded(change(throughput.change), throughput)} ({change_limits(throughput) or UNKNOWN})"
 
 
+def is_too_noisy(one: Difference) -> bool:
+    """Whether not even half or twice the throughput can be told from what was measured."""
+    is_wide = one.excluded is not None and one.excluded >= 1
+    return is_wide or one.throughput.unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
+
+
 def search_words(one: SearchDifference) -> str:
     """`−3.0 %`; `none above 0.9 %`, where it may be the same; `at least −40.0 %`, where a limit was not reached."""
+    if one.doubt:
+        return "inconclusive"
     if one.change is None:
         return UNKNOWN if one.excluded is None else f"none above {_limit(one.excluded)} %"
     unknown = inf in (one.base.high, one.new.high) or 0 in (one.base.low, one.new.low)
@@ -52,12 +70,15 @@ def searches_verdict(comparison: SearchComparison) -> str:
         own = [one.change for one in comparison.differences if one.change is not None and one.change * sign > 0]
         if own:
             parts.append(f"{words} in {len(own):,}, by up to {change(max(map(abs, own))).lstrip('+')}")
-    return f"{'; '.join(parts)}; {limits} in all" if parts else f"no difference in {limits}"
+    if parts:
+        return f"{'; '.join(parts)}; {limits} in all"
+    return f"inconclusive in {limits}: {comparison.doubt}" if comparison.doubt else f"no difference in {limits}"
 
 
 HOW_SEARCHES_COMPARE = (
-    "a limit is between the bounds of a search, or of all that were made of it: one has changed where these ranges have"
-    " nothing in common; none above x: they have, and leave out a change above x"
+    "a limit lies between the bounds of a search, or of all searches for it; it has changed where the ranges of both"
+    f" campaigns do not overlap. Fewer than three searches count as repeatable within ±{100 * SINGLE_SEARCH:.0f} %."
+    " none above x: a change above x is excluded"
 )
 TESTS_NOT_COMPARED = "the other tests of RFC 2544 are not compared; the report of each campaign has them"
 
@@ -93,6 +114,8 @@ def verdict_words(comparison: Comparison) -> str:
             parts.append(f"{words} in {len(own):,}, by up to {change(abs(most)).lstrip('+')}")
     if not parts:
         tested = [one for one in comparison.differences if one.throughput_test.p is not None]
+        if comparison.doubt:
+            return f"inconclusive in {cells}: {comparison.doubt}"
         return f"no difference in {cells}" if tested else f"too few repetitions to tell, in {cells}"
     return f"{'; '.join(parts)}; {cells} in all"
 
@@ -102,6 +125,10 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
     made = number_of_tests(comparisons)
     tests = {one.throughput_test.test for each in comparisons for one in each.differences}
     if made:
+        yield (
+            f"limits in brackets: a 95 % interval, corrected for {count(made, 'cell')}, that covers the variation "
+            "between runs"
+        )
         yield f"p: two-sided, corrected by Holm's method for {count(made, 'test')}; significant up to 0.05"
     if Test.WELCH in tests:
         needed = repetitions_needed(made)
@@ -116,10 +143,69 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if Test.NONE in tests:
         yield "without p: fewer than three valid repetitions on one side are not tested"
     yield (
-        "none above x: no significant difference, and the 95 % interval excludes one above x; what is below"
+        "none above x: no significant difference, and the interval excludes one above x; what is below"
         f" {_limit(LEAST_CHANGE)} % of the throughput or {_limit(LEAST_DIFFERENCE)} percentage points (pp) of loss is"
         " called none"
     )
+
+
+def gate_words(gate: Gate) -> str:
+    """`passed: a regression above 2 % is excluded in all 12 cells`, and likewise of the other results."""
+    judged = [one for one in gate.cells if one.outcome is not Outcome.NOT_JUDGED]
+    own = [one for one in judged if one.outcome is gate.outcome]
+    cells = count(len(judged), "cell")
+    regression = f"a regression above {100 * gate.threshold:g} %"
+    what = {
+        Outcome.PASSED: f"{regression} is excluded in all of {cells}",
+        Outcome.FAILED: f"{regression} is shown in {len(own):,} of {cells}",
+        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(own):,} of {cells}",
+    }
+    return f"{gate.outcome.value}: {what[gate.outcome]}"
+
+
+def gate_advice(gate: Gate) -> Iterator[str]:
+    """What would decide the inconclusive cells."""
+    cells = gate.with_outcome(Outcome.INCONCLUSIVE)
+    if detectable := [one.detectable for one in cells if one.detectable is not None]:
+        yield f"smallest detectable change: {_limit(max(detectable))} % in the noisiest of these cells"
+    needed = [one.repetitions for one in cells if one.repetitions is not None]
+    is_beyond = any(one.is_beyond_repetitions for one in cells)
+    if needed and not is_beyond:
+        yield f"repetitions needed: {max(needed):,} valid ones in each campaign, if the measured change is the true one"
+    if is_beyond:
+        yield (
+            f"not even {MOST_UNITS:,} repetitions decide all of these cells: the variation between runs is too large. "
+            "Measure both settings in turns in one campaign (netbench run --against)"
+        )
+
+
+def percent_or_nothing(ratio: float | None) -> str:
+    """A ratio above 0 in percent, rounded up; empty where it is unknown."""
+    return "" if ratio is None else f"{_limit(ratio)} %"
+
+
+def cell_result_words(one: CellResult) -> str:
+    """`raw, dedicated, 1 source, 64 bytes, max: −3.0 % (−3.1 … −2.8): a regression above the threshold is shown`."""
+    numbers = []
+    if one.detectable is not None:
+        numbers.append(f"smallest detectable change {_limit(one.detectable)} %")
+    if one.repetitions is not None:
+        numbers.append(f"{one.repetitions:,} repetitions needed")
+    parts = (str(one.place), judged_words(one), one.why + (f" ({', '.join(numbers)})" if numbers else ""))
+    return ": ".join(part for part in parts if part)
+
+
+def judged_words(one: CellResult) -> str:
+    """The change that was judged, with its limits whether or not it is significant; empty for none."""
+    difference = one.difference
+    if isinstance(difference, SearchDifference):
+        return search_words(difference)
+    if difference is None or difference.throughput.change is None:
+        return ""
+    ratio = difference.throughput
+    if is_too_noisy(difference):
+        return f"{bounded(change(ratio.change), ratio)} measured"
+    return f"{bounded(change(ratio.change), ratio)} ({change_limits(ratio) or UNKNOWN})"
 
 
 def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
@@ -136,4 +222,4 @@ def repetitions_words(base: Group, new: Group) -> str:
 
 
 def _limit(ratio: float) -> str:
-    return percent_limit(ratio) if ratio < 1 else f"{100 * ratio:,.0f}"
+    return percent_limit(min(ratio, 1.0))

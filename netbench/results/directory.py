@@ -207,8 +207,10 @@ class ResultDirectory:
         with self.complete_store(Store.read) as store:
             planned, searches, done = manifest["planned_trials"], searches_of(manifest), store.keys()
             maxima = MaximumSearch()
-            # Where a search is among the trials, it found them; and nothing but shared-idle has one.
-            if planned is not None and any(store.trials(scenario=SHARED_IDLE, counters=False)):
+            # Where a search is among the trials, it found them; and nothing but shared-idle has one. Replayed loads
+            # refer to maxima of another campaign.
+            is_replay = manifest.get("loads_from") is not None
+            if planned is not None and not is_replay and any(store.trials(scenario=SHARED_IDLE, counters=False)):
                 for trial in trials:
                     maxima.add(trial)
             found = [maximum_of(one) for one in searches if one.for_maxima]

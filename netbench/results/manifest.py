@@ -10,8 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from netbench.config.wording import first_problem
+from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
 from netbench.model.profile import Profile
+from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import Identities
@@ -52,12 +55,13 @@ def begin_manifest(
     environment: dict[str, object],
     revision: str | None,
     selftest: SelftestRecord | None = None,
+    loads_from: ReplayedLoads | None = None,
 ) -> dict[str, Any]:
     """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed.
 
     `planned_after_search` trials are known beforehand, and follow those that find what loads are a share of.
     `revision` is the commit that netbench runs from. `selftest` is the latest one of its testbed: results refer to
-    that, whatever later ones find.
+    that, whatever later ones find. `loads_from` are the rates of an earlier campaign that this one replays.
     """
     return {
         "netbench": version("netbench"),
@@ -77,7 +81,21 @@ def begin_manifest(
         "before": environment,
         "after": None,
         "selftest": selftest.model_dump(mode="json") if selftest else None,
+        **({"loads_from": _REPLAYED.dump_python(loads_from, mode="json")} if loads_from else {}),
     }
+
+
+def replayed_loads(manifest: Mapping[str, Any]) -> ReplayedLoads | None:
+    """The rates of an earlier campaign that a campaign replays; None without. UsageError where they are damaged."""
+    if manifest.get("loads_from") is None:
+        return None
+    try:
+        return _REPLAYED.validate_python(manifest["loads_from"])
+    except ValidationError as error:
+        raise UsageError(f"manifest.json: loads_from: is damaged: {first_problem(error)}") from error
+
+
+_REPLAYED = TypeAdapter(ReplayedLoads)
 
 
 def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, Any]:

@@ -2,20 +2,29 @@
 
 Cells are the measurements that both have, and of each UUT, scenario, number of sources and frame size the most
 throughput over the loads that both have: below saturation whatever is offered comes out, and only that tells a slower
-UUT.
+UUT. A load is the same in both if its rate in frames/s is: a share of a maximum is another rate in each campaign.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
+from fnmatch import fnmatchcase
 from math import isclose, sqrt
-from statistics import median, variance
+from statistics import fmean, median, stdev
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import ReasonKind
+from netbench.model.verdict import ReasonKind, Warning, WarningKind
 from netbench.model.virtualisation import Setting
+from netbench.statistics.change_interval import (
+    RUN_PART,
+    SideMean,
+    change_interval,
+    deviation_of_noise_floor,
+    units_of,
+)
 from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import ratio_of_maxima
@@ -23,9 +32,10 @@ from netbench.statistics.intervals import (
     DifferenceOfMeans,
     RatioOfMeans,
     difference_of_intervals,
+    mean_interval,
     ratio_of_intervals,
 )
-from netbench.statistics.limits import with_limits
+from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_p, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
@@ -33,6 +43,12 @@ from netbench.statistics.totals import TrialTotals
 # than two campaigns do, and what the tester itself adds to a rate is of this size.
 LEAST_CHANGE = 0.001  # of the throughput
 LEAST_DIFFERENCE = 0.0001  # of the frames offered
+# A source that offers less than this part of what it offered in the other campaign explains a lower throughput.
+_OFFERED_ALIKE = 0.99
+# A UUT that forwards more than this part of what it is offered hardly scatters.
+_KEEPS_UP = 0.95
+# What says that the host had other work while a campaign was measured.
+DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +72,64 @@ class Place:
         return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which cells are compared, by names or patterns with *; empty ones select all."""
+
+    uuts: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+
+    def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
+        """Whether a measurement is selected."""
+        values = (self.uuts, uut), (self.scenarios, scenario), (self.sizes, str(frame_size))
+        return all(not patterns or any(fnmatchcase(value, one) for one in patterns) for patterns, value in values)
+
+
+ALL_CELLS = Selection()
+
+
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as it is compared: its groups, as reports have them, and the loads that were skipped as saturated."""
+    """A campaign as it is compared: its groups, as reports have them, and the loads that were skipped as saturated.
+
+    `disturbances` are the warnings that the host had other work meanwhile. `noise_floor` is the half width, as a ratio,
+    by which repeats of one fixed trial vary on its host; None where it was not measured.
+    """
 
     name: str
     groups: tuple[Group, ...]
     skipped: frozenset[Place]
     settings: Mapping[str, Setting]
+    disturbances: tuple[Warning, ...] = ()
+    noise_floor: float | None = None
+    complete: bool = True
 
     @classmethod
-    def of(cls, name: str, results: CampaignResults) -> "Campaign":
-        """What a result directory says, under a name."""
+    def of(cls, name: str, results: CampaignResults, selection: Selection = ALL_CELLS) -> "Campaign":
+        """What a result directory says, under a name, of the cells that are selected."""
         skipped = set()
         for one in results.ended_sweeps:
             with suppress(ValueError):  # a manifest that somebody edited: what cannot be read was not skipped
                 loads = [Load.parse(load) for load in one.skipped_loads]
                 skipped |= {Place(one.uut, one.scenario, len(one.streams), one.frame_size, load) for load in loads}
-        return cls(name, group_trials(results), frozenset(skipped), results.settings)
+        missing = results.planned_trials - len(results.trials) - results.skipped_trials
+        return cls(
+            name,
+            tuple(one for one in group_trials(results) if selection.includes(one.uut, one.scenario, one.frame_size)),
+            frozenset(one for one in skipped if selection.includes(one.uut, one.scenario, one.frame_size)),
+            results.settings,
+            tuple(one for one in results.warnings if one.kind in DISTURBING),
+            noise_floor_of(results.manifest),
+            complete=missing <= 0,
+        )
+
+
+def noise_floor_of(manifest: Mapping[str, object]) -> float | None:
+    """The noise floor that a manifest has, as the ratio of a 95 % half width; None where it has none."""
+    stored = manifest.get("noise_floor")
+    half_width = stored.get("half_width") if isinstance(stored, Mapping) else None
+    return float(half_width) if isinstance(half_width, int | float) and half_width > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +148,11 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed in a cell. Of a maximum there is no loss, for the two may be at different loads."""
+    """What changed in a cell. Of a maximum there is no loss, for the two may be at different loads.
+
+    The interval of `throughput` covers the variation between runs and is corrected for `tests` cells; `sides` are what
+    it was computed from, the base first. `doubt` says why a difference would say nothing of the UUT; mostly empty.
+    """
 
     place: Place
     base: Group
@@ -101,29 +161,28 @@ class Difference:
     throughput_test: Tested
     loss: DifferenceOfMeans | None
     loss_test: Tested | None
+    doubt: str = ""
+    sides: tuple[SideMean, SideMean] | None = None
+    tests: int = 1
 
     @property
     def change(self) -> float | None:
         """Relative change of the throughput, where it is significant and not too small to mean anything.
 
-        That asks for the corrected p and for an interval that leaves out "no change": nobody is told both.
+        That requires the corrected p and an interval that leaves out "no change", of campaigns that were not disturbed.
         """
         change = self.throughput.change
-        if change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
+        if self.doubt or change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
             return None
         return change if self.throughput_test.significant else None
 
     @property
     def change_of_loss(self) -> float | None:
         """Change of the loss ratio, likewise."""
-        if self.loss is None or self.loss_test is None or not self.loss_test.significant:
+        if self.doubt or self.loss is None or self.loss_test is None or not self.loss_test.significant:
             return None
         least = max(self.loss.half_width or 0.0, LEAST_DIFFERENCE)
         return self.loss.difference if abs(self.loss.difference) >= least else None
-
-    def is_regression(self, more_than: float) -> bool:
-        """Whether it is slower by more than this part of the base's throughput, significantly."""
-        return self.change is not None and -self.change > more_than
 
     @property
     def excluded(self) -> float | None:
@@ -132,13 +191,28 @@ class Difference:
         return None if low is None or high is None else max(abs(low), abs(high))
 
 
+class Absence(Enum):
+    """Why a cell is not compared. The value is what exports show."""
+
+    ONE_SIDE = "one-side"  # only one of the campaigns measured it
+    OTHER_LOAD = "other-load"  # it means another load in each, or a load that only the source limited
+    INVALID = "invalid"  # too few of its trials are valid on one side
+    EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
+    DEAD = "uut-failed"  # its UUT failed in the new campaign alone, in every trial
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not compared, and why; `dead`: its UUT failed in the new campaign alone, in every trial."""
+    """A cell that is not compared, and why, in words and as a kind."""
 
     place: Place
     why: str
-    dead: bool = False
+    kind: Absence = Absence.OTHER_LOAD
+
+    @property
+    def dead(self) -> bool:
+        """Whether its UUT failed in the new campaign alone."""
+        return self.kind is Absence.DEAD
 
     def __str__(self) -> str:
         return f"{self.place}: {self.why}"
@@ -152,6 +226,7 @@ class Comparison:
     new: Campaign
     differences: tuple[Difference, ...]
     left_out: tuple[LeftOut, ...]
+    doubt: str = ""  # which of them was disturbed, in words
 
     @property
     def maxima(self) -> tuple[Difference, ...]:
@@ -174,20 +249,33 @@ class Comparison:
         return tuple(one for one in self.differences if one.change is not None and one.change > 0)
 
 
-def compare(base: Campaign, others: Sequence[Campaign]) -> tuple[Comparison, ...]:
-    """Each of the other campaigns against the base, the p values corrected for all cells of all of them together.
+def compare(base: Campaign, others: Sequence[Campaign], *, accept_disturbed: bool = False) -> tuple[Comparison, ...]:
+    """Each of the other campaigns against the base, intervals and p values corrected for all cells of all of them.
 
-    Throughput and loss are corrected each for itself: a regression is one of throughput.
+    Throughput and loss are corrected each for itself: a regression is one of throughput. Cells of disturbed campaigns
+    are in doubt, unless `accept_disturbed`.
     """
-    comparisons = [_untested(base, other) for other in others]
+    comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
     pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
-    of_throughput = _tested([_Pair(number, one, of_loss=False) for number, one in pairs])
+    throughputs = [_Pair(number, one, of_loss=False) for number, one in pairs]
+    of_throughput = _tested(throughputs)
     of_loss = _tested([_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None])
+    tests = sum(one.test in (Test.PERMUTATION, Test.WELCH) for one in of_throughput.values())
+    usual = _usual_variances(throughputs)
+    floors = [(base.noise_floor, other.noise_floor) for other in others]
+    with_intervals = {
+        id(pair.difference): pair.with_interval(sqrt(usual[pair.family]), floors[pair.comparison], max(tests, 1))
+        for pair in throughputs
+    }
     return tuple(
         replace(
             comparison,
             differences=tuple(
-                replace(one, throughput_test=of_throughput[id(one)], loss_test=of_loss.get(id(one)))
+                replace(
+                    with_intervals[id(one)],
+                    throughput_test=of_throughput[id(one)],
+                    loss_test=of_loss.get(id(one)),
+                )
                 for one in comparison.differences
             ),
         )
@@ -257,19 +345,21 @@ _NOT_YET = Tested(Test.NONE, None)
 _NO_MAXIMUM = "in one of the two less than two thirds of the trials of any common load were valid at the first attempt"
 
 
-def _untested(base: Campaign, new: Campaign) -> Comparison:
+def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Comparison:
     of_base, of_new = ({place_of(group): group for group in one.groups} for one in (base, new))
     emulated = of_different_emulation((base.name, base.settings), (new.name, new.settings))
     places = {one for one in of_base.keys() | base.skipped if one in of_new or one in new.skipped}
     others = {one: _other_rate(of_base[one], of_new[one]) for one in places if one in of_base and one in of_new}
     common = {one for one in places if one.uut not in emulated and not others.get(one)}
+    disturbed = [] if accept_disturbed else [(one.name, one.disturbances) for one in (base, new)]
+    doubt = doubt_of(*disturbed)
     left_out = []
     found = []
     for place in (*of_base, *(one for one in of_new if one not in of_base)):
         if place.uut in emulated:
-            left_out.append(LeftOut(place, emulated[place.uut]))
+            left_out.append(LeftOut(place, emulated[place.uut], Absence.EMULATION))
         elif place in common and place in of_base and place in of_new:
-            difference = _at_load(place, of_base[place], of_new[place])
+            difference = _at_load(place, of_base[place], of_new[place], doubt)
             if isinstance(difference, LeftOut):
                 left_out.append(difference)
             else:
@@ -277,13 +367,24 @@ def _untested(base: Campaign, new: Campaign) -> Comparison:
         elif place in places:
             left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one of the two"))
         else:
-            left_out.append(LeftOut(place, f"only in {base.name if place in of_base else new.name}"))
-    maxima = tuple(_maxima(base, new, common))
+            why = f"only in {base.name if place in of_base else new.name}"
+            left_out.append(LeftOut(place, why, Absence.ONE_SIDE))
+    maxima = tuple(replace(one, doubt=doubt) for one in _maxima(base, new, common))
     without = dict.fromkeys(one.place.of_maximum for one in found)
     for one in maxima:
-        without.pop(one.place)
-    left_out += [LeftOut(place, _NO_MAXIMUM) for place in without]
-    return Comparison(base, new, (*maxima, *found), tuple(left_out))
+        without.pop(one.place, None)
+    left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in without]
+    return Comparison(base, new, (*maxima, *found), tuple(left_out), doubt)
+
+
+def doubt_of(*sides: tuple[str, Iterable[Warning]]) -> str:
+    """Which campaigns were disturbed and by what, in words; empty for none. A side is a name and its warnings."""
+    found = [
+        f"{name} was disturbed ({', '.join(kinds)})"
+        for name, warnings in sides
+        if (kinds := list(dict.fromkeys(one.kind.value for one in warnings if one.kind in DISTURBING)))
+    ]
+    return "; ".join(found)
 
 
 def of_different_emulation(base: _Named, new: _Named) -> dict[str, str]:
@@ -305,28 +406,50 @@ def _lower(setting: Setting) -> str:
 
 
 def _other_rate(base: Group, new: Group) -> str:
-    """What is to be said where the same words mean another rate, as a share of another line rate does.
-
-    A share of the maximum is meant to be another rate where the UUT forwards more, or less.
-    """
-    if base.load.kind is LoadKind.OF_MAXIMUM:
-        return ""
+    """Why the load of the same name is another rate in each campaign, in words; empty where the rates are equal."""
     before, after = base.intended_fps, new.intended_fps
+    is_share = base.load.kind is LoadKind.OF_MAXIMUM
+    if is_share and (before is None or after is None):
+        return "the load is a share of a maximum that was not found in one of the two"
     if before is None or after is None or isclose(before, after, rel_tol=1e-6):
         return ""
-    return f"means {before:,.0f} frames/s in one and {after:,.0f} in the other"
+    means = f"means {before:,.0f} frames/s in one and {after:,.0f} in the other"
+    if is_share:
+        return f"the load is a share of a maximum and {means}; measure with --loads-from to compare it"
+    return means
 
 
-def _at_load(place: Place, base: Group, new: Group) -> Difference | LeftOut:
+def _at_load(place: Place, base: Group, new: Group, doubt: str) -> Difference | LeftOut:
     before, after = base.throughput_fps, new.throughput_fps
     if before is not None and after is None and all(map(_failed, new.everything)):
-        return LeftOut(place, "its UUT failed in the new campaign", dead=True)
+        return LeftOut(place, "its UUT failed in the new campaign", Absence.DEAD)
     if before is None or after is None:
         which = "either" if before is after else "the base" if before is None else "the new campaign"
-        return LeftOut(place, f"no valid trial in {which}")
+        return LeftOut(place, f"no valid trial in {which}", Absence.INVALID)
+    if why := _source_is_limit(base, new):
+        return LeftOut(place, why)
     losses = base.loss_ratio, new.loss_ratio
     loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
-    return Difference(place, base, new, ratio_of_intervals(after, before), _NOT_YET, loss, None)
+    return Difference(place, base, new, ratio_of_intervals(after, before), _NOT_YET, loss, None, doubt)
+
+
+def _source_is_limit(base: Group, new: Group) -> str:
+    """Why the throughput at a load is that of the source, not of the UUT; empty where it is not.
+
+    A side that was offered less than the other, and forwarded all of it, would have forwarded more.
+    """
+    before, after = base.offered_fps, new.offered_fps
+    if before is None or after is None:
+        return ""
+    limits = [would_not_take_more(one) for one in (base, new)]
+    if base.load.kind is LoadKind.MAX and not all(limits):
+        which = "either campaign" if not any(limits) else "the base" if limits[1] else "the new campaign"
+        return f"the source was the limit in {which}, not the UUT"
+    lower = 0 if before.mean < after.mean else 1
+    apart = min(before.mean, after.mean) < _OFFERED_ALIKE * max(before.mean, after.mean)
+    if apart and not limits[lower]:
+        return f"the source offered {before.mean:,.0f} frames/s in the base and {after.mean:,.0f} in the new campaign"
+    return ""
 
 
 def _failed(one: TrialTotals) -> bool:
@@ -353,24 +476,56 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
 
 
 class _Pair:
-    """The repetitions of a cell on either side: their throughputs, or their loss ratios.
+    """The units of replication of a cell on either side: their throughputs, or their loss ratios.
 
     `comparison` is the number of the one that it is from.
     """
 
     def __init__(self, comparison: int, difference: Difference, *, of_loss: bool) -> None:
         read = LOSS_RATIO if of_loss else THROUGHPUT_FPS
+        self.comparison = comparison
         self.difference = difference
-        # What is expected to scatter alike.
-        self.family = (comparison, difference.place.uut, difference.place.scenario)
-        self.testable = of_loss or difference.throughput.change is not None
         self.groups = (difference.base, difference.new)
-        self.values = tuple(
-            tuple(value for one in group.valid if (value := read.read(one)) is not None) for group in self.groups
+        # What is expected to scatter alike: a UUT that keeps up forwards what it is offered, without any scatter.
+        limited = any(map(_falls_short, self.groups))
+        self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
+        self.testable = of_loss or difference.throughput.change is not None
+        units = tuple(units_of(group, read) for group in self.groups)
+        self.values = tuple(one.values for one in units)
+        self.intervals = tuple(
+            mean_interval(one.values) if one.of_boots else read.over(group.valid)
+            for one, group in zip(units, self.groups, strict=True)
         )
-        self.intervals = tuple(read.over(group.valid) for group in self.groups)
         self.scales = (1.0, 1.0) if of_loss else tuple(one.mean if one else 0.0 for one in self.intervals)
         self.sizes = tuple(map(len, self.values))
+
+    def with_interval(self, usual: float, floors: tuple[float | None, float | None], tests: int) -> Difference:
+        """The difference with the interval of its change; `usual` is the relative deviation of units of such cells.
+
+        `floors` are the noise floors of the two campaigns.
+        """
+        one = self.difference
+        sides = tuple(
+            self._side(values, group, usual, floor)
+            for values, group, floor in zip(self.values, self.groups, floors, strict=True)
+            if values
+        )
+        if len(sides) < 2 or one.throughput.change is None:
+            return one
+        base, new = sides
+        ratio = change_interval(new, base, tests)
+        if one.throughput.bound == "≤":
+            ratio = replace(ratio, low=None, bound="≤")
+        elif one.throughput.bound == "≥":
+            ratio = replace(ratio, high=None, bound="≥")
+        return replace(one, throughput=ratio, sides=(base, new), tests=tests)
+
+    def _side(self, values: Sequence[float], group: Group, usual: float, floor: float | None) -> SideMean:
+        mean = fmean(values)
+        own = stdev(values) if len(values) > 1 else 0.0
+        run = max(RUN_PART * usual, deviation_of_noise_floor(floor or 0.0))
+        least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
+        return SideMean(mean, len(values), max(own, usual * mean), run * mean, least)
 
     @property
     def alike(self) -> bool:
@@ -383,7 +538,7 @@ class _Pair:
         if min(self.sizes) < 2 or 0 in self.scales:
             return None
         pairs = zip(self.values, self.scales, strict=True)
-        return sum(variance(values) / scale**2 for values, scale in pairs) / 2
+        return sum(stdev(values) ** 2 / scale**2 for values, scale in pairs) / 2
 
     def tested(self, test: Test, usual: float) -> float | None:
         """The p by this test; `usual` is the relative variance of the cells of the same UUT."""
@@ -416,8 +571,15 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     return made
 
 
-def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[int, str, str], float]:
-    """The median of the relative variances of the cells of each UUT and scenario.
+def _falls_short(group: Group) -> bool:
+    """Whether a UUT forwards clearly less than it is offered, or than is intended."""
+    forwarded, offered = group.throughput_fps, group.offered_fps
+    most = group.intended_fps or (offered.mean if offered else 0.0)
+    return forwarded is not None and forwarded.mean < _KEEPS_UP * most
+
+
+def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[int, str, str, bool], float]:
+    """The median of the relative variances of the cells of each UUT and scenario, those that it keeps up with apart.
 
     Two or three repetitions may well be alike by chance; taken for themselves, such would show any difference as
     significant.

@@ -1,6 +1,6 @@
 """Numbers of trials that come from counting frames: their means, and how far counting alone leaves these open."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,9 +30,10 @@ class Counted(Generic[OfTrial]):
         least as wide as that of a Poisson number of them, or of the other frames where those are fewer.
         """
         known = [(one, value) for one in trials if (value := self.read(one)) is not None]
-        return known_interval((value for _, value in known), self._least([one for one, _ in known]))
+        return known_interval((value for _, value in known), self.counting_half_width([one for one, _ in known]))
 
-    def _least(self, trials: list[OfTrial]) -> float:
+    def counting_half_width(self, trials: Sequence[OfTrial]) -> float:
+        """The half width that counting alone leaves to the mean of trials with equal counts; 0 for other trials."""
         counted = self.events(trials[0]) if trials else None
         # Mostly the second one differs, and need not be followed by all others.
         if counted is None or any(self.events(one) != counted for one in trials[1:]):

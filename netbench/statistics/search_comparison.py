@@ -1,21 +1,27 @@
 """Searches compared: by how much the highest load of a UUT changed, as far as the bounds tell.
 
-A search ends with two loads between which the limit is, give or take its width; several, with the lowest and the
-highest of their bounds. A change is told where these ranges have nothing in common. What they leave out is no matter of
-chance alone, so there is no p: a range is as wide as the searches were, and grows with how far repeated ones are apart.
+A search ends with two loads between which the limit is, give or take its width. Three searches and more show how far
+repeated ones are apart: their interval is that of the ratio of means, widened by the bounds. Fewer do not, and count as
+repeatable within `SINGLE_SEARCH`, or within the noise floor of the campaign where that is more.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
+from statistics import fmean, stdev
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
-from netbench.statistics.comparison import of_different_emulation
+from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
+from netbench.statistics.comparison import ALL_CELLS, Selection, doubt_of, noise_floor_of, of_different_emulation
 from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import RatioOfMeans
+from netbench.statistics.significance import FEWEST
 
+# Searches of the same UUT minutes apart ended up to 7 % apart on virtual machines.
+SINGLE_SEARCH = 0.1
 _SWEEP = "sweep"
 _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
 
@@ -44,50 +50,80 @@ class Searched:
 class Range:
     """Where a limit is, in frames/s of each stream: `high` is infinite where it was not reached.
 
-    Bounds are right within the width that the search was made with, and so this far beyond them.
+    Of several searches these are the lowest and the highest bound. Bounds are right within the width that the search
+    was made with, and so this far beyond them. `spread` is how far other searches may be from these, as a ratio.
+    `middle` is the mean of the middles of `searches`, `reach` how far their bounds are from these, as a ratio.
     """
 
     low: float
     high: float
     width: float = 0.0
+    searches: int = 1
+    spread: float = 0.0
+    middle: SideMean | None = None
+    reach: float = 0.0
 
     @classmethod
-    def of(cls, results: Iterable[SearchResult]) -> "Range | None":
+    def of(cls, results: Iterable[SearchResult], noise_floor: float | None = None) -> "Range | None":
         """That of repeated searches; None where none of them came to an end."""
         known = [one for one in results if one.state not in _WITHOUT_RANGE]
         if not known:
             return None
-        tops = [inf if one.state is SearchState.AT_LEAST or one.upper_fps is None else one.upper_fps for one in known]
-        return cls(min(one.lower_fps or 0.0 for one in known), max(tops), known[0].width)
+        width = known[0].width
+        lows, highs = [one.lower_fps or 0.0 for one in known], [_upper(one) for one in known]
+        found = cls(min(lows), max(highs), width, len(known))
+        if len(known) < FEWEST or inf in highs or 0.0 in lows:
+            return replace(found, spread=max(SINGLE_SEARCH, noise_floor or 0.0))
+        middles = [(low + high) / 2 for low, high in zip(lows, highs, strict=True)]
+        mean, deviation = fmean(middles), stdev(middles)
+        run = max(RUN_PART * deviation, deviation_of_noise_floor(noise_floor or 0.0) * mean)
+        middle = SideMean(mean, len(known), deviation, run)
+        return replace(found, middle=middle, reach=(fmean(highs) - fmean(lows)) / 2 / mean + width)
 
     @property
     def floor(self) -> float:
         """What it is above, surely."""
-        return self.low * (1 - self.width)
+        return self.low * (1 - self.width) * (1 - self.spread)
 
     @property
     def ceiling(self) -> float:
         """What it is below."""
-        return self.high * (1 + self.width)
+        return self.high * (1 + self.width) * (1 + self.spread)
+
+
+def _upper(found: SearchResult) -> float:
+    """The upper bound, infinite where it is not the UUT's doing."""
+    reached = found.state is not SearchState.AT_LEAST and not found.limited_by and found.upper_fps is not None
+    return found.upper_fps if reached and found.upper_fps is not None else inf
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDifference:
-    """A limit in two campaigns, and the least and the greatest factor between them that their ranges allow."""
+    """A limit in two campaigns, and the least and the greatest factor between them that their ranges allow.
+
+    `ratio` is that of the means of repeated searches; None where either campaign has fewer than three. `doubt` is why
+    a difference would say nothing of the UUT; mostly empty.
+    """
 
     what: Searched
     base: Range
     new: Range
     unstable: bool  # by what any of the searches says
+    ratio: RatioOfMeans | None = None
+    doubt: str = ""
 
     @property
     def least(self) -> float:
         """New ÷ base at least."""
+        if self.ratio is not None and self.ratio.low is not None:
+            return self.ratio.low * (1 - self.new.reach) / (1 + self.base.reach)
         return self.new.floor / self.base.ceiling if self.base.ceiling else inf
 
     @property
     def greatest(self) -> float:
         """New ÷ base at most."""
+        if self.ratio is not None and self.ratio.high is not None:
+            return self.ratio.high * (1 + self.new.reach) / (1 - self.base.reach)
         return self.new.ceiling / self.base.floor if self.base.floor else inf
 
     @property
@@ -96,7 +132,7 @@ class SearchDifference:
 
         Between the ends of both ranges, where these are known; else the least that it must be.
         """
-        if self.least <= 1 <= self.greatest:
+        if self.doubt or self.least <= 1 <= self.greatest:
             return None
         if inf in (self.base.high, self.new.high) or 0 in (self.base.low, self.new.low):
             return min((self.least, self.greatest), key=lambda factor: abs(factor - 1)) - 1
@@ -109,24 +145,18 @@ class SearchDifference:
             return None
         return max(abs(self.least - 1), abs(self.greatest - 1))
 
-    def is_judged(self, more_than: float) -> bool:
-        """Whether it can be told that it is lower by more than this part of the base, or not."""
-        if self.change is not None:
-            return True
-        return bool(self.least) and 1 - self.least <= more_than
-
-    def is_regression(self, more_than: float) -> bool:
-        """Whether it is lower by more than this part of the base."""
-        return self.change is not None and -self.change > more_than
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOutSearch:
-    """What is not compared, and why; `dead`: its UUT failed in the new campaign alone."""
+    """What is not compared, and why.
+
+    `dead`: its UUT failed in the new campaign alone; `one_sided`: only one campaign searched for it.
+    """
 
     what: Searched
     why: str
     dead: bool = False
+    one_sided: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"
@@ -140,36 +170,68 @@ class SearchComparison:
     new: str
     differences: tuple[SearchDifference, ...]
     left_out: tuple[LeftOutSearch, ...]
+    doubt: str = ""  # which of them was disturbed, in words
 
 
-def compare_searches(base: str, before: CampaignResults, new: str, after: CampaignResults) -> SearchComparison:
-    """Everything that both have searched for, in the order of the base."""
+def compare_searches(
+    base: str,
+    before: CampaignResults,
+    new: str,
+    after: CampaignResults,
+    *,
+    selection: Selection = ALL_CELLS,
+    accept_disturbed: bool = False,
+) -> SearchComparison:
+    """Everything selected that both have searched for, in the order of the base; disturbed ones as of `compare`."""
     apart = of_different_emulation((base, before.settings), (new, after.settings))
-    sides = [grouped(side.searches, Searched.of) for side in (before, after)]
+    sides = [
+        grouped(
+            (one for one in side.searches if selection.includes(one.uut, one.scenario, one.frame_size)), Searched.of
+        )
+        for side in (before, after)
+    ]
+    floors = [noise_floor_of(side.manifest) for side in (before, after)]
+    doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
     found, left_out = [], []
     for what in dict.fromkeys((*sides[0], *sides[1])):
         own = [side.get(what, []) for side in sides]
-        first, second = map(Range.of, own)
+        first, second = map(Range.of, own, floors)
         if what.uut in apart:
             left_out.append(LeftOutSearch(what, apart[what.uut]))
         elif _SWEEP in (one.method for one in (*own[0], *own[1])):
             why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOutSearch(what, why))
         elif not all(own):
-            left_out.append(LeftOutSearch(what, f"only in {base if own[0] else new}"))
+            left_out.append(LeftOutSearch(what, f"only in {base if own[0] else new}", one_sided=True))
         elif first is not None and all(map(_failed, own[1])):
             left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
         elif first is None or second is None:
             left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
         else:
-            found.append(SearchDifference(what, first, second, any(one.unstable for one in (*own[0], *own[1]))))
-    return SearchComparison(base, new, tuple(found), tuple(left_out))
+            unstable = any(one.unstable for one in (*own[0], *own[1]))
+            found.append(SearchDifference(what, first, second, unstable, doubt=doubt))
+    tests = len(found)
+    differences = tuple(replace(one, ratio=_ratio(one, tests)) for one in found)
+    return SearchComparison(base, new, differences, tuple(left_out), doubt)
 
 
-def compare_maxima(base: str, before: CampaignResults, new: str, after: CampaignResults) -> SearchComparison:
+def _ratio(one: SearchDifference, tests: int) -> RatioOfMeans | None:
+    before, after = one.base.middle, one.new.middle
+    return None if before is None or after is None else change_interval(after, before, tests)
+
+
+def compare_maxima(
+    base: str,
+    before: CampaignResults,
+    new: str,
+    after: CampaignResults,
+    *,
+    selection: Selection = ALL_CELLS,
+    accept_disturbed: bool = False,
+) -> SearchComparison:
     """Likewise of the searches for the maxima that loads are a share of."""
     before, after = (replace(one, searches=one.maxima_searches) for one in (before, after))
-    return compare_searches(base, before, new, after)
+    return compare_searches(base, before, new, after, selection=selection, accept_disturbed=accept_disturbed)
 
 
 def _failed(found: SearchResult) -> bool:

@@ -37,7 +37,7 @@ def test_campaigns_of_the_same_do_not_differ_in_loss_and_what_was_changed_shows(
     drops = {"base": 0, "again": 0, "worse": 3}
     base, again, worse = (measured(tmp_path / name, f"drop: {{k: {k}, n: 100}}", TRIALS) for name, k in drops.items())
     page = tmp_path / "page.html"
-    done = netbench("compare", base, again, worse, "--html", page)
+    done = netbench("compare", base, again, worse, "--html", page, "--accept-disturbed")
     assert done.returncode == 0, done.stderr
     same, _, other = done.stdout.partition("worse against base")
     assert "warning: not only numbers differ, base → worse:\n  topology: uuts.0.drop.k: 0 → 3\n" in same
@@ -53,10 +53,12 @@ def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forward
     base, again, slower = (
         measured(tmp_path / name, f"limit: {{fps: {fps}, burst: {BURST}}}", OVERLOAD) for name, fps in limits.items()
     )
-    same = netbench("compare", base, again, "--fail-on-regression", 2)
+    # The limit decides here, not how busy the machine is.
+    gate = ("--accept-disturbed", "--fail-on-regression")
+    same = netbench("compare", base, again, *gate, 2)
     assert same.returncode == 0, same.stdout + same.stderr
-    assert "no regression by more than 2 %" in same.stdout
-    other = netbench("compare", base, slower, "--fail-on-regression", 2)
+    assert "gate, again: passed: a regression above 2 % is excluded" in same.stdout
+    other = netbench("compare", base, slower, *gate, 2)
     assert other.returncode == 1, other.stdout + other.stderr
     assert "topology: uuts.0.limit.fps: 15000 → 14550" in other.stdout
     at_load = next(line for line in other.stdout.splitlines() if "30000fps" in line)
@@ -66,5 +68,5 @@ def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forward
     assert 2 < change < 4
     assert least <= 3.1
     assert most >= 2.9, "the truth is within the interval, as far as its digits go"
-    less = netbench("compare", base, slower, "--fail-on-regression", 5)
+    less = netbench("compare", base, slower, *gate, 5)
     assert less.returncode == 0, "it is not as much slower as that"

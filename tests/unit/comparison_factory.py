@@ -109,4 +109,5 @@ def stored(
             store.add(replace(one, spec=replace(one.spec, index=index)))
         for uut, facts in results.facts.items():
             store.keep_facts(uut, facts)
+        store.keep_warnings(results.warnings)
     return path

@@ -19,6 +19,7 @@ from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import Place
 from netbench.model.paths import stream_paths
+from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.tester import HostIdentity, Identities
 from netbench.model.topology import Topology, UutSpec
 from netbench.results.directory import ResultDirectory
@@ -186,9 +187,9 @@ class FakeCampaign:
         monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)
 
-    def request(self, **wanted: Any) -> runner.Request:
+    def request(self, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.Request:
         """What is to be measured: fields of `profile`, UUTs one after the other unless told otherwise."""
-        return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}))
+        return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
 
     def run(self, **wanted: Any) -> CampaignResults:
         runner.start(self.request(**wanted), self.directory, ["netbench", "run"], [])

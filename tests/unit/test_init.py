@@ -1,6 +1,7 @@
 """`netbench init`: two files that `netbench run` takes as they are, and nothing of the user's is overwritten."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,25 @@ def test_what_cannot_be_made_leaves_nothing(tmp_path, ports, words, says):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("there", ["topology.yaml", "profile.yaml"])
+def test_the_recipe_for_ci_replays_the_loads_of_the_base_and_ends_as_the_gate_does(tmp_path):
+    made(tmp_path, "netns")
+    recipe = tmp_path / "ci.sh"
+    commands = tmp_path / "commands"
+    fake = tmp_path / "bin" / "netbench"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >>{commands}\n[ "$1" != compare ] || exit 5\n')
+    fake.chmod(0o755)
+    done = subprocess.run(
+        [recipe, "base", "new"], env={"PATH": f"{fake.parent}:/usr/bin:/bin", "ALLOWED": "2"}, check=False
+    )
+    assert done.returncode == 5
+    base, new, gate = commands.read_text().splitlines()
+    assert base.endswith("profile.yaml -o base")
+    assert new.endswith("profile.yaml --loads-from base -o new")
+    assert gate.startswith("compare base new --fail-on-regression 2 --format junit")
+
+
+@pytest.mark.parametrize("there", ["topology.yaml", "profile.yaml", "ci.sh"])
 def test_nothing_is_overwritten(tmp_path, there):
     (tmp_path / there).write_text("mine")
     with pytest.raises(UsageError, match="is there already and stays as it is"):

@@ -1,0 +1,99 @@
+"""The absolute rates of a campaign's loads that are shares of a maximum, so that another campaign can replay them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from netbench.model.scenario import Network
+from netbench.model.trial import GuestTask, TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedLoad:
+    """The rate of a load of one measurement, in frames/s of each stream.
+
+    `load` is the share as it was written; `neighbour` is empty for the UUT's own load.
+    """
+
+    uut: str
+    scenario: str
+    streams: tuple[str, ...]
+    frame_size: str  # bytes with FCS, or the name of a mix
+    neighbour: str
+    load: str
+    fps: float
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What identifies it within a campaign."""
+        return (self.uut, self.scenario, self.streams, self.frame_size, self.neighbour, self.load)
+
+    def __str__(self) -> str:
+        return f"{_named(self.key)}: {self.fps:,.0f} frames/s"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedLoads:
+    """Where the rates come from, and the rates."""
+
+    directory: str
+    started: str
+    loads: tuple[ReplayedLoad, ...]
+
+    def resolved(self, trial: TrialSpec) -> TrialSpec:
+        """The trial with all loads in frames/s; KeyError with the name of a measurement that has none."""
+        rates = {one.key: one.fps for one in self.loads}
+        return replace(trial, guests=tuple(_resolved(trial, guest, rates) for guest in trial.guests))
+
+
+def replayed_loads_of(trials: Iterable[TrialResult]) -> tuple[ReplayedLoad, ...]:
+    """The rates of all loads in these trials that are shares of a maximum."""
+    found: dict[tuple[object, ...], ReplayedLoad] = {}
+    for spec in (trial.spec for trial in trials):
+        for guest in spec.guests:
+            key = _key(spec, guest)
+            if key is None or key in found or guest.traffic is None:
+                continue
+            load = guest.traffic.load
+            fps = load.found_fps if guest is spec.victim else load.value
+            if fps is not None:
+                found[key] = ReplayedLoad(*key, fps)
+    return tuple(found.values())
+
+
+def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...], str, str, str] | None:
+    """What identifies a load; None for one that is no share of a maximum."""
+    load = share_of(trial, guest)
+    if load is None:
+        return None
+    size = trial.frame_size
+    return (trial.uut, trial.scenario, trial.streams, str(size), "" if guest is trial.victim else guest.name, load)
+
+
+def share_of(trial: TrialSpec, guest: GuestTask) -> str | None:
+    """A guest's load as it was written, where it is a share of a maximum."""
+    if guest is trial.victim:
+        load = trial.load
+        return str(load) if load.kind is LoadKind.OF_MAXIMUM else None
+    activity = guest.activity
+    return str(activity) if isinstance(activity, Network) and activity.share is not None else None
+
+
+def _resolved(trial: TrialSpec, guest: GuestTask, rates: dict[tuple[object, ...], float]) -> GuestTask:
+    key = _key(trial, guest)
+    if key is None:
+        return guest
+    if key not in rates:
+        raise KeyError(_named(key))
+    if guest is trial.victim:
+        return replace(guest, traffic=replace(trial.frames, load=replace(trial.load, found_fps=rates[key])))
+    activity = guest.activity
+    assert isinstance(activity, Network)
+    return replace(guest, traffic=replace(trial.frames, size=activity.frame_size, load=Load.of_fps(rates[key])))
+
+
+def _named(key: tuple[object, ...]) -> str:
+    uut, scenario, streams, size, neighbour, load = key
+    assert isinstance(streams, tuple)
+    whose = f"neighbour {neighbour} {load}" if neighbour else str(load)
+    return f"{uut}, {scenario}, {'+'.join(streams)}, {size} bytes, {whose}"

@@ -1,0 +1,86 @@
+"""A schedule whose loads that are shares of a maximum have the absolute rates of an earlier campaign."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from netbench.errors import UsageError
+from netbench.model.campaign import EndedSweep
+from netbench.model.replayed_loads import ReplayedLoads
+from netbench.model.search import SearchResult
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.verdict import Warning
+from netbench.plan.schedule import Schedule, Wanted
+
+_LISTED = 3
+
+
+class ReplayedSchedule(Schedule):
+    """The trials of `main`, of which no maximum is searched for: its loads are those of the earlier campaign."""
+
+    def __init__(self, main: Schedule, loads: ReplayedLoads) -> None:
+        """UsageError where the earlier campaign has no rate for a load."""
+        super().__init__(main.wanted, main.options)
+        self._main, self._loads = main, loads
+        missing: list[str] = []
+        planned = []
+        for trial in main.planned:
+            try:
+                planned.append(loads.resolved(trial))
+            except KeyError as error:
+                missing.append(str(error.args[0]))
+        if missing := list(dict.fromkeys(missing)):
+            more = f", and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
+            raise UsageError(
+                f"--loads-from {loads.directory}: it has no rate for {'; '.join(missing[:_LISTED])}{more}; measure "
+                "what it measured (--uut, --scenario, --set), or leave out --loads-from"
+            )
+        self._planned = tuple(planned)
+
+    @property
+    def trials(self) -> Sequence[TrialSpec] | None:
+        """Those of the main schedule, with rates."""
+        return None if self._main.trials is None else self._planned
+
+    @property
+    def planned(self) -> Sequence[TrialSpec]:
+        """Likewise."""
+        return self._planned
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
+        """The next trial of the main schedule, with rates."""
+        following = self._main.next(results)
+        if not isinstance(following, TrialSpec):
+            return following
+        try:
+            return self._loads.resolved(following)
+        except KeyError as error:
+            raise UsageError(f"--loads-from {self._loads.directory}: it has no rate for {error.args[0]}") from error
+
+    @property
+    def announced(self) -> Sequence[str]:
+        """Those of the main schedule."""
+        return self._main.announced
+
+    @property
+    def ended_sweeps(self) -> Sequence[EndedSweep]:
+        """Those of the main schedule."""
+        return self._main.ended_sweeps
+
+    @property
+    def remarks(self) -> Sequence[Warning]:
+        """Those of the main schedule."""
+        return self._main.remarks
+
+    @property
+    def searches(self) -> Sequence[SearchResult]:
+        """Those of the main schedule."""
+        return self._main.searches
+
+    def expected_s(self, done: Collection[str]) -> float | None:
+        """As of the main schedule."""
+        return self._main.expected_s(done)
+
+
+def without_maxima(wanted: Wanted) -> Wanted:
+    """The same without maxima that are found among the loads: all rates are known."""
+    return replace(wanted, profile=wanted.profile.model_copy(update={"maxima": None}))

@@ -1,0 +1,314 @@
+"""A comparison for other programs: JSON with a schema, JUnit XML for CI, Markdown for a comment.
+
+Each of these is of campaigns with loads and of campaigns that searched alike: a cell is a row.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import inf
+from xml.etree import ElementTree
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.counts import l1_mbps
+from netbench.model.frame_mix import size_text
+from netbench.report.comparison_page import Compared, ComparedSearches
+from netbench.report.comparison_words import (
+    change_words,
+    gate_advice,
+    gate_words,
+    range_words,
+    search_words,
+    searches_verdict,
+    verdict_words,
+)
+from netbench.report.formats import at_least, mbps, mean
+from netbench.statistics.comparison import DISTURBING, Difference, Place, noise_floor_of
+from netbench.statistics.groups import Group
+from netbench.statistics.intervals import Interval
+from netbench.statistics.regression_gate import CellResult, Outcome, total
+from netbench.statistics.search_comparison import Range, SearchDifference, Searched
+
+SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
+EachCompared = Sequence[Compared] | Sequence[ComparedSearches]
+Document = Callable[[str, CampaignResults, EachCompared], str]
+"""The text of a comparison, from the name of the base, its results, and the others."""
+
+_MAXIMUM = "maximum"
+_MARKDOWN_CELLS = 50  # rows of a table; a comment has room for so many
+
+
+def json_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
+    """All of it as JSON; `docs/results.md` has the schema."""
+    document = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "netbench": version("netbench"),
+        "base": _campaign(base, results),
+        "gate": _gate(compared),
+        "comparisons": [
+            {
+                "new": _campaign(one.name, one.results),
+                "summary": _summary(one),
+                "gate": None if one.gate is None else one.gate.outcome.value,
+                "settings_that_differ": [
+                    {"setting": each.setting, "base": each.base, "new": each.new, "matters": each.matters}
+                    for each in one.differs
+                ],
+                "cells": list(_cells(one)),
+            }
+            for one in compared
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def junit_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
+    """A test suite for each comparison, a test case for each cell: regressions are failures, inconclusive ones errors.
+
+    Cells that are not judged are skipped. Without a gate all of them are.
+    """
+    root = ElementTree.Element("testsuites", name=f"netbench compare, base {base}")
+    for one in compared:
+        rows = list(_rows(one))
+        suite = ElementTree.SubElement(root, "testsuite", name=_xml(f"{one.name} against {base}"), tests=str(len(rows)))
+        for attribute, outcome in (("failures", Outcome.FAILED), ("errors", Outcome.INCONCLUSIVE)):
+            suite.set(attribute, str(sum(row.outcome is outcome for row in rows)))
+        suite.set("skipped", str(sum(row.outcome in (None, Outcome.NOT_JUDGED) for row in rows)))
+        for row in rows:
+            place = row.place
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_xml(f"{place.uut}.{place.scenario}"), name=_xml(str(place))
+            )
+            told = _xml("; ".join(text for text in (row.words, row.why) if text))
+            if row.outcome is Outcome.FAILED:
+                ElementTree.SubElement(case, "failure", message=told, type="regression")
+            elif row.outcome is Outcome.INCONCLUSIVE:
+                ElementTree.SubElement(case, "error", message=told, type="inconclusive")
+            elif row.outcome is not Outcome.PASSED:
+                ElementTree.SubElement(case, "skipped", message=told)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def markdown_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
+    """The result of the gate, warnings, and a table of the cells, those of the highest throughput first."""
+    lines = []
+    for one in compared:
+        lines.append(f"## {_markdown(one.name)} against {_markdown(base)}")
+        lines += ["", _markdown(_summary(one)), ""]
+        if one.gate is not None:
+            lines += [f"**Gate: {_markdown(gate_words(one.gate))}**", ""]
+            lines += [f"- {_markdown(line)}" for line in gate_advice(one.gate)]
+        for name, side in ((base, results), (one.name, one.results)):
+            lines += [
+                f"- Warning: {_markdown(name)} ({each.kind.value}): {_markdown(each.text)}"
+                for each in side.warnings
+                if each.kind in DISTURBING
+            ]
+        rows = list(_rows(one))
+        lines += ["", "| cell | base | new | change | result |", "|---|---|---|---|---|"]
+        for row in rows[:_MARKDOWN_CELLS]:
+            result = "" if row.outcome is None else row.outcome.value
+            texts = (str(row.place), row.base, row.new, row.words or row.why, result)
+            lines.append(f"| {' | '.join(map(_markdown, texts))} |")
+        if len(rows) > _MARKDOWN_CELLS:
+            lines.append(f"\n{len(rows) - _MARKDOWN_CELLS:,} more cells: see `--format json`.")
+        lines.append("")
+    return "\n".join(lines)
+
+
+DOCUMENTS: dict[str, Document] = {"json": json_document, "junit": junit_document, "markdown": markdown_document}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A cell in words: what each side has, the change, and what the gate says of it."""
+
+    place: Place | Searched
+    base: str
+    new: str
+    words: str
+    outcome: Outcome | None
+    why: str
+
+
+def _rows(one: Compared | ComparedSearches) -> Iterator[_Row]:
+    results = _results(one)
+    for each in _differences(one):
+        if isinstance(each, Difference):
+            place: Place | Searched = each.place
+            base, new = _throughput_words(each.base), _throughput_words(each.new)
+            words = change_words(each)
+        else:
+            place, base, new = each.what, f"{range_words(each.base)} kfps", f"{range_words(each.new)} kfps"
+            words = search_words(each)
+        result = results.pop(place, None)
+        yield _Row(place, base, new, words, result.outcome if result else None, result.why if result else "")
+    for result in results.values():
+        yield _Row(result.place, "", "", "", result.outcome, result.why)
+
+
+def _throughput_words(group: Group) -> str:
+    return f"{at_least(mbps(mean(group.throughput_mbps)), group.limited_by)} Mbit/s"
+
+
+def _results(one: Compared | ComparedSearches) -> dict[Place | Searched, CellResult]:
+    return {} if one.gate is None else {each.place: each for each in one.gate.cells}
+
+
+def _differences(one: Compared | ComparedSearches) -> Iterator[Difference | SearchDifference]:
+    if isinstance(one, Compared):
+        if one.maxima is not None:
+            yield from one.maxima.differences
+        yield from one.comparison.differences
+    else:
+        yield from one.comparison.differences
+
+
+def _summary(one: Compared | ComparedSearches) -> str:
+    return verdict_words(one.comparison) if isinstance(one, Compared) else searches_verdict(one.comparison)
+
+
+def _campaign(name: str, results: CampaignResults) -> dict[str, object]:
+    floor = noise_floor_of(results.manifest)
+    return {
+        "name": name,
+        "topology": results.topology,
+        "profile": results.profile,
+        "started": results.manifest.get("started"),
+        "finished": results.manifest.get("finished"),
+        "noise_floor_percent": None if floor is None else 100 * floor,
+        "warnings": [{"kind": one.kind.value, "text": one.text} for one in results.warnings],
+    }
+
+
+def _gate(compared: EachCompared) -> dict[str, object] | None:
+    gates = [one.gate for one in compared if one.gate is not None]
+    if not gates:
+        return None
+    return {
+        "threshold_percent": 100 * gates[0].threshold,
+        "result": total(one.outcome for one in gates).value,
+        "cells": {outcome.value: sum(len(one.with_outcome(outcome)) for one in gates) for outcome in Outcome},
+    }
+
+
+def _cells(one: Compared | ComparedSearches) -> Iterator[dict[str, object]]:
+    results = _results(one)
+    for each in _differences(one):
+        cell = _of_difference(each) if isinstance(each, Difference) else _of_search(each)
+        place = each.place if isinstance(each, Difference) else each.what
+        yield {**cell, **_result(results.pop(place, None))}
+    left_out: dict[Place | Searched, str] = (
+        {each.place: each.why for each in one.comparison.left_out}
+        if isinstance(one, Compared)
+        else {each.what: each.why for each in one.comparison.left_out}
+    )
+    for place in dict.fromkeys((*left_out, *results)):
+        yield {**_place(place), "not_compared": left_out.get(place), **_result(results.get(place))}
+
+
+def _result(result: CellResult | None) -> dict[str, object]:
+    if result is None:
+        return {"result": None, "reason": None}
+    return {
+        "result": result.outcome.value,
+        "reason": result.why,
+        "smallest_detectable_change_percent": _percent(result.detectable),
+        "repetitions_needed": result.repetitions,
+    }
+
+
+def _place(place: Place | Searched) -> dict[str, object]:
+    if isinstance(place, Place):
+        what: dict[str, object] = {"load": _MAXIMUM if place.load is None else str(place.load), "goal": None}
+    else:
+        what = {"load": None, "goal": place.goal}
+    size = size_text(place.frame_size)
+    return {"uut": place.uut, "scenario": place.scenario, "sources": place.sources, "frame_size": size, **what}
+
+
+def _of_difference(one: Difference) -> dict[str, object]:
+    ratio, test = one.throughput, one.throughput_test
+    return {
+        **_place(one.place),
+        "base": _side(one.base),
+        "new": _side(one.new),
+        "change_percent": _percent(ratio.change),
+        "change_low_percent": _percent(ratio.change_low),
+        "change_high_percent": _percent(ratio.change_high),
+        "change_bound": ratio.bound,
+        "change_unknown": ratio.why_unknown or None,
+        "is_difference": one.change is not None,
+        "doubt": one.doubt or None,
+        "p": test.p,
+        "p_corrected": test.corrected,
+        "test": test.test.value,
+        "loss_change_percentage_points": None if one.loss is None else 100 * one.loss.difference,
+        "loss_change_half_width_percentage_points": None if one.loss is None else _percent(one.loss.half_width),
+    }
+
+
+def _side(group: Group) -> dict[str, object]:
+    return {
+        "load": str(group.load),
+        "offered_fps": mean(group.offered_fps),
+        "throughput_fps": mean(group.throughput_fps),
+        "throughput_mbps": mean(group.throughput_mbps),
+        "throughput_mbps_ci95": _half_width(group.throughput_mbps),
+        "loss_ratio": mean(group.loss_ratio),
+        "valid_trials": len(group.valid),
+        "trials": len(group.everything),
+        "limited_by": group.limited_by or ("the UUT" if group.limited_by == "" else None),
+    }
+
+
+def _of_search(one: SearchDifference) -> dict[str, object]:
+    return {
+        **_place(one.what),
+        "base": _limit(one.base, one.what),
+        "new": _limit(one.new, one.what),
+        "change_percent": _percent(one.change),
+        "change_low_percent": _percent(_finite(one.least - 1)),
+        "change_high_percent": _percent(_finite(one.greatest - 1)),
+        "is_difference": one.change is not None,
+        "unstable": one.unstable,
+        "doubt": one.doubt or None,
+    }
+
+
+def _limit(found: Range, what: Searched) -> dict[str, object]:
+    upper = _finite(found.high)
+    return {
+        "lower_fps": found.low,
+        "upper_fps": upper,
+        "lower_mbps": l1_mbps(found.low, what.frame_size),
+        "upper_mbps": l1_mbps(upper, what.frame_size),
+        "searches": found.searches,
+    }
+
+
+def _half_width(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.half_width
+
+
+def _percent(ratio: float | None) -> float | None:
+    return None if ratio is None else 100 * ratio
+
+
+def _finite(number: float) -> float | None:
+    return None if number in (inf, -inf) else number
+
+
+def _xml(text: str) -> str:
+    """Text without the characters that XML 1.0 excludes."""
+    return "".join(one if one in "\t\n\r" or one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def _markdown(text: str) -> str:
+    """Text that is no markup in a table cell, on one line."""
+    for special in "\\`*_[]<>|":
+        text = text.replace(special, f"\\{special}")
+    return " ".join(text.split())

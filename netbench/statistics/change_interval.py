@@ -1,0 +1,129 @@
+"""The interval of the relative change from one campaign to another.
+
+It covers three sources of variation: the units of replication within each campaign (boots, or trials where there is a
+single boot), the variation between runs of the same campaign, and the number of cells that are compared at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from statistics import fmean
+
+from netbench.statistics.counted import Counted
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.intervals import Interval, RatioOfMeans, ratio_of_intervals
+from netbench.statistics.significance import ALPHA, FEWEST
+from netbench.statistics.totals import Totals
+
+# The standard deviation between runs of the same campaign, as a part of that between the units within a run. On a
+# virtual machine with 2 CPUs, six runs of three UUTs, 25 s apart, had 0.6 to 1.5.
+RUN_PART = 1.0
+MOST_UNITS = 1000  # as many repetitions as a profile may have
+_NORMAL_95 = 1.959964  # standard deviations in the half width of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The independent values of a cell: the means of its boots, or its trials where all were measured on one boot."""
+
+    values: tuple[float, ...]
+    of_boots: bool
+
+
+def units_of(group: Group, number: Counted[Totals]) -> Units:
+    """The units of a number over the valid trials of a group."""
+    known = [(one.trial.boot, value) for one in group.valid if (value := number.read(one)) is not None]
+    boots = grouped(known, lambda pair: pair[0])
+    if len(boots) < 2 or 0 in boots:
+        return Units(tuple(value for _, value in known), of_boots=False)
+    return Units(tuple(fmean(value for _, value in own) for own in boots.values()), of_boots=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SideMean:
+    """The mean of one side of a comparison; standard deviations are in its unit.
+
+    `unit_deviation` is that of a unit, of which there are `units`; `run_deviation` that between runs of the campaign.
+    `least_error` is the least standard error of the mean that the number of counted frames allows.
+    """
+
+    mean: float
+    units: int
+    unit_deviation: float
+    run_deviation: float = 0.0
+    least_error: float = 0.0
+
+    @property
+    def sampling_variance(self) -> float:
+        """The variance of the mean by the scatter of its units."""
+        return max(self.unit_deviation**2 / self.units, self.least_error**2)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the mean over campaigns."""
+        return self.sampling_variance + self.run_deviation**2
+
+    def with_units(self, units: int) -> "SideMean":
+        """The same of another number of units."""
+        return SideMean(self.mean, units, self.unit_deviation, self.run_deviation, self.least_error)
+
+
+def deviation_of_noise_floor(half_width: float) -> float:
+    """The standard deviation between runs, as a ratio, that a noise floor (a 95 % half width) stands for."""
+    return half_width / _NORMAL_95
+
+
+def change_interval(new: SideMean, base: SideMean, tests: int) -> RatioOfMeans:
+    """The ratio of two means with its 95 % interval, corrected for `tests` such intervals (Bonferroni).
+
+    Fieller's interval as in `ratio_of_intervals`, with the degrees of freedom of Welch and Satterthwaite. All of the
+    intervals contain the true ratios at once in at least 95 % of comparisons.
+    """
+    if min(new.units, base.units) < 2:
+        return ratio_of_intervals(Interval(new.mean, None, new.units), Interval(base.mean, None, base.units))
+    quantile = _quantile(new, base, tests)
+    sides = (Interval(one.mean, quantile * sqrt(one.variance), one.units) for one in (new, base))
+    return ratio_of_intervals(*sides)
+
+
+def detectable_change(new: SideMean, base: SideMean, tests: int) -> float | None:
+    """The smallest relative change that can be told from none: the half width of its interval; None where unknown."""
+    if min(new.units, base.units) < 2 or not base.mean:
+        return None
+    width = _quantile(new, base, tests) * sqrt(new.variance + base.variance) / base.mean
+    return width if isfinite(width) else None
+
+
+def units_needed(new: SideMean, base: SideMean, tests: int, width: float) -> int | None:
+    """How many units each side needs for an interval of this half width (relative), if they scatter as these do.
+
+    None where MOST_UNITS are too few, as where the variation between runs alone is more.
+    """
+
+    def is_enough(units: int) -> bool:
+        found = detectable_change(new.with_units(units), base.with_units(units), tests)
+        return found is not None and found <= width
+
+    return _first(is_enough, FEWEST, MOST_UNITS)
+
+
+def _first(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The first number that is enough, as all above it are; None where none is."""
+    if not is_enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
+    return low
+
+
+def _quantile(new: SideMean, base: SideMean, tests: int) -> float:
+    """Student's t for one of `tests` two-sided 95 % intervals."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
+
+    ratio = new.mean / base.mean if base.mean else 1.0
+    first, second = new.variance, ratio**2 * base.variance
+    # Both parts of a side's variance are estimated from its units.
+    uncertain = first**2 / (new.units - 1) + second**2 / (base.units - 1)
+    degrees = (first + second) ** 2 / uncertain if uncertain else float("inf")
+    return float(stdtrit(min(degrees, 1e6), 1 - ALPHA / max(tests, 1) / 2))

@@ -1,0 +1,182 @@
+"""The gate: whether a campaign is slower than its base by more than a threshold, with three results.
+
+Passed: a regression above the threshold is excluded. Failed: one is shown. Inconclusive: neither.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from netbench.statistics.change_interval import detectable_change, units_needed
+from netbench.statistics.comparison import LEAST_CHANGE, Absence, Comparison, Difference, LeftOut, Place, place_of
+from netbench.statistics.intervals import Unknown
+from netbench.statistics.search_comparison import LeftOutSearch, SearchComparison, SearchDifference, Searched
+from netbench.statistics.significance import FEWEST
+
+
+class Outcome(Enum):
+    """What the gate says of a cell, or of all of them. The value is what people and exports read."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """The result of a cell or of a searched limit, and the reason for it in words.
+
+    `difference` is what was judged; None for what is not compared. Of an inconclusive cell, `detectable` is the
+    smallest change that could be told, as a ratio, and `repetitions` how many each campaign needs (boots, where there
+    are several); None where unknown. `is_beyond_repetitions`: no number of them would do.
+    """
+
+    place: Place | Searched
+    outcome: Outcome
+    why: str
+    difference: Difference | SearchDifference | None = None
+    detectable: float | None = None
+    repetitions: int | None = None
+    is_beyond_repetitions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The results of all cells of a comparison at a threshold, a ratio of the base's throughput."""
+
+    name: str  # of the new campaign
+    threshold: float
+    cells: tuple[CellResult, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed if any cell is, else inconclusive if any is or nothing was judged, else passed."""
+        return total(one.outcome for one in self.cells)
+
+    def with_outcome(self, outcome: Outcome) -> tuple[CellResult, ...]:
+        """The cells of this result."""
+        return tuple(one for one in self.cells if one.outcome is outcome)
+
+
+def total(outcomes: Iterable[Outcome]) -> Outcome:
+    """The result of several: the worst of those that were judged; inconclusive where none was."""
+    found = set(outcomes)
+    worst_first = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)
+    return next((one for one in worst_first if one in found), Outcome.INCONCLUSIVE)
+
+
+def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | None = None) -> Gate:
+    """The gate of campaigns with loads; `maxima` are the searches for what loads are a share of.
+
+    Searched maxima are judged where no cell of the same UUT, scenario, number of sources and frame size is.
+    """
+    cells = [_judged(one, threshold) for one in comparison.differences]
+    cells += [_not_compared(one, comparison) for one in comparison.left_out]
+    decided = {_sweep(one.place) for one in cells if one.outcome is not Outcome.NOT_JUDGED}
+    if maxima is not None:
+        by_search = [one for one in _searched(maxima, threshold) if _sweep(one.place) not in decided]
+        cells = [*by_search, *cells]
+        decided |= {_sweep(one.place) for one in by_search}
+    return Gate(comparison.new.name, threshold, (*cells, *_undecided(comparison, decided)))
+
+
+def judge_searches(comparison: SearchComparison, threshold: float) -> Gate:
+    """The gate of campaigns that searched."""
+    return Gate(comparison.new, threshold, tuple(_searched(comparison, threshold)))
+
+
+_Sweep = tuple[str, str, int, str]
+
+
+def _sweep(place: Place | Searched) -> _Sweep:
+    return place.uut, place.scenario, place.sources, str(place.frame_size)
+
+
+def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellResult]:
+    """What both campaigns measured, and of which nothing could be judged."""
+    sides = [
+        {_sweep(place): place.of_maximum for place in map(place_of, side.groups)}
+        for side in (comparison.base, comparison.new)
+    ]
+    reasons = {_sweep(one.place): one.why for one in reversed(comparison.left_out) if one.kind is not Absence.ONE_SIDE}
+    for sweep, place in sides[0].items():
+        if sweep in sides[1] and sweep not in decided:
+            why = reasons.get(sweep, "neither campaign overloaded the UUT at a common load")
+            yield CellResult(place, Outcome.INCONCLUSIVE, f"no load could be compared: {why}")
+
+
+def _judged(one: Difference, threshold: float) -> CellResult:
+    ratio, limit = one.throughput, 1 - max(threshold, LEAST_CHANGE)
+    if ratio.unknown in (Unknown.BOTH_AT_LEAST, Unknown.BASE_IS_ZERO):
+        outcome, why = Outcome.NOT_JUDGED, ratio.why_unknown
+    elif one.doubt:
+        outcome, why = Outcome.INCONCLUSIVE, one.doubt
+    elif ratio.unknown in (Unknown.NOT_MEASURED, Unknown.BASE_NOT_MEASURED):
+        outcome, why = Outcome.INCONCLUSIVE, ratio.why_unknown
+    elif min(len(one.base.valid), len(one.new.valid)) < FEWEST:
+        why = f"fewer than {FEWEST} valid repetitions in one of the campaigns"
+        return CellResult(one.place, Outcome.INCONCLUSIVE, why, one, repetitions=FEWEST)
+    elif ratio.high is not None and ratio.high < limit:
+        outcome, why = Outcome.FAILED, _SHOWN
+    elif ratio.low is not None and ratio.low >= limit:
+        outcome, why = Outcome.PASSED, _EXCLUDED
+    elif ratio.bound:
+        outcome, why = Outcome.NOT_JUDGED, "the maximum of one campaign is a lower bound"
+    else:
+        return _inconclusive(one, 1 - limit)
+    return CellResult(one.place, outcome, why, one)
+
+
+_SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"
+
+
+def _inconclusive(one: Difference, threshold: float) -> CellResult:
+    """With what would decide it, if the measured change is the true one."""
+    cell = CellResult(one.place, Outcome.INCONCLUSIVE, "the interval includes the threshold", one)
+    if one.sides is None or one.throughput.change is None:
+        return cell
+    base, new = one.sides
+    needed = units_needed(new, base, one.tests, abs(one.throughput.change + threshold))
+    detectable = detectable_change(new, base, one.tests)
+    return replace(cell, detectable=detectable, repetitions=needed, is_beyond_repetitions=needed is None)
+
+
+def _not_compared(one: LeftOut, comparison: Comparison) -> CellResult:
+    if one.kind is Absence.DEAD:
+        return CellResult(one.place, Outcome.FAILED, one.why)
+    missing = one.kind is Absence.ONE_SIDE and not comparison.new.complete
+    if one.kind is Absence.INVALID or missing:
+        why = f"{one.why}, which is unfinished" if missing else one.why
+        return CellResult(one.place, Outcome.INCONCLUSIVE, why)
+    return CellResult(one.place, Outcome.NOT_JUDGED, one.why)
+
+
+def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
+    for one in comparison.differences:
+        yield _judged_search(one, max(threshold, LEAST_CHANGE))
+    for left_out in comparison.left_out:
+        yield _not_searched(left_out)
+
+
+def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
+    few = min(one.base.searches, one.new.searches) < FEWEST
+    detectable = repetitions = None
+    if one.doubt:
+        outcome, why = Outcome.INCONCLUSIVE, one.doubt
+    elif one.unstable:
+        outcome, why = Outcome.INCONCLUSIVE, "a search contradicts itself (unstable)"
+    elif one.greatest < 1 - threshold:
+        outcome, why = Outcome.FAILED, _SHOWN
+    elif one.least >= 1 - threshold:
+        outcome, why = Outcome.PASSED, _EXCLUDED
+    else:
+        outcome, detectable, repetitions = Outcome.INCONCLUSIVE, one.excluded, FEWEST if few else None
+        why = f"fewer than {FEWEST} searches do not show how far searches are apart" if few else "the ranges overlap"
+    return CellResult(one.what, outcome, why, one, detectable, repetitions)
+
+
+def _not_searched(one: LeftOutSearch) -> CellResult:
+    if one.dead:
+        return CellResult(one.what, Outcome.FAILED, one.why)
+    return CellResult(one.what, Outcome.NOT_JUDGED if one.one_sided else Outcome.INCONCLUSIVE, one.why)

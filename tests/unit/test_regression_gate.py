@@ -1,0 +1,232 @@
+"""The gate: passed, failed or inconclusive, by cells of campaigns with loads."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.statistics.comparison import Campaign, Selection, compare
+from netbench.statistics.regression_gate import Outcome, judge
+from netbench.statistics.search_comparison import compare_maxima
+from tests.unit.comparison_factory import made_up, trials_of
+from tests.unit.results_factory import MANIFEST, campaign, stream_counts, trial
+
+BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
+OTHER = Warning(WarningKind.OTHER_CAMPAIGN, "Another netbench measured.")
+SEARCH = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "PDR", 0.05, SearchState.FOUND, 0.02)
+
+
+def gate(base, new, threshold=0.02, **options):
+    sides = [Campaign.of(name, one) for name, one in (("base", base), ("new", new))]
+    (comparison,) = compare(sides[0], [sides[1]], **options)
+    maxima = compare_maxima("base", base, "new", new)
+    return judge(comparison, threshold, maxima)
+
+
+def noisy(deviation):
+    return lambda chance: chance.gauss(1, deviation)
+
+
+@pytest.mark.parametrize(
+    ("factor", "deviation", "expected"),
+    [
+        (1.0, 0.0005, Outcome.PASSED),
+        (1.05, 0.0005, Outcome.PASSED),
+        (0.97, 0.0005, Outcome.FAILED),
+        (0.98, 0.0005, Outcome.INCONCLUSIVE),
+        (1.0, 0.05, Outcome.INCONCLUSIVE),
+        (0.925, 0.09, Outcome.INCONCLUSIVE),
+        (0.5, 0.03, Outcome.FAILED),
+    ],
+)
+def test_passed_only_if_excluded_failed_only_if_shown(factor, deviation, expected):
+    base, new = made_up(80_000, noisy(deviation), repetitions=5), made_up(80_000 * factor, noisy(deviation), seed=2)
+    assert gate(base, new).outcome is expected
+
+
+def test_an_inconclusive_cell_has_the_smallest_detectable_change_and_the_repetitions_needed():
+    base, new = (made_up(80_000, noisy(0.006), seed=seed) for seed in (1, 2))
+    cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
+    assert cells
+    for one in cells:
+        assert 0.01 < one.detectable < 0.1
+        assert one.is_beyond_repetitions or 3 < one.repetitions <= 1000
+
+
+def test_no_number_of_repetitions_is_enough_where_runs_differ_by_more():
+    base, new = (made_up(80_000, noisy(0.05), seed=seed, repetitions=9) for seed in (1, 2))
+    cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
+    assert all(one.is_beyond_repetitions and one.repetitions is None for one in cells)
+
+
+@pytest.mark.parametrize("warning", [BUSY, OTHER])
+@pytest.mark.parametrize("disturbed", ["base", "new"])
+def test_cells_of_a_disturbed_campaign_are_inconclusive(warning, disturbed):
+    base, new = made_up(80_000, seed=1), made_up(64_000, seed=2)
+    if disturbed == "base":
+        base = replace(base, warnings=(warning,))
+    else:
+        new = replace(new, warnings=(warning,))
+    found = gate(base, new)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert {one.why for one in found.cells} == {f"{disturbed} was disturbed ({warning.kind.value})"}
+    assert gate(base, new, accept_disturbed=True).outcome is Outcome.FAILED
+
+
+def test_a_noise_floor_widens_the_interval():
+    """A campaign whose repetitions are equal was measured on a host whose repeats of one trial vary."""
+    base = made_up(80_000, noisy(0.0001), seed=1)
+    new = made_up(77_600, noisy(0.0001), seed=2)
+    assert gate(base, new).outcome is Outcome.FAILED
+    floor = {**MANIFEST, "noise_floor": {"half_width": 0.08, "repeats": 5}}
+    assert gate(base, replace(new, manifest=floor)).outcome is Outcome.INCONCLUSIVE
+    assert gate(base, replace(base, manifest=floor)).outcome is Outcome.INCONCLUSIVE
+    assert gate(base, replace(new, manifest={**MANIFEST, "noise_floor": {"half_width": 0.001}})).outcome is (
+        Outcome.FAILED
+    )
+
+
+def test_several_boots_are_the_units_of_replication():
+    """Nine trials on three boots that differ are three values, not nine."""
+
+    def booted(factors, seed):
+        chance = random.Random(seed)
+        trials = [
+            trial(
+                stream_counts(
+                    sent=100_000,
+                    received=round(80_000 * factor * chance.gauss(1, 0.0005)),
+                    intended_fps=1e5,
+                    intended_frames=100_000,
+                ),
+                uut="raw",
+                frame_size=64,
+                load="100000fps",
+                repetition=3 * number + place,
+                boot=number + 1,
+            )
+            for number, factor in enumerate(factors)
+            for place in range(1, 4)
+        ]
+        return campaign(trials)
+
+    base, new = booted((1.0, 1.02, 0.98), 1), booted((0.96, 0.98, 0.95), 2)
+    found = gate(base, new)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert all(one.difference.sides[0].units == 3 for one in found.cells)
+    one_boot = [
+        campaign(replace(each, boot=1) for each in side.trials)
+        for side in (booted((1.0,) * 3, 1), booted((0.96,) * 3, 2))
+    ]
+    assert gate(*one_boot).outcome is Outcome.FAILED
+
+
+def shares(maximum, *, lower, upper, throughput=None, **search):
+    """A campaign whose loads are shares of a maximum that a search found; it forwards less the more it is offered."""
+    trials = []
+    for percent in (30, 90, 150):
+        fps = maximum * percent / 100
+        received = fps if percent < 100 else (throughput or maximum**2 / fps)
+        trials += [
+            trial(
+                stream_counts(
+                    sent=round(fps), received=round(received) - number, intended_fps=fps, intended_frames=round(fps)
+                ),
+                uut="raw",
+                frame_size=64,
+                load=f"{percent}% of maximum ({fps:.0f}fps)",
+                repetition=number,
+            )
+            for number in (1, 2, 3)
+        ]
+    found = replace(SEARCH, lower_fps=lower, upper_fps=upper, for_maxima=True, **search)
+    return replace(campaign(trials), maxima_searches=(found,))
+
+
+def of_maximum(maximum, **more):
+    return shares(maximum, lower=maximum * 0.99, upper=maximum * 1.01, **more)
+
+
+@pytest.mark.parametrize("moved", [0.93, 1.07])
+def test_a_maximum_that_moved_by_7_percent_is_no_regression_and_no_improvement(moved):
+    base, new = of_maximum(100_000.0), of_maximum(100_000.0 * moved)
+    sides = [Campaign.of(name, one) for name, one in (("base", base), ("new", new))]
+    (comparison,) = compare(sides[0], [sides[1]])
+    assert comparison.differences == ()
+    assert all("--loads-from" in one.why for one in comparison.left_out)
+    found = gate(base, new)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    (searched,) = found.with_outcome(Outcome.INCONCLUSIVE)
+    assert searched.place.goal == "PDR"
+
+
+def test_maxima_are_compared_with_maxima():
+    assert gate(of_maximum(100_000.0), of_maximum(50_000.0)).outcome is Outcome.FAILED
+    assert gate(of_maximum(100_000.0), of_maximum(200_000.0)).outcome is Outcome.PASSED
+
+
+def test_a_maximum_that_the_source_limited_is_no_regression():
+    limited = shares(23_000.0, lower=23_000.0, upper=None, state=SearchState.AT_LEAST, limited_by="the source")
+    assert gate(of_maximum(100_000.0), limited).outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_same_shares_at_the_same_rates_are_compared():
+    """As --loads-from measures them."""
+    base = of_maximum(100_000.0)
+    replayed = replace(base, maxima_searches=())
+    found = gate(base, replayed)
+    assert found.outcome is Outcome.PASSED
+    assert len(found.with_outcome(Outcome.PASSED)) == 4
+
+
+def at_max(received, sent):
+    return campaign(
+        trial(
+            stream_counts(sent=sent, received=received + number, intended_fps=None, intended_frames=None),
+            uut="raw",
+            frame_size=64,
+            load="max",
+            repetition=number,
+        )
+        for number in (1, 2, 3)
+    )
+
+
+def test_what_the_source_could_not_send_is_no_regression_of_the_uut():
+    """All frames of a load `max` arrived, in one of the campaigns from a slower source."""
+    assert gate(at_max(99_990, 100_000), at_max(79_990, 80_000)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_cell_that_is_missing_in_an_unfinished_campaign_decides_nothing():
+    base, new = made_up(), campaign(trials_of(loads=(50_000, 100_000)), planned=9)
+    assert gate(base, new).outcome is Outcome.INCONCLUSIVE
+    assert gate(base, campaign(trials_of(loads=(50_000, 100_000)))).outcome is Outcome.PASSED
+
+
+def test_a_cell_without_a_valid_trial_decides_nothing():
+    invalid = (Reason(ReasonKind.CAPTURE_DROPPED, "s1", "1 frame"),)
+    trials = [replace(one, reasons=invalid) if one.spec.load.value == 120_000 else one for one in trials_of()]
+    assert gate(made_up(), campaign(trials)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_only_selected_cells_are_judged():
+    base = campaign([*trials_of("one"), *trials_of("two")], uuts=("one", "two"))
+    new = campaign([*trials_of("one"), *trials_of("two", lambda: 60_000)], uuts=("one", "two"))
+    for uut, expected in (("one", Outcome.PASSED), ("t*", Outcome.FAILED)):
+        sides = [Campaign.of(name, one, Selection(uuts=(uut,))) for name, one in (("base", base), ("new", new))]
+        assert judge(compare(sides[0], [sides[1]])[0], 0.02).outcome is expected
+
+
+def test_of_twenty_noisy_pairs_none_fails_and_no_slower_one_passes():
+    """Runs of a campaign differ as much as repetitions within it, as on a virtual machine."""
+    chance = random.Random(1)
+    for seed in range(20):
+        host = [chance.gauss(1, 0.05) for _ in range(3)]
+        base, again, slower = (
+            made_up(80_000 * factor, noisy(0.05), seed=3 * seed + place, repetitions=5)
+            for place, factor in enumerate((host[0], host[1], 0.97 * host[2]))
+        )
+        assert gate(base, again).outcome is not Outcome.FAILED
+        assert gate(base, slower).outcome is not Outcome.PASSED
