@@ -1,5 +1,6 @@
 """Measuring on one boot of a UUT: it is brought up, and measured until its trials are done or it is beyond help."""
 
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,9 @@ from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
+from netbench.statistics.noise_floor import noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
 from netbench.trial.judging import beyond_ceiling
@@ -140,6 +143,12 @@ class Boots:
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
         """Measure until nothing is left, or the UUT has to be restarted; why, then."""
         is_warm = self.profile.warm_up_trials is None
+        is_measured = self.record.knows_noise or not self.profile.noise_floor_s
+        if not is_measured and (first := progress.next_trial()) is not None:
+            failed = self._measure_noise(guests, boot, first)
+            if failed:
+                progress.failures += 1
+                return failed
         while (trial := progress.next_trial()) is not None:
             neighbours = tuple(one.name for one in trial.neighbours)
             if not self._have_neighbours(guests, neighbours, progress):
@@ -176,6 +185,28 @@ class Boots:
             restarted = trial.restart_at_s is not None  # what follows is measured on a start that was waited for
             if failed or restarted or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
+        return ""
+
+    def _measure_noise(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:
+        """Repeat one fixed trial and store the noise floor of the host; why the UUT failed in one, else empty.
+
+        These trials are part of no result.
+        """
+        spec = noise.noise_trial(following, self.profile)
+        began_s, throughputs = time.monotonic(), list[float]()
+        for repeat in itertools.count():
+            if noise.is_enough(repeat, time.monotonic() - began_s, self.profile.noise_floor_s):
+                break
+            result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
+            self._remove_captures(spec)
+            self._renew_what_failed(guests, result)
+            if failed := _why(result, ReasonKind.UUT_FAILED):
+                self.record.keep_console(guests.name, guests.active.uut.console())
+                return failed
+            came_out = noise.came_out_fps(result)
+            if repeat and came_out is not None:
+                throughputs.append(came_out)
+        self.record.keep_noise_floor(noise_floor(throughputs, noise.in_words(spec)))
         return ""
 
     def _warm_up(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:

@@ -10,6 +10,7 @@ from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
     Event,
+    NoiseFloorMeasured,
     Observer,
     SweepEnded,
     TrialRejudged,
@@ -17,6 +18,7 @@ from netbench.model.events import (
     WarmUpTrialStored,
 )
 from netbench.model.frame_mix import in_bytes
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
@@ -29,6 +31,7 @@ from netbench.results.manifest import (
     searches_of,
     with_ended_sweep,
     with_identities,
+    with_noise_floor,
     with_searches,
 )
 from netbench.results.store import Store
@@ -188,6 +191,18 @@ class Record:
         if over != list(searches_of(self.manifest)):
             self.manifest.update(with_searches(self.manifest, over))
             self.directory.write_manifest(self.manifest)
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the noise floor of the host was measured, or tried to be."""
+        return "noise_floor" in self.manifest
+
+    def keep_noise_floor(self, found: NoiseFloor | None) -> None:
+        """Note the noise floor of the host in manifest.json; None where too few repeats were valid."""
+        self.manifest.update(with_noise_floor(self.manifest, found))
+        self.directory.write_manifest(self.manifest)
+        if found is not None:
+            self.tell(NoiseFloorMeasured(found.half_width, found.repeats, found.trial))
 
     def keep_boot(self, boot: Boot) -> None:
         """Note how long a UUT took to come up, and what it takes."""

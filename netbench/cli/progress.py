@@ -23,6 +23,7 @@ from netbench.model.events import (
     Event,
     MachineGone,
     NeighboursFailed,
+    NoiseFloorMeasured,
     SweepEnded,
     TrialStarted,
     TrialStored,
@@ -30,6 +31,7 @@ from netbench.model.events import (
     UutReady,
     WarmUpTrialStored,
 )
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, mbps, percent
@@ -248,6 +250,8 @@ def _told(event: Event) -> Iterator[str]:
     match event:
         case UutFailed() | NeighboursFailed() | MachineGone() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
             yield _sentence(event)
+        case NoiseFloorMeasured():
+            yield str(NoiseFloor(event.half_width, event.repeats, event.trial))
         case SweepEnded():
             yield _ended(event)
         case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:

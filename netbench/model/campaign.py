@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning
@@ -87,7 +88,7 @@ class CampaignResults:
     searched for. `ended_sweeps` left out some of the planned trials. `searches` are what trials were made for that no
     plan had. `trials` need not have what their counters said: `added_up` has trials whose counters are those of several
     with the same ones added up, the verdict and UUT the same too, and of how many.
-    `warm_ups` are not among `trials`.
+    `warm_ups` are not among `trials`. `noise_floor` is that of the host, measured at the start; None: unknown.
     """
 
     topology: str
@@ -105,6 +106,7 @@ class CampaignResults:
     added_up: Iterable[tuple[TrialResult, int]] = ()
     boots: tuple[Boot, ...] = ()
     warm_ups: Iterable[WarmUpTrial] = ()
+    noise_floor: NoiseFloor | None = None
 
     @property
     def wanted_trials(self) -> Iterator[TrialResult]:

@@ -141,6 +141,16 @@ class WarmUpTrialStored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseFloorMeasured(Event):
+    """One fixed trial was repeated: 95 % of its repeats are within their mean ± `half_width`, a ratio of that mean."""
+
+    kind = "noise-floor-measured"
+    half_width: float
+    repeats: int
+    trial: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialStarted(Event):
     """A trial begins; attempts are counted from 1."""
 

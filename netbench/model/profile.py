@@ -17,6 +17,7 @@ MAX_SECONDS = 86_400.0
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
 _WARM_UP_PART = 0.25
+_NOISE_FLOOR_S = 1.5
 _MOST_WARM_UP_TRIALS = 100
 
 T = TypeVar("T")
@@ -126,7 +127,8 @@ class Profile(BaseModel):
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
     sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
-    needs no `loads`. `maxima` says how those are found that loads are a share of, where any is.
+    needs no `loads`. `maxima` says how those are found that loads are a share of, where any is. At its start a campaign
+    repeats a fixed trial for `noise_floor` seconds, which tells how far the host varies; left out, 1.5; 0: it does not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,6 +149,7 @@ class Profile(BaseModel):
     warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
     warm_up_trials: Annotated[Literal["auto"] | int | None, BeforeValidator(_warm_up_trials)] = None
     settle: Settle = Settle()
+    noise_floor: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
@@ -205,6 +208,11 @@ class Profile(BaseModel):
     def warm_up_s(self) -> float:
         """How long of the duration nothing is measured yet: a quarter of it where nothing else is said."""
         return _WARM_UP_PART * self.duration if self.warm_up is None else self.warm_up
+
+    @property
+    def noise_floor_s(self) -> float:
+        """For how many seconds the fixed trial is repeated whose variation is the noise floor; 0: not at all."""
+        return _NOISE_FLOOR_S if self.noise_floor is None else self.noise_floor
 
     @property
     def neighbours_duration(self) -> float:

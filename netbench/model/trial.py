@@ -234,8 +234,14 @@ class TrialResult:
 
     @property
     def valid_at_once(self) -> bool:
-        """Whether it is valid, and was so at the first attempt."""
-        return self.verdict is Verdict.VALID and self.attempt == 1
+        """Whether it is valid, and was so at the first attempt in which the tester was not disturbed.
+
+        A disturbance is found by the tester's own clocks, whatever the throughput: repeating such a trial picks none.
+        """
+        disturbed = sum(
+            any(reason.kind is ReasonKind.TESTER_DISTURBED for reason in reasons) for reasons in self.thrown_away
+        )
+        return self.verdict is Verdict.VALID and self.attempt - disturbed == 1
 
     @property
     def saturated(self) -> frozenset[str]:

@@ -323,7 +323,7 @@ def _category(group: Group, by_scenario: bool) -> str:
 
 
 def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> Bar:
-    if group is not None and (throughput := group.throughput_mbps):
+    if group is not None and (throughput := group.maximum_mbps):
         hover = f"highest throughput of\n{group_hover(group, style)}"
         if group.limited_by:
             hover += f"\n≥: not saturated, limited by {group.limited_by}"

@@ -1,4 +1,4 @@
-"""What a campaign found, in five sentences at most: the page and the terminal begin with the same ones.
+"""What a campaign found, in a few sentences: the page and the terminal begin with the same ones.
 
 Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most,
 and what cannot be said. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
@@ -17,10 +17,10 @@ from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
-from netbench.report.ratio_words import cost, excluded, limit_excluded, part_of
+from netbench.report.ratio_words import cost, excluded, limit_excluded, not_measurable, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
-from netbench.statistics.groups import Group, best_groups, group_trials, grouped
+from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import (
     CountedLoads,
     RelativeMaximum,
@@ -29,7 +29,7 @@ from netbench.statistics.interference import (
     relative_maxima,
 )
 from netbench.statistics.intervals import Interval
-from netbench.statistics.limits import LOST, with_limits, would_not_take_more
+from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 
 _MOST_NAMED = 4  # UUTs in a sentence
@@ -79,10 +79,13 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         *(() if results.searches else _first_loss(results, groups)),
         *_lost(results),
         *_neighbours(results, groups),
+        *_unstable_maxima(results),
     ]
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         said = []
     topic = "What cannot be said" if said else "Result"
+    if said and results.noise_floor is not None:
+        said.append(Finding("Noise", str(results.noise_floor), "results"))
     unsaid = [Finding(topic, text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
     return (*said, *unsaid)
 
@@ -153,11 +156,7 @@ def _of_setting(
 def _amount(group: Group) -> str:
     """The highest throughput, with what is to be known of it."""
     most = f"{_most_of(group)} Mbit/s"
-    if group.limited_by:
-        return f"{most}, not saturated: limited by {group.limited_by}"
-    if group.loss_ratio is None or not _loses(group):
-        return most
-    return f"{most} with {rough_percent(group.loss_ratio.mean)} lost"
+    return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
 
 
 def _amounts(tied: Sequence[Group]) -> str:
@@ -168,7 +167,7 @@ def _amounts(tied: Sequence[Group]) -> str:
 
 
 def _most_of(group: Group) -> str:
-    return at_least(f"{mbps(mean(group.throughput_mbps))}{_spread(group.throughput_mbps)}", group.limited_by)
+    return at_least(f"{mbps(mean(group.maximum_mbps))}{_spread(group.maximum_mbps)}", group.limited_by)
 
 
 def _spread(interval: Interval | None) -> str:
@@ -182,9 +181,18 @@ def _spread(interval: Interval | None) -> str:
 
 
 def _repetitions(groups: Iterable[Group]) -> str:
-    """`n = 3`, or `n = 2 … 3`."""
-    numbers = sorted({len(group.valid) for group in groups})
-    return f"n = {numbers[0]}" + (f" … {numbers[-1]}" if len(numbers) > 1 else "")
+    """`n = 3`, or `n = 2 … 3`; with the boots that they are from: `n = 9 on 3 boots`."""
+    intervals = [interval for group in groups if (interval := group.maximum_fps)]
+    text = f"n = {_range(interval.n for interval in intervals)}"
+    boots = [interval.boots for interval in intervals if interval.boots]
+    if 1 in boots:
+        return f"{text}, one boot: variation between boots unknown"
+    return f"{text} on {_range(boots)} boots" if boots else text
+
+
+def _range(numbers: Iterable[int]) -> str:
+    known = sorted(set(numbers)) or [0]
+    return f"{known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "")
 
 
 def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -282,34 +290,49 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
 
 
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """Which neighbour costs most of the highest throughput, and what it costs the other UUTs."""
+    """What the neighbour that costs most takes of the highest throughput of each UUT, in the order of the topology."""
     maxima = relative_maxima(groups)
     if not maxima:
         return
-    worse = [(one.ratio.ratio, one) for one in maxima if one.ratio.significant and one.ratio.ratio is not None]
-    if worse := [(index, one) for index, one in worse if index < 1]:
-        _, worst = min(worse, key=lambda known: known[0])
-        alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
-        several = len({one.scenario for one in maxima}) > 1
-        alone = "alone" if worst.baseline == DEDICATED else f"in {worst.baseline}"
-        names = [(label(one.victim.uut, results.emulated), one.ratio) for one in alike]
-        (first, most), *others = [(uut, cost(ratio)) for uut, ratio in names if ratio.significant is not False]
-        costs = "costs most:" if several else "costs"
-        said = [f"{worst.scenario} {costs} {first} {most} of the most that it forwards {alone}"]
-        said += [f"{uut} {part}" for uut, part in others]
-        same = [
-            f"{uut} (a change of more than {limit_excluded([ratio])} % is excluded)"
-            for uut, ratio in names
-            if ratio.significant is False
-        ]
-        said += [f"no significant change for {enumerated(same)}"] if same else []
+    costly = [one for one in maxima if one.ratio.significant and one.ratio.ratio is not None and one.ratio.ratio < 1]
+    if costly:
+        worst = min(costly, key=lambda one: one.ratio.ratio or 0.0)
+        alike = [one for one in maxima if one is worst or _elsewhere(one, worst)]
+        text = f"{_costs(results, worst, alike, several=len({one.scenario for one in maxima}) > 1)}"
         repetitions = _repetitions(group for one in alike for group in (one.best, one.base))
-        text = f"{'; '.join(said)} ({frames_text(worst.victim.frame_size)}, {repetitions})."
-        yield Finding("Neighbours", text, "isolation")
+        yield Finding("Neighbours", f"{text} ({frames_text(worst.victim.frame_size)}, {repetitions}).", "isolation")
         return
     cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
     said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
-    yield Finding("Neighbours", f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
+    yield Finding("Neighbours", f"No significant cost of a neighbour was found; {'; '.join(said)}.", "isolation")
+
+
+def _costs(results: CampaignResults, worst: RelativeMaximum, alike: Sequence[RelativeMaximum], *, several: bool) -> str:
+    """`cpu-heavy cuts the peak throughput of bridge by 51 % (43 … 58 %); no significant change for xdp (…)`.
+
+    Every UUT is in the class that its interval shows; which of two similar costs is the higher one, no run tells.
+    """
+    order = list(dict.fromkeys((*results.uuts, *(one.victim.uut for one in alike))))
+    alike = sorted(alike, key=lambda one: order.index(one.victim.uut))
+    cuts, gains, same, unclear = list[str](), list[str](), list[str](), list[str]()
+    for one in alike:
+        uut, ratio = label(one.victim.uut, results.emulated), one.ratio
+        if why := not_measurable(ratio):
+            unclear.append(f"{uut} {why}")
+        elif ratio.significant and (ratio.ratio or 0.0) < 1:
+            cuts.append(f"of {uut} by {cost(ratio)}")
+        elif ratio.significant:
+            gains.append(f"{uut} forwards {part_of(ratio, 'that')}")
+        else:
+            same.append(f"{uut} (changes above {limit_excluded([ratio])} % are excluded)")
+    left = len(cuts) - _MOST_NAMED
+    if left > 0:
+        cuts = [*cuts[:_MOST_NAMED], f"of {left:,} more UUTs"]
+    alone = "" if worst.baseline == DEDICATED else f" compared with {worst.baseline}"
+    verb = "costs most: it cuts" if several else "cuts"
+    said = [f"{worst.scenario} {verb} the peak throughput {enumerated(cuts)}{alone}"]
+    said += [f"no significant change for {enumerated(same[:_MOST_NAMED])}"] if same else []
+    return "; ".join((*said, *gains[:_MOST_NAMED], *unclear[:_MOST_NAMED]))
 
 
 def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
@@ -370,6 +393,15 @@ def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
     return f"{ratio} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f}) that of {base.uut}"
 
 
+def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
+    """The UUTs whose loads are shares of a maximum that its own search calls unstable."""
+    unstable = {one.uut: one.unstable for one in results.maxima_searches if one.unstable}
+    if unstable:
+        uuts = enumerated([label(uut, results.emulated) for uut in list(unstable)[:_MOST_NAMED]])
+        text = f"Loads of {uuts} are shares of a maximum whose search was unstable: read them as rates, not as shares."
+        yield Finding("Loads", text, "searches")
+
+
 def _cell(best: Sequence[Group]) -> _Cell | None:
     """The least disturbed scenario, the fewest sources, the smallest frames."""
     scenarios = list(dict.fromkeys(one.scenario for one in best))
@@ -390,7 +422,7 @@ def _by_setting(results: CampaignResults, known: Iterable[str]) -> list[list[str
 
 
 def _height(group: Group) -> float:
-    return group.throughput_fps.mean if group.throughput_fps else 0.0
+    return group.maximum_fps.mean if group.maximum_fps else 0.0
 
 
 def _offered(group: Group) -> float:

@@ -74,7 +74,7 @@ def change_hover(one: RelativeMaximum, style: Style) -> str:
 
 
 def _at(group: Group) -> str:
-    what = f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}"
+    what = f"{mbps_interval(group.maximum_mbps)} Mbit/s at {', '.join(map(str, group.maximum_loads))}"
     return f"{at_least(what, group.limited_by)}, limited by {group.limited_by}" if group.limited_by else what
 
 

@@ -158,13 +158,13 @@ def tables_of(shown: Shown, form: TableFormat) -> Iterator[tuple[str, str]]:
         Column("Sources", lambda group: str(group.sources), "number"),
         size_column(),
         Column("≥", lambda group: "≥" if group.limited_by else ""),
-        mean_column("Highest throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
-        Column("At load", lambda group: str(group.load)),
+        mean_column("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
+        Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
         Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
-        Column("n", lambda group: str(len(group.valid)), "number"),
+        Column("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0), "number"),
         Column("Limited by", lambda group: group.limited_by or "the UUT"),
     )
-    caption = "The highest mean throughput at any load, with 95 % intervals; ≥: not saturated"
+    caption = "The highest throughput, over all loads at which it is the same, with 95 % intervals; ≥: not saturated"
     yield "maximum", text_table(form, most, best_groups(shown.groups), caption)
     if maxima := relative_maxima(shown.groups):
         caption = f"What neighbours leave: {count(len(maxima), 'ratio')} to {figures.baselines_named(maxima)}"

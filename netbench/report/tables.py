@@ -82,7 +82,7 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
 
 def most_words(group: Group) -> str:
     """`≥ 97.0 Mbit/s, not saturated: limited by the load asked`, or just the number where the UUT was the limit."""
-    most = f"{mbps(mean(group.throughput_mbps))} Mbit/s"
+    most = f"{mbps(mean(group.maximum_mbps))} Mbit/s"
     return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
 
 

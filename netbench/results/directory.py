@@ -20,7 +20,7 @@ from netbench.model.topology import Topology
 from netbench.model.trial import key_finds_maximum
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
-from netbench.results.manifest import ManifestHead, ended_sweeps_of, searches_of
+from netbench.results.manifest import ManifestHead, ended_sweeps_of, noise_floor_of, searches_of
 from netbench.results.store import Store, StoredCounters, StoredTrials, StoredWarmUps, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
 
@@ -232,6 +232,7 @@ class ResultDirectory:
                 added_up=StoredCounters(self.store),
                 boots=store.boots(),
                 warm_ups=StoredWarmUps(self.store),
+                noise_floor=noise_floor_of(manifest),
             )
 
 

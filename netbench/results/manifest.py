@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from netbench.config.wording import first_problem
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.profile import Profile
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.search import SearchResult
@@ -147,6 +148,22 @@ def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
 
 
 _SEARCHES = TypeAdapter(list[SearchResult])
+
+
+def with_noise_floor(manifest: dict[str, Any], found: NoiseFloor | None) -> dict[str, Any]:
+    """The manifest with the noise floor of the host; None: it could not be measured."""
+    return {**manifest, "noise_floor": None if found is None else asdict(found)}
+
+
+def noise_floor_of(manifest: Mapping[str, Any]) -> NoiseFloor | None:
+    """The noise floor of the host; None where it was not measured, or is damaged."""
+    try:
+        return _NOISE_FLOOR.validate_python(manifest.get("noise_floor"))
+    except ValidationError:
+        return None
+
+
+_NOISE_FLOOR = TypeAdapter(NoiseFloor)
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:

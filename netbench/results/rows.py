@@ -304,6 +304,16 @@ def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Colu
     return Column(name, float, mean), Column(f"{name}_ci95", float, half_width)
 
 
+def _maximum_loads(group: Group) -> str | None:
+    return None if group.limited_by is None else ";".join(map(str, group.maximum_loads))
+
+
+def _boots(group: Group) -> int | None:
+    """How many boots the throughput is over; None where that is unknown."""
+    throughput = group.throughput_fps
+    return None if throughput is None or not throughput.boots else throughput.boots
+
+
 def _outlier_trials(group: Group) -> int | None:
     if len(group.valid) < FEWEST:
         return None
@@ -496,6 +506,10 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("throughput_mbps_without_outliers", float, _without_outliers),
     # Empty in all rows but those of a maximum.
     Column("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
+    *_interval("maximum_fps", lambda group: None if group.limited_by is None else group.maximum_fps),
+    Column("maximum_loads", str, lambda group: _maximum_loads(group)),
+    Column("boots", int, lambda group: _boots(group)),
+    Column("noise_floor", float, lambda group: group.noise_floor),
     Column("frame_mix", str, lambda group: _mix(group.frame_size, str)),
     Column("frame_mix_genome", str, lambda group: _mix(group.frame_size, lambda mix: mix.in_letters)),
     Column("frame_size_mean", float, lambda group: _mean(group.frame_size)),

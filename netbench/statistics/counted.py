@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from netbench.statistics.intervals import Interval, counting_error, known_interval
+from netbench.statistics.intervals import Interval, boots_interval, counting_error
 from netbench.statistics.totals import Totals, TrialTotals, total
 
 OfTrial = TypeVar("OfTrial")
@@ -24,13 +24,17 @@ class Counted(Generic[OfTrial]):
     scale: Callable[[OfTrial], float | None]
 
     def over(self, trials: Iterable[OfTrial]) -> Interval | None:
-        """Its mean over those trials that know it, with the 95 % interval; None without any.
+        """Its mean over those trials that know it, with the 95 % interval over their boots; None without any.
 
         Where all trials counted the same number of events, they do not tell how it scatters: the interval is then at
         least as wide as that of a Poisson number of them, or of the other frames where those are fewer.
         """
         known = [(one, value) for one in trials if (value := self.read(one)) is not None]
-        return known_interval((value for _, value in known), self.counting_half_width([one for one, _ in known]))
+        if not known:
+            return None
+        return boots_interval(
+            [(_boot(one), value) for one, value in known], self.counting_half_width([one for one, _ in known])
+        )
 
     def counting_half_width(self, trials: Sequence[OfTrial]) -> float:
         """The half width that counting alone leaves to the mean of trials with equal counts; 0 for other trials."""
@@ -44,6 +48,10 @@ class Counted(Generic[OfTrial]):
             return 0.0
         rarer = max(0, min(counted, among - counted))
         return counting_error(rarer) / among * scale / len(trials)
+
+
+def _boot(one: object) -> int:
+    return one.boot if isinstance(one, Totals) else 0
 
 
 def _unsent(one: Totals) -> int | None:

@@ -31,7 +31,7 @@ def _of_group(group: Group) -> Iterator[Direction]:
     if any(reverse_of.values()):
         for stream, reversed_one in reverse_of.items():
             valid = tuple(
-                Totals((counts,), group.frame_size, {}, None)
+                Totals((counts,), group.frame_size, {}, None, one.trial.boot)
                 for one in group.valid
                 for counts in one.streams
                 if counts is not None and counts.stream == stream

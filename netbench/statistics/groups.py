@@ -4,7 +4,7 @@ Only valid trials are averaged. Suspicious and invalid ones stay beside them, to
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -23,12 +23,15 @@ from netbench.statistics.counted import (
     THROUGHPUT_FPS,
     UNSENT_RATIO,
 )
-from netbench.statistics.intervals import Interval, known_interval
+from netbench.statistics.intervals import Interval, boots_interval, known_interval
 from netbench.statistics.totals import Mbps, Totals, TrialTotals
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
+# A load of which no more than this is lost says nothing of what the UUT can do beyond it.
+LOST = 0.005
+_MOST = 0.5  # of the repetitions
 # What part of the repetitions of a load must be valid at the first attempt for it to count as a maximum.
 _ENOUGH = 2 / 3
 
@@ -68,8 +71,9 @@ class Repetitions:
 
     @cached_property
     def throughput_fps(self) -> Interval | None:
-        """Received frames per second, all sources together."""
-        return THROUGHPUT_FPS.over(self.valid)
+        """Received frames per second, all sources together; its interval is over boots."""
+        throughput = THROUGHPUT_FPS.over(self.valid)
+        return None if throughput is None else throughput.widened(self._noise)
 
     @cached_property
     def offered_mbps(self) -> Interval | None:
@@ -115,13 +119,19 @@ class Repetitions:
             self._intervals[what] = computed()
         return self._intervals[what]
 
+    @property
+    def _noise(self) -> float | None:
+        """By how much of its mean the host moves a throughput from run to run, beside what repetitions show."""
+        return None
+
     @cached_property
     def _intervals(self) -> dict[Hashable, Interval | None]:
         return {}
 
     def _in(self, mbps: Mbps, fps: Interval | None, of_each: Callable[[Totals, Mbps], float | None]) -> Interval | None:
         if isinstance(self.frame_size, FrameMix):  # sizes differ from trial to trial, where not all of them arrive
-            return known_interval(of_each(one, mbps) for one in self.valid)
+            known = [(one.boot, value) for one in self.valid if (value := of_each(one, mbps)) is not None]
+            return boots_interval(known).widened(self._noise) if known else None
         factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
         return None if fps is None or factor is None else fps.scaled(factor)
 
@@ -143,12 +153,24 @@ class Victim:
     frame_size: FrameSize
 
 
+@dataclass(frozen=True, slots=True)
+class Plateau:
+    """The highest throughput of a UUT: that of all loads above it, at which equally much came out.
+
+    `throughput_fps` is over the boots, each with the mean of its trials at any of these `loads`.
+    """
+
+    throughput_fps: Interval
+    loads: tuple[Load, ...]
+
+
 @dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
 class Group(Repetitions):
     """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
 
     It is itself what the victim did; its neighbours are beside it. Where it is a maximum, `limited_by` says what was in
-    the way of a higher one if that was not the UUT, nor its links; with_limits() looks that up.
+    the way of a higher one if that was not the UUT, nor its links, and `plateau` is the maximum itself; with_limits()
+    looks both up. `noise_floor` is that of the host, as a ratio; None where it is unknown.
     """
 
     frame_size: FrameSize
@@ -160,6 +182,8 @@ class Group(Repetitions):
     sources: int
     load: Load
     limited_by: str | None = None  # None: nobody has looked, or it is no maximum
+    plateau: Plateau | None = None
+    noise_floor: float | None = None
 
     @property
     def victim(self) -> Victim:
@@ -180,6 +204,38 @@ class Group(Repetitions):
     def saturated(self) -> int:
         """How many of its valid trials are saturated: their offered load is below the intended one."""
         return sum(one.trial.is_saturated for one in self.valid)
+
+    @cached_property
+    def is_overloaded(self) -> bool:
+        """Whether more was lost than 0.5 %, or the link pushed back: this load was more than the UUT took."""
+        return self.is_saturated or (self.loss_ratio is not None and self.loss_ratio.mean > LOST)
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether the link pushed back in most of its valid trials."""
+        return self.saturated > _MOST * len(self.valid)
+
+    @property
+    def _noise(self) -> float | None:
+        """The noise floor, unless all that was intended came out: then the source's clock decides the throughput."""
+        return self.noise_floor if self.is_overloaded or self.load.kind is LoadKind.MAX else None
+
+    @property
+    def maximum_fps(self) -> Interval | None:
+        """The highest throughput in frames/s, of a group that has it: of its plateau, where there is one."""
+        return self.plateau.throughput_fps if self.plateau else self.throughput_fps
+
+    @property
+    def maximum_mbps(self) -> Interval | None:
+        """The same in Mbit/s (L1)."""
+        if self.plateau is None or isinstance(self.frame_size, FrameMix):
+            return self.throughput_mbps
+        return self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size) or 0.0)
+
+    @property
+    def maximum_loads(self) -> tuple[Load, ...]:
+        """The loads at which it was measured."""
+        return self.plateau.loads if self.plateau else (self.load,)
 
     @property
     def thrown_away(self) -> int:
@@ -270,6 +326,8 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     """
     steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
+    if results.noise_floor is not None:
+        groups = [replace(group, noise_floor=results.noise_floor.half_width) for group in groups]
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.

@@ -125,12 +125,12 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
     Symmetric: the higher one has to be at a load that counts on the side of the lower one too, whichever that is, or
     one that nobody tried there though its own limit had been found. `counted` are all loads of the campaign.
     """
-    most, most_of_base = new.throughput_fps, base.throughput_fps
+    most, most_of_base = new.maximum_fps, base.maximum_fps
     if most is None or most_of_base is None:
         return None
 
     def tried(load_of: Group, side: Group) -> bool:
-        return counted.get((*_side(side), load_of.load), not side.limited_by)
+        return any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
 
     return ratio_of_maxima(
         most,

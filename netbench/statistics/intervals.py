@@ -1,14 +1,17 @@
 """Repetitions to a mean, and two means to their ratio, each with its confidence interval."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from math import ceil, floor, fsum, log, log10, sqrt
+from itertools import pairwise
+from math import ceil, floor, fsum, hypot, log, log10, sqrt
 from typing import Literal
 
 CONFIDENCE = 0.95
 MOST_REPETITIONS = 50  # that anybody is advised to make
 _MOST_DECIMALS = 6
+_FEWEST_CORRELATED = 5  # values: of fewer nothing is known of their correlation
+_MOST_CORRELATED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,22 +19,38 @@ class Interval:
     """The mean of `n` repetitions and the half width of its 95 % interval, both in the unit of the values.
 
     `half_width` is None for a single repetition: how far it would scatter is unknown, not 0. Where frames were counted
-    it is never 0.
+    it is never 0. `boots` is the number of boots that the repetitions come from, 0 where that is unknown.
     """
 
     mean: float
     half_width: float | None
     n: int
+    boots: int = 0
 
     def scaled(self, factor: float) -> "Interval":
         """The same interval in a unit of which one old unit is `factor` (0 or more)."""
         half_width = None if self.half_width is None else self.half_width * factor
-        return Interval(self.mean * factor, half_width, self.n)
+        return replace(self, mean=self.mean * factor, half_width=half_width)
+
+    def widened(self, relative: float | None) -> "Interval":
+        """The same interval with an independent uncertainty of ± `relative` × mean added, such as a noise floor.
+
+        Independent contributions add as squares (JCGM 100:2008, "Guide to the expression of uncertainty in
+        measurement", section 5.1.2).
+        """
+        if self.half_width is None or not relative:
+            return self
+        return replace(self, half_width=hypot(self.half_width, relative * self.mean))
+
+    @property
+    def degrees(self) -> int:
+        """The degrees of freedom of the half width: boots − 1, or repetitions − 1 within one boot."""
+        return (self.boots if self.boots > 1 else self.n) - 1
 
     @property
     def standard_error(self) -> float | None:
         """The standard error of the mean that the half width belongs to; None where that is unknown."""
-        return None if self.half_width is None else self.half_width / _student_t(self.n - 1)
+        return None if self.half_width is None else self.half_width / student_t(self.degrees)
 
 
 def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
@@ -49,13 +68,56 @@ def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     if n == 1:
         return Interval(mean, None, 1)
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Interval(mean, max(least, _student_t(n - 1) * deviation / sqrt(n)), n)
+    return Interval(mean, max(least, student_t(n - 1) * deviation / sqrt(n)), n)
 
 
 def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:
     """The mean of the numbers that are known, with its interval; None without any."""
     known = [value for value in values if value is not None]
     return mean_interval(known, least) if known else None
+
+
+def boots_interval(values: Sequence[tuple[int, float]], least: float = 0.0) -> Interval:
+    """The mean of repetitions on several boots and its 95 % interval; ValueError for none.
+
+    `values` are the boot and the value of each repetition, in the order of time. The boot is the unit of replication:
+    the interval is Student's over the means of the boots, with boots − 1 degrees of freedom, because repetitions on one
+    boot share its memory layout, caches and placement (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable
+    time"; Georges et al. 2007, "Statistically rigorous Java performance evaluation"). The repetitions of a single boot
+    count as fewer where consecutive ones resemble each other (effective_number). A boot of 0 is unknown: such a
+    repetition stands for itself.
+    """
+    by_boot: dict[object, list[float]] = {}
+    for place, (boot, value) in enumerate(values):
+        by_boot.setdefault(boot or f"unknown {place}", []).append(value)
+    known = len({boot for boot, _ in values if boot})
+    if len(by_boot) == 1 and len(values) > 1:
+        (own,) = by_boot.values()
+        within = mean_interval(own)
+        assert within.half_width is not None
+        half_width = within.half_width * sqrt(len(own) / effective_number(own))
+        return replace(within, half_width=max(least, half_width), boots=1)
+    between = mean_interval([fsum(own) / len(own) for own in by_boot.values()], least)
+    return replace(between, n=len(values), boots=known)
+
+
+def effective_number(values: Sequence[float]) -> float:
+    """How many independent repetitions tell as much about the mean as these consecutive ones.
+
+    n · (1 − r) ÷ (1 + r) with the correlation r between neighbours, of a first-order autoregressive process (Bayley and
+    Hammersley 1946, "The 'effective' number of independent observations in an autocorrelated time series"). The
+    estimate of r is too low by (1 + 3 r) ÷ n (Marriott and Pope 1954, "Bias in the estimation of autocorrelations"),
+    which is added. Of fewer than 5 values r is unknown and taken as 0, as a negative one is; 2 is the least.
+    """
+    n = len(values)
+    mean = fsum(values) / n if n else 0.0
+    total = fsum((value - mean) ** 2 for value in values)
+    if n < _FEWEST_CORRELATED or not total:
+        return float(n)
+    r = fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
+    # The estimate scatters by 1 ÷ √n where there is no correlation: what is less than that is none.
+    r = 0.0 if r < 1 / sqrt(n) else min(_MOST_CORRELATED, r + (1 + 3 * r) / n)
+    return max(2.0, n * (1 - r) / (1 + r))
 
 
 def counting_error(events: int) -> float:
@@ -79,11 +141,11 @@ def repetitions_for(interval: Interval, wanted: float) -> int:
     """
     if interval.half_width is None:
         return 3
-    spread = interval.half_width * sqrt(interval.n) / _student_t(interval.n - 1)
+    spread = interval.half_width * sqrt(interval.n) / student_t(interval.degrees)
     enough = (
         n
         for n in range(max(2, interval.n), MOST_REPETITIONS)
-        if _student_t(n - 1) * spread / sqrt(n) <= wanted * interval.mean
+        if student_t(n - 1) * spread / sqrt(n) <= wanted * interval.mean
     )
     return next(enough, max(interval.n, MOST_REPETITIONS))
 
@@ -232,7 +294,7 @@ def statement(ratio: RatioOfMeans) -> str:
     return f"no significant change: one above {_at_least(ratio.excluded)} % can be excluded"
 
 
-def _student_t(degrees: float) -> float:
+def student_t(degrees: float) -> float:
     """The quantile of Student's t that leaves half of what is beyond the confidence on each side."""
     from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
 

@@ -1,57 +1,131 @@
-"""What kept a maximum from being higher: the UUT, or only what it was offered, of which it forwarded everything."""
+"""Whether the UUT limited a maximum, and how high it is: a maximum is a plateau of the throughput over the load.
+
+This is the only place that decides whether a UUT was the limit. The throughput of a UUT that is not overloaded rises
+with the offered load. Loss alone shows no limit: a UUT may lose 3 % of every load and forward the rest.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import hypot
 from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.units import LoadKind
-from netbench.statistics.groups import Group, best_groups, grouped
+from netbench.statistics.counted import THROUGHPUT_FPS
+from netbench.statistics.groups import Group, Plateau, best_groups, grouped
+from netbench.statistics.intervals import Interval
 
 THE_LOAD_ASKED = "the load asked"
 THE_SOURCE = "the source"
-# Of a load of which no more than this is lost nobody can tell that a higher one would not have been forwarded too.
-LOST = 0.005
+# Loads that differ by less than this part say nothing of whether throughput rises from one to the other.
+_APART = 0.05
+# Of the frames that are offered beyond a lower load, a bent curve lets through no more than a third of the part that it
+# let through of that load; or no more than half of it where the rise is within the intervals of both.
+_BENT, _BENT_WITHIN_INTERVAL = 1 / 3, 1 / 2
+# Of the only load that there is, a twentieth is lost.
+_BENT_ALONE = 0.95
 # A source that its link kept waiting for so much of the time offered what the path takes; as for saturated trials.
 _HELD_UP_PART = 0.25
-_MOST = 0.5
 _ALL = 100.0  # percent
 
 
 def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """All groups of a campaign, the maxima among them, as best_groups() has these, with what limited them."""
+    """All groups of a campaign, the maxima among them, as best_groups() has these, with their limit and plateau."""
     found = tuple(groups)
-    limits = {id(best): limit_of(best, same) for same in grouped(found, _sweep).values() for best in best_groups(same)}
-    return tuple(replace(group, limited_by=limits[id(group)]) if id(group) in limits else group for group in found)
+    maxima = {}
+    for same in grouped(found, _sweep).values():
+        for best in best_groups(same):
+            limit = limit_of(best, same)
+            maxima[id(best)] = replace(best, limited_by=limit, plateau=None if limit else plateau_of(best, same))
+    return tuple(maxima.get(id(group), group) for group in found)
 
 
 def limit_of(best: Group, same: Sequence[Group]) -> str:
     """What limited a maximum; empty where it was the UUT, or its links.
 
-    `same` are all groups that differ from it in load only. It was the UUT where at this load, or at a higher one that
-    counts, more than 0.5 % was lost or the link pushed back. Else it was the load: no higher one was asked for, or the
-    source reached none, or no higher one has enough trials that are valid.
+    `same` are all groups that differ from it in load only. It was the UUT where the throughput no longer rises with the
+    load, or the link pushed back. Else it was the load: no higher one was asked for, or the source reached none, or no
+    higher one has enough trials that are valid.
     """
     higher = sorted((one for one in same if _height(one) > _height(best)), key=_height)
     counted = [best, *(one for one in higher if one.counts_as_maximum)]
-    if any(map(would_not_take_more, counted)):
+    if any(map(pushes_back, counted)) or _bends(best, same):
         return ""
     for one in higher:
         if not one.counts_as_maximum:
             kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in one.reasons))
             return f"the tester: too few valid trials at {one.load}" + (f" ({kinds})" if kinds else "")
-    return THE_SOURCE if counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1]) else THE_LOAD_ASKED
+    limit = THE_SOURCE if counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1]) else THE_LOAD_ASKED
+    return f"{limit}: throughput still rises there" if best.is_overloaded else limit
+
+
+def still_rises(same: Iterable[Group]) -> bool:
+    """Whether throughput still rises at the highest of these loads, so that only a higher one would show the maximum.
+
+    `same` are the groups of one UUT that differ in load only. False where no load counts.
+    """
+    counted = [one for one in same if one.counts_as_maximum]
+    best = next(iter(best_groups(counted)), None)
+    return best is not None and not any(map(pushes_back, counted)) and not _bends(best, counted)
+
+
+def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:
+    """The plateau that a maximum is part of: all loads above it with a throughput that agrees within the intervals.
+
+    The mean over all of them is no luckier than one of them, as the highest of several means is, and does not depend on
+    which loads were asked for.
+    """
+    most = best.throughput_fps
+    if most is None:
+        return None
+    members = [
+        one
+        for one in same
+        if one is best or (one.counts_as_maximum and _offered(one) >= most.mean and _agree(most, one.throughput_fps))
+    ]
+    members.sort(key=_height)
+    trials = sorted((trial for one in members for trial in one.valid), key=lambda one: one.trial.started_ns)
+    throughput = THROUGHPUT_FPS.over(trials) or most
+    return Plateau(throughput.widened(best.noise_floor), tuple(one.load for one in members))
+
+
+def would_not_take_more(group: Group) -> bool:
+    """Whether a load was more than the UUT, with its links, could forward."""
+    return group.is_overloaded or _held_up(group)
+
+
+def pushes_back(group: Group) -> bool:
+    """Whether the link kept the source from offering more."""
+    return group.is_saturated or _held_up(group)
 
 
 def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
     return group.uut, group.scenario, group.sources, group.frame_size
 
 
-def would_not_take_more(group: Group) -> bool:
-    """Whether a load was more than the UUT, with its links, could forward."""
-    if group.loss_ratio is not None and group.loss_ratio.mean > LOST:
-        return True
-    return group.saturated > _MOST * len(group.valid) or _held_up(group)
+def _bends(best: Group, same: Iterable[Group]) -> bool:
+    """Whether throughput no longer rises with the load around the highest throughput."""
+    most, at = best.throughput_fps, _offered(best)
+    if most is None:
+        return False
+    counted = [one for one in same if one.counts_as_maximum]
+    if any(_offered(one) >= at * (1 + _APART) and one.is_overloaded for one in counted):
+        return True  # and no more came out
+    if not best.is_overloaded:
+        return False
+    below = max((one for one in counted if _offered(one) <= at * (1 - _APART)), key=_offered, default=None)
+    if below is None or below.throughput_fps is None or not below.throughput_fps.mean:
+        return most.mean <= _BENT_ALONE * at
+    passed = below.throughput_fps.mean / _offered(below)
+    slope = (most.mean - below.throughput_fps.mean) / (at - _offered(below)) / passed
+    return slope <= _BENT or (slope <= _BENT_WITHIN_INTERVAL and _agree(most, below.throughput_fps))
+
+
+def _agree(one: Interval, other: Interval | None) -> bool:
+    """Whether two means differ by no more than the 95 % interval of their difference (as ratio_of_intervals has it)."""
+    if other is None:
+        return False
+    return abs(one.mean - other.mean) <= hypot(one.half_width or 0.0, other.half_width or 0.0)
 
 
 def _is_capped(group: Group) -> bool:
@@ -72,6 +146,10 @@ def _held_up(group: Group) -> bool:
         if counts is not None and counts.link_s is not None and counts.duration_s
     ]
     return bool(parts) and fmean(parts) >= _HELD_UP_PART
+
+
+def _offered(group: Group) -> float:
+    return group.offered_fps.mean if group.offered_fps else 0.0
 
 
 def _height(group: Group) -> tuple[bool, float]:

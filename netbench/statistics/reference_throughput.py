@@ -9,7 +9,7 @@ from netbench.model.search import THE_HIGHEST_ASKED, SearchResult, SearchState
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load
 from netbench.statistics.groups import best_groups, gathered
-from netbench.statistics.limits import limit_of
+from netbench.statistics.limits import limit_of, plateau_of
 from netbench.statistics.totals import TrialTotals
 
 
@@ -67,7 +67,7 @@ def why_none_among_loads(found: Maximum | None) -> str:
 
 
 class MaximumSearch:
-    """Finds the highest mean throughput of a stream at any load that counts, with idle neighbours.
+    """Finds the highest throughput of a stream at the loads that count, a plateau, with idle neighbours.
 
     Of all numbers of sources, the fewest count. Schlosser et al. 2011, section 3.4: "the maximum rate", measured with
     the second guest being idle.
@@ -92,10 +92,13 @@ class MaximumSearch:
         fewest = min((group.sources for group in groups), default=0)
         there = [group for group in groups if group.sources == fewest]
         best = next(iter(best_groups(there)), None)
-        fps = best.throughput_fps if best else None
-        if best is None or fps is None or fps.mean == 0:
+        if best is None:
             return None
         limit = limit_of(best, there)
+        plateau = None if limit else plateau_of(best, there)
+        fps = plateau.throughput_fps if plateau else best.throughput_fps
+        if fps is None or fps.mean == 0:
+            return None
         return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit, sources=fewest)
 
     def referred_to(self) -> tuple[Maximum, ...]:

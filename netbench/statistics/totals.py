@@ -33,12 +33,14 @@ class Totals:
     `streams` holds None for a planned stream without counts. Rates are sums of the rates of the streams, each over its
     own duration ("accumulated throughput" in Schlosser et al. 2011, section 4). `frame_size` is None for a guest that
     forwards nothing. `used_s` is CPU time in seconds by whose it is, `counted_s` the seconds it was counted over.
+    `boot` is the number of the boot, as of TrialResult.
     """
 
     streams: tuple[StreamCounts | None, ...]
     frame_size: FrameSize | None
     used_s: Mapping[str, float]
     counted_s: float | None
+    boot: int
 
     @property
     def intended_fps(self) -> float | None:
@@ -143,13 +145,14 @@ class NeighbourTotals(Totals):
     activity: str
 
     @classmethod
-    def of(cls, task: GuestTask, measured: GuestResult, counted_s: float | None) -> "NeighbourTotals":
+    def of(cls, task: GuestTask, measured: GuestResult, counted_s: float | None, boot: int) -> "NeighbourTotals":
         """Add up the streams of a neighbour."""
         return cls(
             streams=measured.streams,
             frame_size=task.traffic.size if task.traffic else None,
             used_s=measured.cpu_s,
             counted_s=counted_s,
+            boot=boot,
             name=task.name,
             activity=str(task.activity),
         )
@@ -176,8 +179,11 @@ class TrialTotals(Totals):
             frame_size=trial.spec.frame_size,
             used_s=cpu_of_victim(trial),
             counted_s=period,
+            boot=trial.boot,
             trial=trial,
-            neighbours=tuple(NeighbourTotals.of(trial.spec.task(one.name), one, period) for one in trial.neighbours),
+            neighbours=tuple(
+                NeighbourTotals.of(trial.spec.task(one.name), one, period, trial.boot) for one in trial.neighbours
+            ),
         )
 
     def neighbour(self, name: str) -> NeighbourTotals | None:

@@ -45,7 +45,14 @@ def topology_in_vm(streams: int = 1, vm=None, **more) -> Topology:
 
 def profile(**more) -> Profile:
     """A profile of one trial, unless told otherwise."""
-    data = {"name": "one", "frame_sizes": [64], "loads": ["1000fps"], "repetitions": 1, "duration": "1s"}
+    data = {
+        "name": "one",
+        "frame_sizes": [64],
+        "loads": ["1000fps"],
+        "repetitions": 1,
+        "duration": "1s",
+        "noise_floor": 0,
+    }
     return Profile.model_validate({**data, **more})
 
 

@@ -1,5 +1,6 @@
 """Means and ratios of means with their intervals: as others compute them, whatever the numbers."""
 
+import random
 import re
 from dataclasses import astuple
 from fractions import Fraction
@@ -17,7 +18,9 @@ from netbench.statistics.intervals import (
     Interval,
     RatioOfMeans,
     Unknown,
+    boots_interval,
     counting_error,
+    effective_number,
     mean_interval,
     ratio_of_means,
     statement,
@@ -181,3 +184,66 @@ def test_relative_change_and_what_is_excluded():
 )
 def test_what_may_be_said(ratio, words):
     assert statement(ratio) == words
+
+
+@pytest.mark.parametrize(
+    ("values", "same_as", "n", "boots"),
+    [
+        ([(1, 10.0), (2, 12.0), (3, 11.0)], [10.0, 12.0, 11.0], 3, 3),
+        ([(1, 9.0), (1, 11.0), (2, 12.0), (2, 12.0), (3, 11.0)], [10.0, 12.0, 11.0], 5, 3),
+        ([(0, 10.0), (0, 12.0)], [10.0, 12.0], 2, 0),  # boots that are unknown stand for themselves
+        ([(4, 10.0), (4, 12.0), (4, 11.0)], [10.0, 12.0, 11.0], 3, 1),
+    ],
+)
+def test_the_boot_is_the_unit_of_replication(values, same_as, n, boots):
+    found, plain = boots_interval(values), mean_interval(same_as)
+    assert (found.mean, found.half_width) == pytest.approx((plain.mean, plain.half_width))
+    assert (found.n, found.boots) == (n, boots)
+
+
+def test_trials_of_one_boot_that_resemble_their_neighbours_count_as_fewer():
+    rng = random.Random(1)
+    value, alike = 0.0, []
+    for _ in range(40):
+        value = 0.9 * value + rng.gauss(0, 1)
+        alike.append(100 + value)
+    apart = [100 + rng.gauss(0, 1) for _ in range(40)]
+    assert effective_number(alike) < 10
+    assert effective_number(apart) == 40
+    widened, plain = boots_interval([(1, one) for one in alike]), mean_interval(alike)
+    assert (widened.half_width or 0.0) > 2 * (plain.half_width or 0.0)
+    assert effective_number([1.0, 1.0, 1.0, 1.0, 1.0]) == 5
+    assert effective_number([1.0, 2.0]) == 2
+
+
+def test_the_interval_of_correlated_trials_of_one_boot_holds_the_mean():
+    """A first-order process with correlation 0.7, as of short trials of an emulated CPU."""
+    rng, held = random.Random(2), 0
+    for _ in range(400):
+        value, values = rng.gauss(0, 1), list[tuple[int, float]]()
+        for _ in range(20):
+            value = 0.7 * value + (1 - 0.7**2) ** 0.5 * rng.gauss(0, 1)
+            values.append((1, 10 + value))
+        found = boots_interval(values)
+        held += abs(found.mean - 10) <= (found.half_width or 0.0)
+    assert held / 400 > 0.8, "0.6 as if they were independent"
+
+
+def test_two_runs_agree_within_their_intervals_though_boots_differ():
+    rng, held, pairs = random.Random(3), 0, 400
+
+    def run():
+        boots = [(boot, rng.gauss(100, 8)) for boot in range(1, 6)]
+        return boots_interval([(boot, mean + rng.gauss(0, 3)) for boot, mean in boots for _ in range(8)])
+
+    for _ in range(pairs):
+        one, other = run(), run()
+        held += abs(one.mean - other.mean) <= (one.half_width or 0.0)
+    assert held / pairs >= 0.85
+
+
+def test_an_interval_is_widened_by_an_independent_part_of_its_mean():
+    assert mean_interval([10.0, 10.0]).widened(0.1).half_width == pytest.approx(1.0)
+    assert Interval(10.0, 3.0, 2).widened(0.4).half_width == pytest.approx(5.0)
+    assert Interval(10.0, None, 1).widened(0.4).half_width is None
+    assert Interval(10.0, 3.0, 2).widened(None) == Interval(10.0, 3.0, 2)

@@ -1,7 +1,10 @@
 """What limited a maximum, and what is made of one that was limited by what was offered."""
 
+from dataclasses import replace
+
 import pytest
 
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import report_page
 from netbench.report.tables import most_words
@@ -9,7 +12,7 @@ from netbench.results.rows import group_rows
 from netbench.statistics.comparison import Campaign, compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.interference import relative_maxima, worst_isolation
-from netbench.statistics.intervals import Unknown, statement
+from netbench.statistics.intervals import Interval, Unknown, statement
 from netbench.statistics.limits import with_limits
 from tests.unit.report_page import page_of, printed
 from tests.unit.results_factory import campaign, stream_counts, trial
@@ -32,13 +35,22 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
     [
         ([*at(1000, 1000), *at(2000, 2000)], "the load asked"),
         ([*at(1000, 1000), *at(2000, 1991)], "the load asked"),  # 0.45 % lost
-        ([*at(1000, 1000), *at(2000, 1989)], ""),  # 0.55 %
+        ([*at(1000, 1000), *at(2000, 1989)], "the load asked: throughput still rises there"),  # 0.55 %
+        ([*at(1000, 1000), *at(2000, 1940)], "the load asked: throughput still rises there"),  # 3 %
+        ([*at(1000, 1000), *at(2000, 1600)], "the load asked: throughput still rises there"),
+        ([*at(500, 250), *at(1000, 500), *at(2000, 1000)], "the load asked: throughput still rises there"),  # in half
+        ([*at(1000, 1000), *at(2000, 1300)], ""),  # less than a third of what is offered in addition
+        ([*at(1000, 1000), *at(2000, 1600), *at(3000, 1590)], ""),
+        ([*at(1000, 1000), *at(2000, 1600), *at(2020, 1590)], "the load asked: throughput still rises there"),
+        ([*at(2000, 1940)], "the load asked: throughput still rises there"),  # the only load
+        ([*at(2000, 1900)], ""),
         ([*at(1000, 1000), *at(2000, 900)], ""),  # it breaks down
         ([*at(1000, 1000), *at(2000, 1200, *SATURATED, sent=1200)], ""),
         ([*at(1000, 1000), *at(2000, 1800, *LATE, sent=1800)], "the tester: too few valid trials at 2000fps"),
         ([*at(1000, 1000), *at("max", 5000)], "the source"),
         ([*at(1000, 1000), *at("max", 900)], "the source"),  # slower without a rate to keep
-        ([*at(1000, 1000), *at("max", 5000, sent=6000)], ""),
+        ([*at(1000, 1000), *at("max", 5000, sent=6000)], "the source: throughput still rises there"),
+        ([*at(1000, 1000), *at("max", 2000, sent=6000)], ""),
         ([*at(1000, 1000), *at("max", 5000, link_s=0.3)], ""),
         ([*at(1000, 1000), *at("max", 5000, link_s=0.2)], "the source"),
     ],
@@ -47,14 +59,13 @@ def test_what_limited_a_maximum(trials, limited_by):
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
     assert best.limited_by is not None
     assert best.limited_by.partition(" (")[0] == limited_by
-    assert {group.limited_by for group in with_limits(group_trials(campaign(trials))) if group.load != best.load} == {
-        None
-    }
+    others = [group for group in with_limits(group_trials(campaign(trials))) if group.load != best.load]
+    assert {group.limited_by for group in others} <= {None}
     limits = [row["limited_by"] for row in group_rows(campaign(trials))]
-    assert sorted(map(str, limits)) == sorted(["None", best.limited_by or "the UUT"])
+    assert [limit for limit in limits if limit is not None] == [best.limited_by or "the UUT"]
 
 
-AT_LEAST, LESS = at(2000, 2000), at(2000, 1500)
+AT_LEAST, LESS = at(2000, 2000), at(2000, 1500)  # 25 % lost of the only load
 SCENARIO = {"scenario": "cpu-heavy"}
 
 
@@ -96,7 +107,7 @@ def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number
     assert "≥ 1.3" in told
     assert told.count("≥ ") == 1, "that of the lower load is no maximum"
     assert "≥: a maximum that is limited by the load asked, not by the UUT, is a lower bound" in " ".join(told.split())
-    of_uut = [*at(1000, 1000), *at(2000, 1500)]
+    of_uut = [*at(1000, 1000), *at(4000, 1500)]
     assert "≥" not in printed(campaign(of_uut))
     assert "Lower bounds" not in page_of(campaign(of_uut)).text
 
@@ -114,3 +125,68 @@ def test_campaigns_compared_say_which_maxima_are_lower_bounds():
     (one,) = worse.maxima
     assert one.throughput.bound == "≤"
     assert one.throughput.change == pytest.approx(-0.25)
+
+
+def half(interval: Interval | None) -> float:
+    assert interval is not None
+    assert interval.half_width is not None
+    return interval.half_width
+
+
+def curve(*points, boots=3, noise=0.0):
+    """A trial on each boot at each load, offered and received in frames/s."""
+    for place, (load, received) in enumerate(points):
+        for boot in range(1, boots + 1):
+            got = round(received * (1 + noise * (boot - 2)))
+            counts = stream_counts(sent=load, received=got, intended_fps=float(load), intended_frames=load)
+            yield replace(trial(counts, load=f"{load}fps", repetition=boot), boot=boot, started_ns=place)
+
+
+@pytest.mark.parametrize(
+    ("points", "mean", "loads"),
+    [
+        (((500, 500), (1000, 800), (1200, 820), (1400, 810)), 810, ["1000fps", "1200fps", "1400fps"]),
+        (((500, 500), (1000, 800), (1200, 600)), 800, ["1000fps"]),  # it breaks down: a peak, not a plateau
+        (((700, 700), (830, 800), (1200, 820)), 810, ["830fps", "1200fps"]),
+        (((700, 700), (810, 800), (1200, 820)), 820, ["1200fps"]),  # less was offered than the maximum
+    ],
+)
+def test_a_maximum_is_the_mean_over_all_loads_at_which_it_is_the_same(points, mean, loads):
+    (best,) = best_groups(with_limits(group_trials(campaign(curve(*points, noise=0.02)))))
+    assert best.limited_by == ""
+    assert best.maximum_fps is not None
+    assert best.maximum_fps.mean == pytest.approx(mean, rel=0.002)
+    assert list(map(str, best.maximum_loads)) == loads
+    assert best.maximum_fps.boots == 3
+    (row,) = [row for row in group_rows(campaign(curve(*points, noise=0.02))) if row["limited_by"]]
+    assert (row["maximum_loads"], row["boots"]) == (";".join(loads), 3)
+    assert row["maximum_fps"] == pytest.approx(mean, rel=0.002)
+
+
+def test_trials_at_more_loads_of_the_same_boots_make_the_interval_no_narrower():
+    def half_width(*points):
+        (best,) = best_groups(with_limits(group_trials(campaign(curve((500, 500), *points, noise=0.05)))))
+        return half(best.maximum_fps)
+
+    one, three = half_width((1000, 800)), half_width((1000, 800), (1200, 800), (1400, 800))
+    assert three == pytest.approx(one, rel=0.01)
+
+
+def test_the_noise_floor_widens_what_the_host_decides_and_not_what_the_clock_of_the_source_does():
+    results = campaign(curve((500, 500), (1000, 800), (1200, 800)))
+    noisy = replace(results, noise_floor=NoiseFloor(0.08, 6, "a trial"))
+    low, high, _ = group_trials(noisy)
+    assert half(high.throughput_fps) == pytest.approx(0.08 * 800, rel=0.05)
+    assert half(low.throughput_fps) < 0.01 * 500
+    (best,) = best_groups(with_limits(group_trials(noisy)))
+    assert half(best.maximum_fps) == pytest.approx(0.08 * 800, rel=0.05)
+    assert "This host varies by ±8 % between repeats." in page_of(noisy).text
+
+
+def test_a_difference_below_the_noise_floor_is_none():
+    alone, beside = curve((500, 500), (1000, 800), (1200, 800)), curve((500, 500), (1000, 760), (1200, 760))
+    beside = (replace(one, spec=replace(one.spec, scenario="cpu-heavy")) for one in beside)
+    results = campaign([*alone, *beside])
+    (exact,) = relative_maxima(with_limits(group_trials(results)))
+    (noisy,) = relative_maxima(with_limits(group_trials(replace(results, noise_floor=NoiseFloor(0.08, 6, "a trial")))))
+    assert (exact.ratio.significant, noisy.ratio.significant) == (True, False)

@@ -1,0 +1,21 @@
+"""The noise floor of a host: how far repeats of one fixed trial differ. Smaller differences are not reported."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """The variation between `repeats` of one fixed `trial`, measured at the start of a campaign.
+
+    95 % of such repeats lie within their mean ± `half_width`, which is a ratio of that mean. `throughputs_fps` are the
+    repeats themselves, in frames/s.
+    """
+
+    half_width: float
+    repeats: int
+    trial: str
+    throughputs_fps: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        percent = f"{100 * self.half_width:.0f}" if self.half_width >= 0.01 else f"{100 * self.half_width:.1g}"
+        return f"This host varies by ±{percent} % between repeats. Smaller differences are not reported."

@@ -1,0 +1,67 @@
+"""The fixed trial whose repeats tell the noise floor of a host: what is sent, how often, and for how long. Pure."""
+
+from dataclasses import replace
+
+from netbench.model.frame_mix import in_bytes, rising
+from netbench.model.profile import Profile
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import ReasonKind
+from netbench.statistics.noise_floor import FEWEST
+
+MOST = 9
+_TRIAL_S, _SETTLE_S = 0.1, 0.01
+_WARM_UP_PART = 0.25
+
+
+def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
+    """Return a trial of 0.1 s in which the UUT is alone and gets its smallest frames as fast as the sources can send.
+
+    So the speed of the host decides the throughput, and not the clock of the source.
+    """
+    size = min(profile.frame_sizes, key=rising)
+    seconds = min(_TRIAL_S, profile.duration)
+    traffic = replace(following.frames, size=size, load=Load(LoadKind.MAX))
+    victim = replace(
+        following.victim,
+        traffic=traffic,
+        duration_s=seconds,
+        warm_up_s=_WARM_UP_PART * seconds,
+        first_fps=None,
+        first_s=0.0,
+        share_of_less="",
+        is_less_than_share=False,
+    )
+    return replace(
+        following,
+        guests=(victim,),
+        settle_before_s=min(_SETTLE_S, following.settle_before_s),
+        settle_after_s=min(_SETTLE_S, following.settle_after_s),
+        benchmark="",
+        restart_at_s=None,
+    )
+
+
+def in_words(trial: TrialSpec) -> str:
+    """Return what the trial is, for the record."""
+    return f"{trial.uut} alone, frames of {in_bytes(trial.frame_size)}, load max, {trial.duration_s:g} s"
+
+
+def is_enough(repeats: int, elapsed_s: float, wanted_s: float) -> bool:
+    """Whether so many repeats after so many seconds are enough; the first one warms up and does not count."""
+    return repeats >= MOST or (repeats > FEWEST and elapsed_s >= wanted_s)
+
+
+def came_out_fps(result: TrialResult) -> float | None:
+    """Return the frames per second that left the UUT, those included that the capture dropped.
+
+    None where that is unknown, or the tester was disturbed: then it is no repeat of the same trial.
+    """
+    if any(reason.kind in (ReasonKind.TESTER_DISTURBED, ReasonKind.UUT_FAILED) for reason in result.reasons):
+        return None
+    rates = [
+        (counts.received_frames + (counts.capture_dropped_frames or 0)) / counts.duration_s
+        for counts in result.streams
+        if counts.received_frames is not None and counts.duration_s > 0
+    ]
+    return sum(rates) if rates and len(rates) == len(result.spec.streams) else None

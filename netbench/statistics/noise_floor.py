@@ -1,0 +1,34 @@
+"""The noise floor from the repeats of one fixed trial."""
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import median
+
+from netbench.model.noise_floor import NoiseFloor
+from netbench.statistics.intervals import student_t
+
+FEWEST = 3  # repeats: of fewer nothing is known of their variation
+_ENOUGH_FOR_MEDIAN = 5
+_OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
+
+
+def noise_floor(throughputs_fps: Sequence[float], trial: str) -> NoiseFloor | None:
+    """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
+
+    t(0.975; n − 1) · s · √(1 + 1/n) ÷ mean is the prediction interval of a further repeat (NIST/SEMATECH e-Handbook of
+    Statistical Methods, section 1.3.5.2; Hahn and Meeker 1991, "Statistical Intervals"). Of 5 repeats or more s is
+    1.4826 times the median absolute deviation where that is less (Hampel 1974), and the centre the median: one repeat
+    that was disturbed does not decide.
+    """
+    n = len(throughputs_fps)
+    if n < FEWEST:
+        return None
+    centre = median(throughputs_fps)
+    if centre <= 0:
+        return None
+    mean = sum(throughputs_fps) / n
+    deviation = sqrt(sum((value - mean) ** 2 for value in throughputs_fps) / (n - 1))
+    if n >= _ENOUGH_FOR_MEDIAN:
+        deviation = min(deviation, _OF_NORMAL * median(abs(value - centre) for value in throughputs_fps))
+    half_width = student_t(n - 1) * deviation * sqrt(1 + 1 / n) / centre
+    return NoiseFloor(half_width, n, trial, tuple(throughputs_fps))

@@ -1,0 +1,80 @@
+"""The noise floor of a host: how it is computed, measured and kept."""
+
+import json
+
+import pytest
+
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.plan.noise_trial import MOST, came_out_fps, is_enough, noise_trial
+from netbench.results.manifest import noise_floor_of
+from netbench.statistics.noise_floor import noise_floor
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import stream_counts, trial
+
+
+@pytest.mark.parametrize(
+    ("repeats", "half_width"),
+    [
+        ([100.0, 100.0], None),  # too few
+        ([0.0, 0.0, 0.0], None),
+        ([100.0, 100.0, 100.0], 0.0),
+        ([95.0, 100.0, 105.0], 4.303 * 0.05 * (4 / 3) ** 0.5),
+        ([98.0, 99.0, 100.0, 101.0, 102.0], 2.776 * 0.014826 * (6 / 5) ** 0.5),
+        ([98.0, 99.0, 100.0, 101.0, 20.0], 2.776 * 0.014826 * (6 / 5) ** 0.5),  # one was disturbed
+    ],
+)
+def test_the_noise_floor_of_some_repeats(repeats, half_width):
+    found = noise_floor(repeats, "a trial")
+    if half_width is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.half_width == pytest.approx(half_width, rel=0.02)
+        assert found.repeats == len(repeats)
+
+
+@pytest.mark.parametrize(("half_width", "text"), [(0.081, "±8 %"), (0.004, "±0.4 %"), (0.0, "±0 %"), (1.2, "±120 %")])
+def test_it_is_stated_in_percent(half_width, text):
+    scale = half_width / 4.303 / (4 / 3) ** 0.5
+    found = noise_floor([100 - 100 * scale, 100.0, 100 + 100 * scale], "a trial")
+    assert str(found) == f"This host varies by {text} between repeats. Smaller differences are not reported."
+
+
+def test_the_fixed_trial_is_short_and_as_fast_as_the_source_can():
+    spec = trial(stream_counts(), scenario="cpu-heavy").spec
+    fixed = noise_trial(spec, profile(frame_sizes=[1500, 64], duration="10s"))
+    assert (fixed.frame_size, fixed.load.kind, fixed.duration_s) == (64, LoadKind.MAX, 0.1)
+    assert fixed.neighbours == ()
+    assert noise_trial(spec, profile(duration="50ms")).duration_s == 0.05
+
+
+def test_enough_repeats_are_made_and_no_more():
+    assert not is_enough(3, 60.0, 1.5), "the first one warms up"
+    assert is_enough(4, 1.5, 1.5)
+    assert not is_enough(MOST - 1, 1.0, 1.5)
+    assert is_enough(MOST, 0.1, 1.5)
+
+
+def test_frames_that_the_capture_dropped_came_out_too_and_a_disturbed_trial_is_no_repeat():
+    counts = stream_counts(sent=1000, received=700, capture_dropped_frames=100)
+    assert came_out_fps(trial(counts)) == pytest.approx(800)
+    disturbed = (Reason(ReasonKind.TESTER_DISTURBED, "s1", "stalled"),)
+    assert came_out_fps(trial(counts, reasons=disturbed)) is None
+
+
+def test_a_campaign_measures_it_once_at_its_start_and_keeps_it(tmp_path, monkeypatch):
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    results = campaign.run(noise_floor="1s", repetitions=2)
+    assert results.noise_floor is not None
+    assert results.noise_floor.repeats == MOST - 1
+    assert len(results.trials) == 2 * len(results.uuts), "none of them is a result"
+    kept = json.loads((tmp_path / "results" / "manifest.json").read_text())
+    assert noise_floor_of(kept) == results.noise_floor
+    assert noise_floor_of({**kept, "noise_floor": {"half_width": "x"}}) is None
+
+
+def test_without_time_for_it_there_is_none(tmp_path, monkeypatch):
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    assert campaign.run(noise_floor=0).noise_floor is None
