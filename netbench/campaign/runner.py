@@ -29,7 +29,7 @@ from netbench.model.events import (
     Observer,
     UutFailed,
 )
-from netbench.model.profile import LOADS, MaximaSpec, Profile, SinkSpec
+from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec, SinkSpec
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
@@ -131,6 +131,7 @@ def read_request(
     topology = load_topology(topology_file, kinds, settings)
     profile = held_steady(load_profile(profile_file, profile_kinds(), settings))
     if against:
+        _refuse_out_of_turn(profile)
         topology = with_base_versions(topology, _base_topology(topology_file, against, kinds, settings))
         uuts = [name for uut in uuts for name in (uut, version_name(uut))]
     replayed = None if loads_from is None else _loads_from(ResultDirectory(loads_from))
@@ -143,6 +144,20 @@ def _loads_from(base: ResultDirectory) -> ReplayedLoads:
     with base.complete_store(Store.read) as store:
         loads = replayed_loads_of(store.trials(counters=False))
     return ReplayedLoads(str(base.path), str(manifest.get("started") or "unknown"), loads)
+
+
+def _refuse_out_of_turn(profile: Profile) -> None:
+    """UsageError for a profile that measures one UUT after the other."""
+    if profile.schedule.kind != ScheduleSpec().kind:
+        raise UsageError(
+            f"--against: profile {profile.name} searches, one UUT after the other; versions are measured in turn at "
+            "fixed loads: choose a profile with loads"
+        )
+    if profile.order == "sequential":
+        raise UsageError(
+            f"--against: profile {profile.name} measures one UUT after the other (order: sequential); "
+            "use --set order=interleaved"
+        )
 
 
 def _base_topology(file: Path, against: Sequence[str], kinds: Kinds, settings: Sequence[str]) -> Topology:

@@ -246,7 +246,14 @@ class ComparisonFormat(StrEnum):
 @app.command()
 def compare(
     base: Annotated[Path, typer.Argument(metavar="BASE", help="The result directory that others are compared to.")],
-    others: Annotated[list[Path], typer.Argument(metavar="NEW", help="Result directories; as many as you like.")],
+    others: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="NEW",
+            help="Result directories; as many as you like. None: compare the two versions of UUTs that BASE, of "
+            "`run --against`, holds.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page, too.")
     ] = None,
@@ -301,7 +308,7 @@ def compare(
         document=DOCUMENTS.get(form.value),
         output=output,
     )
-    raise typer.Exit(run_compare([base, *others], console, options))
+    raise typer.Exit(run_compare([base, *(others or ())], console, options))
 
 
 app.command()(export)

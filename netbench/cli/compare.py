@@ -1,7 +1,7 @@
 """`netbench compare`: campaigns side by side, what differs between their machines first."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EPIPE
 from fnmatch import fnmatchcase
 from os import strerror
@@ -46,6 +46,7 @@ from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
+from netbench.results.versions import split_versions
 from netbench.statistics.comparison import (
     ALL_CELLS,
     DISTURBING,
@@ -120,12 +121,17 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for what is no
     result directory or cannot be compared at all.
     """
-    base, *others = _read(directories)
+    if len(directories) == 1:
+        base, *others = _read_versions(directories[0])
+        options = replace(options, accept_disturbed=True)  # what disturbed the host disturbed both versions
+    else:
+        base, *others = _read(directories)
     _refuse_unknown(options.selection, [base, *others])
     if base.results.searches:
         return _compare_searches(console, base, others, options)
     campaigns = [Campaign.of(one.name, one.results, options.selection) for one in (base, *others)]
-    comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed)
+    in_turn = len(directories) == 1
+    comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
     searched = [
         compare_maxima(
             base.name,
@@ -229,6 +235,20 @@ def _show_gate(console: Console, gate: Gate) -> None:
     for line in gate_advice(gate):
         console.print(Text(line))
     console.print(Text(visible(f"gate, {gate.name}: {gate_words(gate)}"), style=f"bold {_STYLES[gate.outcome]}"))
+
+
+def _read_versions(path: Path) -> tuple[_Read, _Read]:
+    """The two versions of the UUTs of one campaign."""
+    directory = ResultDirectory(path)
+    versions = split_versions(directory.results(counters=False))
+    if versions is None:
+        raise UsageError(
+            f"{path}: holds one version of each UUT, so there is nothing to compare it to; name a second result "
+            "directory, or measure two versions in turn with `netbench run --against`"
+        )
+    name = visible(path.resolve().name)
+    base, new = versions
+    return _Read(f"{name} (base)", directory, base), _Read(f"{name} (new)", directory, new)
 
 
 def _read(directories: Sequence[Path]) -> list[_Read]:

@@ -249,11 +249,14 @@ class Comparison:
         return tuple(one for one in self.differences if one.change is not None and one.change > 0)
 
 
-def compare(base: Campaign, others: Sequence[Campaign], *, accept_disturbed: bool = False) -> tuple[Comparison, ...]:
+def compare(
+    base: Campaign, others: Sequence[Campaign], *, accept_disturbed: bool = False, in_turn: bool = False
+) -> tuple[Comparison, ...]:
     """Each of the other campaigns against the base, intervals and p values corrected for all cells of all of them.
 
     Throughput and loss are corrected each for itself: a regression is one of throughput. Cells of disturbed campaigns
-    are in doubt, unless `accept_disturbed`.
+    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, intervals do not
+    include the variation between runs: it affects both sides alike.
     """
     comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
     pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
@@ -264,7 +267,9 @@ def compare(base: Campaign, others: Sequence[Campaign], *, accept_disturbed: boo
     usual = _usual_variances(throughputs)
     floors = [(base.noise_floor, other.noise_floor) for other in others]
     with_intervals = {
-        id(pair.difference): pair.with_interval(sqrt(usual[pair.family]), floors[pair.comparison], max(tests, 1))
+        id(pair.difference): pair.with_interval(
+            sqrt(usual[pair.family]), None if in_turn else floors[pair.comparison], max(tests, 1)
+        )
         for pair in throughputs
     }
     return tuple(
@@ -499,31 +504,34 @@ class _Pair:
         self.scales = (1.0, 1.0) if of_loss else tuple(one.mean if one else 0.0 for one in self.intervals)
         self.sizes = tuple(map(len, self.values))
 
-    def with_interval(self, usual: float, floors: tuple[float | None, float | None], tests: int) -> Difference:
+    def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
         """The difference with the interval of its change; `usual` is the relative deviation of units of such cells.
 
-        `floors` are the noise floors of the two campaigns.
+        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one.
         """
         one = self.difference
+        runs = (0.0, 0.0)
+        if floors is not None:
+            base, new = (max(RUN_PART * usual, deviation_of_noise_floor(floor or 0.0)) for floor in floors)
+            runs = base, new
         sides = tuple(
-            self._side(values, group, usual, floor)
-            for values, group, floor in zip(self.values, self.groups, floors, strict=True)
+            self._side(values, group, usual, run)
+            for values, group, run in zip(self.values, self.groups, runs, strict=True)
             if values
         )
         if len(sides) < 2 or one.throughput.change is None:
             return one
-        base, new = sides
-        ratio = change_interval(new, base, tests)
+        before, after = sides
+        ratio = change_interval(after, before, tests)
         if one.throughput.bound == "≤":
             ratio = replace(ratio, low=None, bound="≤")
         elif one.throughput.bound == "≥":
             ratio = replace(ratio, high=None, bound="≥")
-        return replace(one, throughput=ratio, sides=(base, new), tests=tests)
+        return replace(one, throughput=ratio, sides=(before, after), tests=tests)
 
-    def _side(self, values: Sequence[float], group: Group, usual: float, floor: float | None) -> SideMean:
+    def _side(self, values: Sequence[float], group: Group, usual: float, run: float) -> SideMean:
         mean = fmean(values)
         own = stdev(values) if len(values) > 1 else 0.0
-        run = max(RUN_PART * usual, deviation_of_noise_floor(floor or 0.0))
         least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
         return SideMean(mean, len(values), max(own, usual * mean), run * mean, least)
 

@@ -3,10 +3,14 @@
 import pytest
 
 from netbench.campaign.runner import read_request
+from netbench.cli.commands import run_command_line
 from netbench.config.against import with_base_versions
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
-from netbench.errors import UsageError
+from netbench.errors import ExitCode, UsageError
 from netbench.model.topology import measured_pairs
+from netbench.results.versions import split_versions
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import topology, topology_in_vm
 
 ROUTE = {"name": "route", "kind": "raw", "forward": "route"}
@@ -59,6 +63,15 @@ def test_the_two_versions_follow_each_other_and_neither_is_always_first():
 
 
 @pytest.mark.parametrize(
+    ("setting", "fault"),
+    [("order=sequential", "use --set order=interleaved"), ("schedule=search", "choose a profile with loads")],
+)
+def test_versions_are_never_measured_one_after_the_other(setting, fault):
+    with pytest.raises(UsageError, match=fault):
+        request("uuts.bridge.napi_policy=rr", settings=[setting])
+
+
+@pytest.mark.parametrize(
     ("against", "fault"),
     [
         (["uuts.brige.napi_policy=rr"], "did you mean bridge"),
@@ -69,3 +82,18 @@ def test_the_two_versions_follow_each_other_and_neither_is_always_first():
 def test_what_cannot_be_measured_against_is_named(against, fault):
     with pytest.raises(UsageError, match=fault):
         request(*against)
+
+
+def test_one_campaign_is_compared_as_two(monkeypatch, tmp_path, capsys):
+    """The new version forwards half as much: the gate finds it, from boots measured in turn."""
+    merged = with_base_versions(topology(), topology())
+    made = FakeCampaign.on(merged, tmp_path / "o", monkeypatch)
+    made.testbed.behaviours = {"bridge": [Behaviour(capacity_fps=30_000)] * 8}
+    results = made.run(loads=["60kfps"], repetitions=4, order="interleaved")
+    assert {trial.spec.boot for trial in results.trials} == set(range(1, 9))
+    versions = split_versions(results)
+    assert versions is not None
+    assert [(side.uuts, side.planned_trials, len(side.trials)) for side in versions] == [(("bridge",), 4, 4)] * 2
+    assert run_command_line(["compare", str(tmp_path / "o"), "--fail-on-regression", "2"]) == ExitCode.INVALID_RESULTS
+    shown = capsys.readouterr().out
+    assert "o (new): bridge, dedicated" in shown

@@ -1,0 +1,41 @@
+"""A campaign that measured two versions of its UUTs in turn, as two campaigns."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.topology import measured_pairs
+
+
+def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignResults] | None:
+    """Return the results of the base versions, under the names of the UUTs, and those of the UUTs themselves.
+
+    None where the campaign did not measure one version against another (`netbench run --against`).
+    """
+    pairs = measured_pairs(results.uuts)
+    if not pairs:
+        return None
+    return _only(results, {base: uut for uut, base in pairs.items()}), _only(results, {uut: uut for uut in pairs})
+
+
+def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults:
+    """The results of some UUTs, renamed. Both versions have the same number of planned trials."""
+    trials = tuple(
+        replace(trial, spec=replace(trial.spec, uut=names[trial.spec.uut]))
+        for trial in results.trials
+        if trial.spec.uut in names
+    )
+    return replace(
+        results,
+        uuts=tuple(names.values()),
+        planned_trials=results.planned_trials * len(names) // len(results.uuts),
+        trials=trials,
+        facts={names[uut]: facts for uut, facts in results.facts.items() if uut in names},
+        maxima=tuple(replace(one, uut=names[one.uut]) for one in results.maxima if one.uut in names),
+        ended_sweeps=tuple(replace(one, uut=names[one.uut]) for one in results.ended_sweeps if one.uut in names),
+        searches=tuple(replace(one, uut=names[one.uut]) for one in results.searches if one.uut in names),
+        maxima_searches=tuple(replace(one, uut=names[one.uut]) for one in results.maxima_searches if one.uut in names),
+        added_up=(),
+        boots=(),
+        warm_ups=(),
+    )
