@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.pcap import NO_ODDITIES, Oddities
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.units import WIRE_OVERHEAD_BYTES
@@ -60,7 +62,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Some frames of a file: how many, how large with FCS, and when captured; None for what is not known."""
+    """Some frames of a file: how many, how large with FCS, and when captured; None for what is not known.
+
+    `untimed_frames` of them have no capture time.
+    """
 
     frames: int
     total_bytes: int
@@ -68,17 +73,51 @@ class Span:
     largest: int | None
     first_ns: int | None  # earliest and latest capture time, since 1970
     last_ns: int | None
+    untimed_frames: int = 0
 
     def rate(self, frames: int) -> Rate | None:
-        """Rate of `frames` frames of this mean size, captured in this time; None where the time is unknown.
+        """Rate of `frames` frames of this mean size, captured in this time; None where a time is unknown.
 
         (n - 1) ÷ (last - first), as n frames have n - 1 intervals between them.
         """
-        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
+        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns or self.untimed_frames:
             return None
         fps = (frames - 1) / (self.last_ns - self.first_ns) * 1e9
         mean_bytes = self.total_bytes / self.frames
         return Rate(fps, fps * 8 * (mean_bytes + WIRE_OVERHEAD_BYTES) / 1e6, fps * 8 * mean_bytes / 1e6)
+
+
+Clock = Literal["capture", "source", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """A clock was set by so many ns, forward or back (negative), while a stream was captured; empty: either clock."""
+
+    clock: Clock
+    by_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCheck:
+    """What speaks against the times of a stream's frames, first copies only.
+
+    `unstamped` frames bear no time stamp, `invalid_stamps` one whose fraction is a second or more. Where
+    `frozen_stamps`, time stamps hardly advance. In streams with frames without time stamps, `back_ns` is by how much
+    capture times go back, and `gap_ns` the length of a gap that nothing explains; 0 for none.
+    """
+
+    unstamped: int = 0
+    invalid_stamps: int = 0
+    frozen_stamps: bool = False
+    steps: tuple[ClockStep, ...] = ()
+    back_ns: int = 0
+    gap_ns: int = 0
+
+    @property
+    def step(self) -> ClockStep | None:
+        """The largest step; None for none."""
+        return max(self.steps, key=lambda step: abs(step.by_ns), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +150,8 @@ class StreamCapture:
     ipdv: Spread | None
     arrived: ArrivalTimes = field(compare=False)  # of first copies
     arrived_by_size: Mapping[int, ArrivalTimes] = field(compare=False, default_factory=dict)  # of a mix: of each size
+    interface: int = 0  # a place in CaptureCounts.interfaces
+    clocks: ClockCheck = field(compare=False, default=ClockCheck())
 
     @property
     def first_ns(self) -> int | None:
@@ -129,6 +170,22 @@ class StreamCapture:
 
 
 @dataclass(frozen=True, slots=True)
+class InterfaceCapture:
+    """The frames of one interface: of one in the file, of one machine's interfaces, or of one direction.
+
+    `name` is empty where the file has no name for it. `back_ns` is by how much its capture times go back at most, where
+    that makes its rate wrong and no stream tells otherwise; 0 for nothing.
+    """
+
+    name: str
+    link_type: str
+    snap_length: int | None
+    resolution_ns: float
+    span: Span
+    back_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureCounts:
     """What a capture file holds. Every frame of the file is a stream's, late, foreign, a control or a flush frame.
 
@@ -140,6 +197,10 @@ class CaptureCounts:
     not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
     of a truncated file. From `damaged_at` on, a byte offset or None where nobody can tell, the file makes no sense
     (`damage` says why) and was not read; counts are those of the frames before.
+
+    Without known streams: `interfaces` that have frames, foreign frames by protocol (`other_protocols`), those that may
+    hold a stream's but are not decoded (`undecoded`), and a stream's by the headers around IP (`encapsulated`).
+    `oddities` counts records that break the rules of the format.
     """
 
     flavour: str
@@ -157,6 +218,11 @@ class CaptureCounts:
     damaged_at: int | None
     damage: str
     streams: tuple[StreamCapture, ...]
+    interfaces: tuple[InterfaceCapture, ...] = ()
+    other_protocols: Mapping[str, int] = field(default_factory=dict)
+    undecoded: Mapping[str, int] = field(default_factory=dict)
+    encapsulated: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    oddities: Oddities = NO_ODDITIES
 
     @property
     def late_frames(self) -> int:

@@ -9,100 +9,136 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.captured import CaptureCounts, ClockCheck, Expected, InterfaceCapture, Span, StreamCapture
+from netbench.capture.clock_check import ArrivalGaps, DelayJumps, are_frozen, back_ns, is_much
 from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
-from netbench.capture.headers import LINKS, PairFrames, decode
-from netbench.capture.pcap import FrameBatch, PcapReader, is_one_number
+from netbench.capture.headers import (
+    Decoded,
+    PairFrames,
+    by_cooked_interface,
+    decode,
+    is_decoded,
+    link_name,
+    not_decoded,
+)
+from netbench.capture.pcap import (
+    NO_TIME,
+    PLAIN_HEADERS_BYTES,
+    TUNNEL_HEADERS_BYTES,
+    CaptureReader,
+    FrameBatch,
+    Interface,
+    is_one_number,
+)
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix
 from netbench.model.traffic import PREFIX_LENGTH
 
+_Bounds = tuple[int, int] | tuple[None, None]  # the smallest and the largest of some numbers
+_DAY_NS = 86_400 * 10**9
 _HOST_BITS = 32 - PREFIX_LENGTH
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
 MAX_STREAMS = 1024
 # Of a stream of which nothing is known: its first number + 2³², so that there is room below for those that come late.
 _UNKNOWN_NUMBERS = range(1 << 31, 1 << 62)
 
-_LINK_NAMES = {
-    0: "BSD loopback",
-    12: "raw IP",
-    101: "raw IP",
-    105: "IEEE 802.11",
-    127: "IEEE 802.11 radiotap",
-    192: "PPI",
-    228: "raw IPv4",
-    249: "USBPcap",
-}
-
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
-    """Count the frames of a pcap file in one pass and constant memory.
+    """Count the frames of a pcap or pcapng file in one pass and constant memory.
 
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix: the
     one of its number) and magic match, its sequence number was sent and its time stamp lies within the time of sending,
     give or take STAMP_TOLERANCE_NS. One from another address of the source's network, and stamped earlier if at all, is
     late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair of
-    addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
-    up to the damage. UsageError: no readable capture file, or one of another link type.
+    addresses with pktgen's magic is a stream on each interface, also in tunnels. A truncated file is counted up to its
+    end and a damaged one up to the damage. UsageError: no readable capture file, or frames that cannot be expected.
     """
     with open_file(path) as file:
-        return count_frames(read_stream(file, str(path)), str(path), expected)
-
-
-def count_frames(reader: PcapReader, name: str, expected: Sequence[Expected] = ()) -> CaptureCounts:
-    """The same of all that a reader yields; `name` is for messages."""
-    tally = CaptureTally(name, expected)
-    for batch in reader.batches():
-        tally.add(batch)
-    return tally.counts(reader)
+        reader = read_stream(file, str(path), PLAIN_HEADERS_BYTES if expected else TUNNEL_HEADERS_BYTES)
+        tally = CaptureTally(str(path), expected)
+        for batch in reader.batches():
+            tally.add(batch)
+        return tally.counts(reader)
 
 
 class _Part(NamedTuple):
-    """Of some frames, of which there is one at least: what a Span tells of them."""
+    """Of some frames, of which there is one at least: what a Span tells of them.
+
+    `zeros` of them have the capture time 0, which stands for none where it is not near the others.
+    """
 
     frames: int
     total_bytes: int
     sizes: tuple[int, int]  # smallest and largest
-    times_ns: tuple[int, int]  # earliest and latest
+    times_ns: tuple[int, int] | tuple[None, None]  # earliest and latest but 0
+    untimed: int = 0
+    zeros: int = 0
 
     @classmethod
     def of(cls, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> "_Part":
-        times = int(times_ns.min()), int(times_ns.max())
+        times: tuple[int, int] | tuple[None, None] = int(times_ns.min()), int(times_ns.max())
+        untimed = zeros = 0
+        if times[0] in (NO_TIME, 0):
+            zeros, untimed = int(np.count_nonzero(times_ns == 0)), int(np.count_nonzero(times_ns == NO_TIME))
+            known = times_ns[is_known(times_ns)]
+            times = (int(known.min()), int(known.max())) if len(known) else (None, None)
         if is_one_number(sizes):
             size = int(sizes[0])
-            return cls(len(sizes), size * len(sizes), (size, size), times)
-        return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times)
+            return cls(len(sizes), size * len(sizes), (size, size), times, untimed, zeros)
+        return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times, untimed, zeros)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether all of them have a capture time."""
+        return not self.untimed and not self.zeros
+
+
+def is_known(times_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which capture times are known, of shape (n,)."""
+    are_known: NDArray[np.bool_] = (times_ns != NO_TIME) & (times_ns != 0)
+    return are_known
 
 
 class _SpanTally:
     def __init__(self) -> None:
         self._frames = self._bytes = 0
-        self._sizes: tuple[int, int] | tuple[None, None] = (None, None)
-        self._times: tuple[int, int] | tuple[None, None] = (None, None)
+        self._sizes: _Bounds = (None, None)
+        self._times: _Bounds = (None, None)
+        self._untimed = self._zeros = 0
 
     def add(self, part: _Part) -> None:
         self._frames += part.frames
         self._bytes += part.total_bytes
+        self._untimed += part.untimed
+        self._zeros += part.zeros
         self._sizes = _widened(self._sizes, part.sizes)
         self._times = _widened(self._times, part.times_ns)
 
     def span(self) -> Span:
-        return Span(self._frames, self._bytes, *self._sizes, *self._times)
+        first, last = self._times
+        untimed = self._untimed + self._zeros
+        if self._zeros and first is not None and 0 < first < _DAY_NS:  # a clock that began with 1970
+            first, untimed = 0, self._untimed
+        smallest, largest = self._sizes
+        return Span(self._frames, self._bytes, smallest, largest, first, last, untimed)
 
 
-def _widened(known: tuple[int, int] | tuple[None, None], more: tuple[int, int]) -> tuple[int, int]:
+def _widened(known: _Bounds, more: _Bounds) -> _Bounds:
     low, high = known
-    return more if low is None or high is None else (min(low, more[0]), max(high, more[1]))
+    least, most = more
+    if low is None or high is None:
+        return more
+    return known if least is None or most is None else (min(low, least), max(high, most))
 
 
 class _StreamTally:
-    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
-        self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
-        self._stamps_us: tuple[int, int] | tuple[None, None] = (None, None)  # earliest and latest
+    def __init__(self, ip_version: int, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
+        self._ip_version, self._src_ip, self._dst_ip, self._expected = ip_version, src_ip, dst_ip, expected
+        self._stamps_us: _Bounds = (None, None)
         self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
@@ -110,6 +146,8 @@ class _StreamTally:
         self._arrived = ArrivalTimes()
         self._delays = Distribution()
         self._variation = VariationTally()
+        self._jumps, self._gaps = DelayJumps(), ArrivalGaps()
+        self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
         mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
         self._genome = None if mix is None else np.array(mix.genome)
@@ -127,7 +165,8 @@ class _StreamTally:
             frames = frames.where(frames.sizes == self._genome[frames.sequence % len(self._genome)])
         count = len(frames.sequence)
         if count:
-            self._span.add(batch if count == batch.frames else _Part.of(frames.sizes, frames.times_ns))
+            part = batch if count == batch.frames else _Part.of(frames.sizes, frames.times_ns)
+            self._span.add(part)
             if self._expected:
                 stamps_us = int(frames.sent_us.min()), int(frames.sent_us.max())
                 self._stamps_us = _widened(self._stamps_us, stamps_us)
@@ -137,7 +176,9 @@ class _StreamTally:
             self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
             if self._by_size:
                 self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
-            if self._expected is None or self._expected.stamped:
+            if self._expected is None:
+                self._add_unknown(frames, part, copies)
+            elif self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
 
@@ -145,27 +186,54 @@ class _StreamTally:
         for size, arrived in self._by_size.items():
             arrived.add(times_ns[sizes == size])
 
+    def _add_unknown(self, frames: PairFrames, part: _Part, copies: NDArray[np.intp]) -> None:
+        """The times of frames of whose clocks nothing is known."""
+        least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
+        if least <= 0 or not part.is_timed:
+            is_first = np.ones(len(frames.sequence), np.bool_)
+            is_first[copies] = False
+            self._unstamped += int(np.count_nonzero(is_first & (frames.sent_us == 0)))
+            self._invalid_stamps += int(np.count_nonzero(is_first & (frames.sent_us < 0)))
+            is_timed = is_first & is_known(frames.times_ns)
+            without_stamp = frames.where(is_timed & (frames.sent_us <= 0))
+            self._gaps.add(without_stamp.sequence, without_stamp.times_ns)
+            frames, copies = frames.where(is_timed & (frames.sent_us > 0)), np.empty(0, np.intp)
+            if not len(frames.sequence):
+                return
+            least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
+        self._stamps_us = _widened(self._stamps_us, (least, most))
+        sent_ns = frames.sent_us * 1000
+        bounds = self._add_delays(frames.sequence, sent_ns, frames.times_ns, copies)
+        if bounds:
+            self._jumps.add(frames.sequence, sent_ns, frames.times_ns, bounds)
+
     def _add_delays(
         self,
         sequence: NDArray[np.int64],
         sent_ns: NDArray[np.int64],
         times_ns: NDArray[np.int64],
         copies: NDArray[np.intp],
-    ) -> None:
-        """The times of all frames but those that are further copies of what has arrived."""
+    ) -> tuple[int, int] | None:
+        """The times of all frames but those that are further copies of what has arrived; the bounds of delays."""
         if self._early is None:
             delays = times_ns - sent_ns
             if len(copies):
                 sequence, delays = without(sequence, copies), without(delays, copies)
-            self._delays.add(delays)
+            bounds = self._delays.add(delays)
         else:
             sequence, delays = self._early.add(
                 without(sequence, copies), without(sent_ns, copies), without(times_ns, copies)
             )
-            self._delays.add(delays)
-            is_known = delays > 0
-            sequence, delays = sequence[is_known], delays[is_known]
+            bounds = self._delays.add(delays)
+            is_positive = delays > 0
+            sequence, delays = sequence[is_positive], delays[is_positive]
         self._variation.add(sequence, delays)
+        return bounds
+
+    @property
+    def has_stamps(self) -> bool:
+        """Whether frames so far bear time stamps."""
+        return self._stamps_us[0] is not None
 
     def count_late(self, frames: PairFrames) -> int:
         """How many of these, which bear another address of its source, were sent before it.
@@ -188,7 +256,21 @@ class _StreamTally:
         numbers = all(number in expected.sequence for number in (sequence.lowest, sequence.highest))
         return numbers and all(stamp in expected.stamps_us for stamp in self._stamps_us)
 
-    def capture(self) -> StreamCapture:
+    def _clocks(self, span: Span) -> ClockCheck:
+        duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
+        earliest, latest = self._stamps_us
+        stamped_ns = None if earliest is None or latest is None else (latest - earliest) * 1000
+        return ClockCheck(
+            unstamped=self._unstamped,
+            invalid_stamps=self._invalid_stamps,
+            frozen_stamps=stamped_ns is not None and are_frozen(stamped_ns, duration_ns),
+            steps=self._jumps.steps(),
+            back_ns=self._gaps.back_ns(duration_ns),
+            gap_ns=self._gaps.gap_ns(),
+        )
+
+    def capture(self, interface: int) -> StreamCapture:
+        """What arrived; `interface` is its place among those of the capture."""
         sequence, expected = self._sequence, self._expected
         losses = Losses(0, 0, 0, (), None)
         lowest, highest = sequence.lowest, sequence.highest
@@ -198,10 +280,11 @@ class _StreamTally:
             losses = sequence.losses(lowest, highest + 1)
             in_frame = lowest % (1 << 32)
             lowest, highest = in_frame, highest - lowest + in_frame
+        span = self._span.span()
         return StreamCapture(
             stream=expected.stream if expected else None,
-            src_ip=_text(self._src_ip),
-            dst_ip=_text(self._dst_ip),
+            src_ip=_text(self._src_ip, self._ip_version),
+            dst_ip=_text(self._dst_ip, self._ip_version),
             received=sequence.distinct,
             duplicates=sequence.duplicates,
             reordered=self._reordering.reordered,
@@ -213,11 +296,13 @@ class _StreamTally:
             last_missing=losses.last,
             min_seq=lowest,
             max_seq=highest,
-            span=self._span.span(),
+            span=span,
             delay=self._delays.spread(),
             ipdv=self._variation.spread(),
             arrived=self._arrived,
             arrived_by_size=self._by_size,
+            interface=interface,
+            clocks=ClockCheck() if expected else self._clocks(span),
         )
 
 
@@ -230,26 +315,72 @@ def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
     return ours
 
 
+class _InterfaceTally:
+    """The frames of one interface, and of one direction where frames tell it."""
+
+    def __init__(self) -> None:
+        self.span = _SpanTally()
+        self._back_ns = 0
+        self._last_ns: int | None = None
+
+    def check_order(self, times_ns: NDArray[np.int64]) -> None:
+        """Take the capture times of the next frames, in the order of the file."""
+        known = times_ns[is_known(times_ns)]
+        if len(known):
+            before = [] if self._last_ns is None else [self._last_ns]
+            self._back_ns = max(self._back_ns, back_ns(np.concatenate((np.array(before, np.int64), known))))
+            self._last_ns = int(known[-1])
+
+    def capture(self, name: str, interface: Interface, *, has_stamps: bool) -> InterfaceCapture:
+        """What it comes to; streams whose frames bear time stamps tell more about the clock than the order does."""
+        span = self.span.span()
+        duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
+        is_wrong = not has_stamps and is_much(self._back_ns, duration_ns)
+        return InterfaceCapture(
+            name=name,
+            link_type=link_name(interface.link_type),
+            snap_length=interface.snap_length,
+            resolution_ns=interface.resolution_ns,
+            span=span,
+            back_ns=self._back_ns if is_wrong else 0,
+        )
+
+
+class _StreamKey(NamedTuple):
+    """What tells streams apart: where their frames were captured, and their addresses."""
+
+    interface: int
+    direction: str
+    ip_version: int
+    src_ip: int
+    dst_ip: int
+
+
 class CaptureTally:
-    """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages."""
+    """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages.
+
+    Without expected streams, frames are counted apart by interface, and in whatever tunnel they are.
+    """
 
     def __init__(self, name: str, expected: Sequence[Expected]) -> None:
         """ValueError when two of the streams have the same addresses."""
         self._name = name
         self._only_expected = bool(expected)
-        self._streams: dict[tuple[int, int], _StreamTally] = {}
+        self._streams: dict[_StreamKey, _StreamTally] = {}
         for stream in expected:
-            pair = _pair(stream)
-            if pair in self._streams:
+            key = _key(stream)
+            if key in self._streams:
                 raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
-            self._streams[pair] = _StreamTally(*pair, stream)
-        self._by_source_network = {
-            (src_ip >> _HOST_BITS, dst_ip): self._streams[src_ip, dst_ip] for src_ip, dst_ip in self._streams
-        }
+            self._streams[key] = _StreamTally(*key[2:], stream)
+        self._by_source_network = {(key.src_ip >> _HOST_BITS, key.dst_ip): self._streams[key] for key in self._streams}
         self._span = _SpanTally()
         self._late: Counter[str] = Counter()
         self._ours = self._control = self._flush = self._too_short = self._odd = 0
         self._clock = OffsetTally()
+        self._interfaces: dict[tuple[int, str], _InterfaceTally] = {}
+        self._others: Counter[str] = Counter()
+        self._undecoded: Counter[str] = Counter()
+        self._encapsulated: Counter[tuple[str, ...]] = Counter()
 
     @property
     def flush_frames(self) -> int:
@@ -262,14 +393,45 @@ class CaptureTally:
         return self._late
 
     def add(self, batch: FrameBatch) -> None:
-        """Count the frames of a batch; UsageError for one of another link type, or of too many streams."""
-        if batch.link_type not in LINKS:
-            name = _LINK_NAMES.get(batch.link_type, "see draft-ietf-opsawg-pcaplinktype")
+        """Count the frames of a batch; UsageError for too many streams, or a link type of which none is expected."""
+        if not self._only_expected:
+            for direction, these in by_cooked_interface(batch):
+                self._add_of_interface(these, direction)
+            return
+        if not is_decoded(batch.link_type, deep=False):
             raise UsageError(
-                f"{self._name}: link type {batch.link_type} ({name}); "
-                "only Ethernet and Linux cooked captures can be read"
+                f"{self._name}: link type {batch.link_type} ({link_name(batch.link_type)}); "
+                "streams are captured as Ethernet or Linux cooked frames"
             )
         decoded = decode(batch)
+        part = self._add_decoded(batch, decoded)
+        for frames in decoded.pairs:
+            stream = self._streams.get(_StreamKey(0, "", *frames[:3]))
+            if stream:
+                self._ours += stream.add(frames, part)
+            elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
+                self._late[_text(frames.src_ip)] += now.count_late(frames)
+
+    def _add_of_interface(self, batch: FrameBatch, direction: str) -> None:
+        decoded = decode(batch, deep=True) if is_decoded(batch.link_type, deep=True) else not_decoded(batch)
+        part = self._add_decoded(batch, decoded)
+        self._others.update(decoded.others)
+        self._undecoded.update(decoded.undecoded)
+        self._encapsulated.update(decoded.encapsulated)
+        place = batch.interface, direction
+        if place not in self._interfaces and len(self._interfaces) == MAX_STREAMS:
+            raise UsageError(f"{self._name}: more than {MAX_STREAMS} interfaces; make one file of each first")
+        interface = self._interfaces.setdefault(place, _InterfaceTally())
+        interface.span.add(part)
+        stamped = 0
+        for frames in decoded.pairs:
+            stream = self._stream(_StreamKey(*place, *frames[:3]))
+            self._ours += stream.add(frames, part)
+            stamped += len(frames.sequence) if stream.has_stamps else 0
+        if stamped < part.frames:
+            interface.check_order(batch.times_ns)
+
+    def _add_decoded(self, batch: FrameBatch, decoded: Decoded) -> _Part:
         part = _Part.of(decoded.sizes, batch.times_ns)
         self._span.add(part)
         self._flush += decoded.flush_frames
@@ -277,40 +439,37 @@ class CaptureTally:
         self._clock.add(decoded.stamped_flush)
         self._too_short += decoded.too_short_frames
         self._odd += _odd_lengths(batch)
-        for frames in decoded.pairs:
-            stream = self._stream(frames.src_ip, frames.dst_ip)
-            if stream:
-                self._ours += stream.add(frames, part)
-            elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
-                self._late[_text(frames.src_ip)] += now.count_late(frames)
+        return part
 
-    def _stream(self, src_ip: int, dst_ip: int) -> _StreamTally | None:
-        pair = src_ip, dst_ip
-        if pair not in self._streams and not self._only_expected:
+    def _stream(self, key: _StreamKey) -> _StreamTally:
+        if key not in self._streams:
             if len(self._streams) == MAX_STREAMS:
                 raise UsageError(
                     f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
                     "filter some out first, for example by `host ADDRESS`, pcap-filter(7)"
                 )
-            self._streams[pair] = _StreamTally(src_ip, dst_ip, None)
-        return self._streams.get(pair)
+            self._streams[key] = _StreamTally(*key[2:], None)
+        return self._streams[key]
 
     def settle(self, expected: Sequence[Expected]) -> bool:
         """Take these for the expected streams, now that all is known of them; False when another frame was counted.
 
         Then `counts` are of no use: with all of it known beforehand that frame would have been a foreign one.
         """
-        fits = [self._streams[_pair(stream)].settle(stream) for stream in expected]
+        fits = [self._streams[_key(stream)].settle(stream) for stream in expected]
         return all(fits)
 
-    def counts(self, reader: PcapReader) -> CaptureCounts:
+    def counts(self, reader: CaptureReader) -> CaptureCounts:
         """All counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
+        places = sorted(self._interfaces)
+        with_stamps = {key[:2] for key, stream in self._streams.items() if stream.has_stamps}
+        used = [reader.interfaces[number] for number, _ in places] or reader.interfaces
         return CaptureCounts(
             flavour=reader.flavour,
-            link_type=_link_name(reader.link_type),
-            snap_length=reader.snap_length,
+            link_type=", ".join(dict.fromkeys(link_name(interface.link_type) for interface in used)),
+            snap_length=min((one.snap_length for one in used if one.snap_length is not None), default=None),
             span=span,
             foreign_frames=span.frames - self._ours - self._late.total() - self._control - self._flush,
             late_from=dict(+self._late),
@@ -322,20 +481,42 @@ class CaptureTally:
             leftover_bytes=ending.leftover_bytes,
             damaged_at=ending.damaged_at,
             damage=ending.damage,
-            streams=tuple(stream.capture() for stream in self._streams.values()),
+            streams=tuple(
+                stream.capture(places.index(key[:2]) if places else 0) for key, stream in self._streams.items()
+            ),
+            interfaces=tuple(
+                self._interfaces[place].capture(
+                    _interface_name(place[0], reader.interfaces, place[1]),
+                    reader.interfaces[place[0]],
+                    has_stamps=place in with_stamps,
+                )
+                for place in places
+            ),
+            other_protocols=dict(+self._others),
+            undecoded=dict(+self._undecoded),
+            encapsulated=dict(self._encapsulated),
+            oddities=reader.oddities,
         )
+
+
+def _interface_name(number: int, interfaces: Sequence[Interface], direction: str) -> str:
+    """What an interface is called in the file, or its number where there are several; and the direction of frames."""
+    name = interfaces[number].name
+    if len(interfaces) > 1 and (not name or [interface.name for interface in interfaces].count(name) > 1):
+        name = f"{number} {name}".strip()
+    return ", ".join(filter(None, (name, direction)))
 
 
 def _odd_lengths(batch: FrameBatch) -> int:
     """How many frames were captured neither whole nor up to the snap length."""
     if isinstance(batch.captured, int) and is_one_number(batch.original):
-        is_odd = batch.captured != min(int(batch.original[0]), batch.snap_length)
+        is_odd = batch.captured < int(batch.original[0]) and batch.captured != batch.snap_length
         return len(batch.original) if is_odd else 0
-    return int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
+    return int(np.count_nonzero((batch.captured < batch.original) & (batch.captured != batch.snap_length)))
 
 
-def _pair(stream: Expected) -> tuple[int, int]:
-    return _number(stream.src_ip), _number(stream.dst_ip)
+def _key(stream: Expected) -> _StreamKey:
+    return _StreamKey(0, "", 4, _number(stream.src_ip), _number(stream.dst_ip))
 
 
 def _number(address: str) -> int:
@@ -343,9 +524,9 @@ def _number(address: str) -> int:
     return int.from_bytes(bytes(map(int, address.split("."))))
 
 
-def _text(address: int) -> str:
-    return ".".join(map(str, address.to_bytes(4)))
+def _text(address: int, ip_version: int = 4) -> str:
+    if ip_version == 4:
+        return ".".join(map(str, address.to_bytes(4)))
+    import ipaddress  # noqa: PLC0415 - takes longer to load than a short capture to count, and is rarely needed
 
-
-def _link_name(number: int) -> str:
-    return LINKS[number].name if number in LINKS else _LINK_NAMES.get(number, f"link type {number}")
+    return str(ipaddress.IPv6Address(address))

@@ -40,10 +40,10 @@ class Distribution:
             known._in_step = np.bincount(_steps(values, 0), counts).astype(np.int64)
         return known
 
-    def add(self, values: NDArray[np.int64]) -> None:
-        """More values, int64, in any order and of either sign."""
+    def add(self, values: NDArray[np.int64]) -> tuple[int, int] | None:
+        """More values, int64, in any order and of either sign; the smallest and the largest of them, None for none."""
         if not len(values):
-            return
+            return None
         least, most = int(values.min()), int(values.max())
         self._least, self._most = (min(self._least, least), max(self._most, most)) if self._count else (least, most)
         self._count += len(values)
@@ -54,6 +54,7 @@ class Distribution:
         self._make_room(lowest, lowest + len(counts))
         begin = lowest - self._lowest_step
         self._in_step[begin : begin + len(counts)] += counts
+        return least, most
 
     @property
     def smallest(self) -> int | None:

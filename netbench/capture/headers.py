@@ -1,21 +1,22 @@
-"""Finds the frames that carry pktgen's header, a batch at a time.
+"""Sorts the frames of a batch: pktgen's by their addresses, flush and control frames, all others.
 
-Such a frame is Ethernet (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not
-a later fragment, UDP, and then 16 bytes: magic 0xbe9be955, sequence, seconds, microseconds, each 32 bits
-in network byte order (`struct pktgen_hdr` in the kernel's net/core/pktgen.c).
+A frame of pktgen is Ethernet (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not a later
+fragment, UDP, and then pktgen's header. Where decoding is `deep`, it may also be IPv6, in a tunnel, or of another
+link type.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.clock_offset import NO_FLUSH_FRAMES, FlushFrames
-from netbench.capture.pcap import FrameBatch, field, is_one_number
+from netbench.capture.layers import IPV4, LEAST_IP_BYTES, PKTGEN_BYTES, UDP_BYTES, Found, Path, Walk
+from netbench.capture.pcap import FrameBatch, is_one_number
+from netbench.capture.rows import U8, U16, U32, U64, Rows
 from netbench.model.units import FCS_BYTES
-
-PKTGEN_MAGIC = 0xBE9BE955
 
 # Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
 # Bridges, switches and whatever else is on a link talk to each other by them. The last one is that of flush frames.
@@ -26,44 +27,73 @@ _LLDP = 0x88CC  # EtherType (IEEE 802.1AB); mostly, but not always, to one of th
 _FLUSH_MAGIC = int.from_bytes(b"nb-flush")
 _FLUSH_STAMP_BYTES = 28
 
-_U8, _U16, _U32, _U64 = (np.dtype(name) for name in ("u1", ">u2", ">u4", ">u8"))
-_IPV4 = 0x0800
-_PLAIN = _IPV4 << 16 | 0x45 << 8  # and an IP header without options
-_VLAN_TAGS = (0x8100, 0x88A8, 0x9100)  # 802.1Q, 802.1ad, and what preceded it
-_MOST_TAGS = 2
-_TAG_BYTES = 4
-_UDP = 17
-_UDP_BYTES = 8
-_PKTGEN_BYTES = 16
-_LEAST_IP_BYTES = 20
-_NONE = np.empty(0, np.intp)
+_PLAIN = IPV4 << 16 | 0x45 << 8  # and an IP header without options
+# Address families of IPv6 in BSD loopback headers: those of NetBSD, FreeBSD, macOS and Linux.
+_AF_INET, _AF_INET6 = 2, (10, 24, 28, 30)
 
 
 class Link(NamedTuple):
-    """How frames of one link type begin: the header's length, and where it has the EtherType."""
+    """How frames of one link type begin: the length of the header, and what follows the headers behind it.
+
+    Frames of a `deep` type are decoded only where decoding is deep.
+    """
 
     name: str
     header_bytes: int
-    type_at: int
-    has_addresses: bool
+    follow: Callable[[Walk, Rows], None]
+    deep: bool = False
+
+
+def _loopback(walk: Walk, rows: Rows) -> None:
+    """The address family in the byte order of the machine that captured."""
+    for family, same in rows.at_least(4).by_value(U32, 0):
+        number = family if family < 1 << 16 else int.from_bytes(family.to_bytes(4, "little"))
+        if number == _AF_INET or number in _AF_INET6:
+            walk.ip(same, 4, ())
+        else:
+            walk.cannot_decode(f"address family {number}", same)
+
+
+def _ppp(walk: Walk, rows: Rows) -> None:
+    """With or without the address and control bytes of HDLC."""
+    whole = rows.at_least(4)
+    if whole.size:
+        framed, bare = whole.split(whole.field(U16, 0) == 0xFF03)
+        walk.ppp(framed, 2, ())
+        walk.ppp(bare, 0, ())
 
 
 # By number of the link type (draft-ietf-opsawg-pcaplinktype).
+ETHERNET, COOKED, COOKED_2 = 1, 113, 276
 LINKS = {
-    1: Link("Ethernet", 14, 12, has_addresses=True),
-    113: Link("Linux cooked v1", 16, 14, has_addresses=False),
-    276: Link("Linux cooked v2", 20, 0, has_addresses=False),
+    ETHERNET: Link("Ethernet", 14, lambda walk, rows: walk.ethernet(rows, 0, ())),
+    COOKED: Link("Linux cooked v1", 16, lambda walk, rows: walk.ether_type(rows, 14, 16, ())),
+    COOKED_2: Link("Linux cooked v2", 20, lambda walk, rows: walk.ether_type(rows, 0, 20, ())),
+    0: Link("BSD loopback", 4, _loopback, deep=True),
+    9: Link("PPP", 4, _ppp, deep=True),
+    12: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    14: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    50: Link("PPP", 4, _ppp, deep=True),
+    101: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    104: Link("Cisco HDLC", 4, lambda walk, rows: walk.ether_type(rows, 2, 4, ()), deep=True),
+    108: Link("OpenBSD loopback", 4, _loopback, deep=True),
+    228: Link("raw IPv4", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    229: Link("raw IPv6", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
 }
+_OTHER_LINKS = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 192: "PPI", 239: "NFLOG", 249: "USBPcap"}
 _ETHERNET_HEADER_BYTES = 14
+_COOKED_TYPE_AT, _COOKED_2_INTERFACE_AT, _COOKED_2_TYPE_AT = 0, 4, 10
+_OUTGOING = 4  # a cooked header's packet type
 
 
 class PairFrames(NamedTuple):
-    """The pktgen frames of one pair of addresses in a batch, in the order of the file.
+    """The pktgen frames of one pair of addresses in a batch, in the order of the file, of IP version 4 or 6.
 
     Arrays are int64 of one element a frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since 1970
-    by the source's clock) and `times_ns` (of capture).
+    by the source's clock, or INVALID_STAMP) and `times_ns` (of capture).
     """
 
+    ip_version: int
     src_ip: int
     dst_ip: int
     sequence: NDArray[np.int64]
@@ -75,12 +105,15 @@ class PairFrames(NamedTuple):
         """Those for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
-        columns: Any = (column[condition] for column in self[2:])
-        return PairFrames(self.src_ip, self.dst_ip, *columns)
+        columns: Any = (column[condition] for column in self[3:])
+        return PairFrames(self.ip_version, self.src_ip, self.dst_ip, *columns)
 
 
 class Decoded(NamedTuple):
-    """What is in a batch: the sizes with FCS of all its frames, int64, and of which kinds they are."""
+    """What is in a batch: the sizes with FCS of all its frames, int64, and of which kinds they are.
+
+    `others`, `undecoded` and `encapsulated` are as in Walk.
+    """
 
     sizes: NDArray[np.int64]
     flush_frames: int
@@ -88,107 +121,91 @@ class Decoded(NamedTuple):
     control_frames: int
     too_short_frames: int
     pairs: list[PairFrames]
+    others: Counter[str]
+    undecoded: Counter[str]
+    encapsulated: Counter[Path]
 
 
-class _Rows(NamedTuple):
-    """Some frames of a batch; `chosen` are their indices, None for all of them."""
-
-    batch: FrameBatch
-    chosen: NDArray[np.intp] | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.batch.frames) if self.chosen is None else len(self.chosen)
-
-    def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """These frames' elements of an array that has one for each frame of the batch."""
-        return values if self.chosen is None else values[self.chosen]
-
-    def field(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-        """The field at byte `at`, in native byte order; the frames must reach that far."""
-        return self.of(field(self.batch.frames, dtype, at)).astype(dtype.newbyteorder("="))
-
-    def as_it_lies(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-        """The same as it lies in the file, which is enough to compare it with others."""
-        return self.of(field(self.batch.frames, dtype.newbyteorder("="), at))
-
-    def match(self, at: int, wanted: int, dtype: np.dtype[Any], mask: int = -1) -> NDArray[np.bool_]:
-        """Whether the field at byte `at`, without the bits that `mask` does not have, is `wanted`.
-
-        Compared as it lies in the file: only the two numbers are brought into its byte order.
-        """
-        values = self.as_it_lies(dtype, at)
-        if mask != -1:
-            values = values & _as_it_lies(mask, dtype)
-        is_wanted: NDArray[np.bool_] = values == _as_it_lies(wanted, dtype)
-        return is_wanted
-
-    def words(self, at: int, count: int) -> NDArray[np.uint32]:
-        """So many 32-bit fields in a row from byte `at` on, in network byte order: shape (n, count)."""
-        block = self.of(field(self.batch.frames, np.dtype(f"V{4 * count}"), at))
-        return np.ascontiguousarray(block).view(_U32).reshape(-1, count)
-
-    def where(self, condition: NDArray[np.bool_]) -> "_Rows":
-        if condition.all():
-            return self
-        indices = np.flatnonzero(condition)
-        return _Rows(self.batch, indices if self.chosen is None else self.chosen[indices])
-
-    def at_least(self, length: int) -> "_Rows":
-        """Those of which at least `length` bytes were captured."""
-        captured = self.batch.captured
-        if isinstance(captured, int):
-            return self if captured >= length else _Rows(self.batch, _NONE)
-        return self.where(self.of(captured) >= length)
+def link_name(number: int) -> str:
+    """The name of a link type."""
+    return LINKS[number].name if number in LINKS else _OTHER_LINKS.get(number, f"link type {number}")
 
 
-class _Found(NamedTuple):
-    """Pktgen frames and their fields; `addresses` are source and destination in one uint64, as they lie in the file."""
-
-    rows: _Rows
-    addresses: NDArray[np.uint64]
-    sequence: NDArray[np.int64]
-    sent_us: NDArray[np.int64]
-
-    def where(self, condition: NDArray[np.bool_]) -> "_Found":
-        if condition.all():
-            return self
-        columns: Any = (column[condition] for column in self[1:])
-        return _Found(self.rows.where(condition), *columns)
+def is_decoded(link_type: int, *, deep: bool) -> bool:
+    """Whether frames of a link type are."""
+    return link_type in LINKS and (deep or not LINKS[link_type].deep)
 
 
-def _as_it_lies(number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What a number in this byte order is to a machine that reads it in its own."""
-    return np.array(number, dtype).view(dtype.newbyteorder("="))
+def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
+    """The batch by where cooked headers say that frames were captured, with words for it; empty for other link types.
+
+    A capture of all interfaces has a forwarded frame twice: incoming, and outgoing.
+    """
+    rows = Rows(batch)
+    header_bytes = LINKS[batch.link_type].header_bytes if batch.link_type in (COOKED, COOKED_2) else 0
+    if not header_bytes or rows.at_least(header_bytes) is not rows:
+        yield "", batch
+    elif batch.link_type == COOKED:
+        is_outgoing = rows.field(U16, _COOKED_TYPE_AT) == _OUTGOING
+        yield from ((name, batch.only(these)) for name, these in _directions(is_outgoing))
+    else:
+        numbers, is_outgoing = rows.field(U32, _COOKED_2_INTERFACE_AT), rows.field(U8, _COOKED_2_TYPE_AT) == _OUTGOING
+        for number in np.unique(numbers).tolist():
+            for name, these in _directions(is_outgoing, numbers == number):
+                yield f"interface {number}, {name}", batch.only(these)
 
 
-def decode(batch: FrameBatch) -> Decoded:
-    """Sort the frames of a batch, whose link type is one of LINKS, into kinds.
+def _directions(
+    is_outgoing: NDArray[np.bool_], among: NDArray[np.bool_] | bool = True
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    for name, these in (("incoming", ~is_outgoing & among), ("outgoing", is_outgoing & among)):
+        if these.any():
+            yield name, these
+
+
+def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:
+    """Sort the frames of a batch into kinds; `is_decoded` its link type.
 
     A frame is too short when its captured bytes end before a pktgen header could: 58 bytes for an
     untagged frame without IP options.
     """
     link = LINKS[batch.link_type]
     sizes = _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
-    everything = _Rows(batch)
-    least_bytes = link.header_bytes + _LEAST_IP_BYTES + _UDP_BYTES + _PKTGEN_BYTES
-    if link.has_addresses and _is_plain(everything, least_bytes):
-        rest = long_enough = everything
-        flush, control = _Rows(batch, _NONE), 0
-        layouts: Iterable[tuple[_Rows, int, int]] = [(everything, link.header_bytes, _LEAST_IP_BYTES)]
+    walk, everything = Walk(deep=deep), Rows(batch)
+    least_bytes = link.header_bytes + LEAST_IP_BYTES + UDP_BYTES + PKTGEN_BYTES
+    is_ethernet = batch.link_type == ETHERNET
+    if is_ethernet and _is_plain(everything, least_bytes):
+        flush, control, too_short = everything.none(), 0, 0
+        rest = walk.take_pktgen(everything, link.header_bytes, link.header_bytes + LEAST_IP_BYTES)
+        if deep and rest.size:
+            link.follow(walk, rest)
+            too_short = walk.too_short
     else:
-        rest, flush, control = _set_aside(everything) if link.has_addresses else (everything, _Rows(batch, _NONE), 0)
+        rest, flush, control = _set_aside(everything) if is_ethernet else (everything, everything.none(), 0)
         long_enough = rest.at_least(least_bytes)
-        layouts = _layouts(long_enough, link)
-    too_short = rest.size - long_enough.size
-    found: list[_Found] = []
-    for rows, ip_at, ip_bytes in layouts:
-        pktgen_at = ip_at + ip_bytes + _UDP_BYTES
-        whole = rows.at_least(pktgen_at + _PKTGEN_BYTES)
-        too_short += rows.size - whole.size
-        if whole.size:
-            found.append(_find(whole, ip_at, pktgen_at))
-    return Decoded(sizes, flush.size, _stamped(flush), control, too_short, list(_by_pair(found, sizes)))
+        link.follow(walk, long_enough)
+        too_short = walk.too_short + rest.size - long_enough.size
+        if deep and long_enough.size < rest.size:
+            link.follow(walk, rest.without(long_enough))
+    return Decoded(
+        sizes=sizes,
+        flush_frames=flush.size,
+        stamped_flush=_stamped(flush),
+        control_frames=control,
+        too_short_frames=too_short,
+        pairs=[
+            pair for version in (4, 6) for pair in _by_pair([f for f in walk.found if f.ip_version == version], sizes)
+        ],
+        others=walk.others,
+        undecoded=walk.undecoded,
+        encapsulated=walk.encapsulated,
+    )
+
+
+def not_decoded(batch: FrameBatch) -> Decoded:
+    """A batch whose link type is not decoded: the sizes are those in the file, and all frames are undecoded."""
+    name = {f"frames of {link_name(batch.link_type)}": len(batch.frames)}
+    return Decoded(_sizes(batch, 0), 0, NO_FLUSH_FRAMES, 0, 0, [], Counter(), Counter(name), Counter())
 
 
 def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
@@ -200,29 +217,29 @@ def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
     return sizes
 
 
-def _is_plain(rows: _Rows, least_bytes: int) -> bool:
+def _is_plain(rows: Rows, least_bytes: int) -> bool:
     """Whether all frames are of the most frequent layout, which spares looking for others: nothing to set aside among
     them, no VLAN tags, no IP options.
     """
     if rows.at_least(least_bytes) is not rows:
         return False
-    return bool(rows.match(12, _PLAIN, _U32, 0xFFFFFF00).all()) and not rows.match(0, _LINK_LOCAL, _U32).any()
+    return bool(rows.match(12, _PLAIN, U32, 0xFFFFFF00).all()) and not rows.match(0, _LINK_LOCAL, U32).any()
 
 
-def _set_aside(rows: _Rows) -> tuple[_Rows, _Rows, int]:
+def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
     """All but flush frames, which the capturing side itself sends to empty the kernel's ring, and control frames.
 
     With them the flush frames, and how many control frames there are: link-local ones and LLDP.
     """
-    none = _Rows(rows.batch, _NONE)
+    none = rows.none()
     addressed = rows.at_least(_ETHERNET_HEADER_BYTES)
     if not addressed.size:
         return rows, none, 0
-    is_aside = addressed.field(_U16, 12) == _LLDP
-    is_group = addressed.field(_U32, 0) == _LINK_LOCAL
+    is_aside = addressed.field(U16, 12) == _LLDP
+    is_group = addressed.field(U32, 0) == _LINK_LOCAL
     flush = none
     if is_group.any():
-        last = addressed.field(_U16, 4)
+        last = addressed.field(U16, 4)
         is_aside |= is_group & (last <= _LAST_OF_FLUSH)
         flush = addressed.where(is_group & (last == _LAST_OF_FLUSH))
     aside = int(np.count_nonzero(is_aside))
@@ -233,72 +250,35 @@ def _set_aside(rows: _Rows) -> tuple[_Rows, _Rows, int]:
     return rows.where(kept), flush, aside - flush.size
 
 
-def _stamped(flush: _Rows) -> FlushFrames:
+def _stamped(flush: Rows) -> FlushFrames:
     """Those flush frames that bear times, as netbench.sinks.flush writes them."""
     at = _ETHERNET_HEADER_BYTES
     whole = flush.at_least(at + _FLUSH_STAMP_BYTES)
     if whole.size:
-        whole = whole.where(whole.field(_U64, at) == _FLUSH_MAGIC)
+        whole = whole.where(whole.field(U64, at) == _FLUSH_MAGIC)
     if not whole.size:
         return NO_FLUSH_FRAMES
     number, before, previous = (
-        whole.field(dtype, at + place).astype(np.int64) for dtype, place in ((_U32, 8), (_U64, 12), (_U64, 20))
+        whole.field(dtype, at + place).astype(np.int64) for dtype, place in ((U32, 8), (U64, 12), (U64, 20))
     )
     return FlushFrames(number, before, previous, whole.of(whole.batch.times_ns))
 
 
-def _layouts(rows: _Rows, link: Link) -> Iterator[tuple[_Rows, int, int]]:
-    """IPv4 frames by where their IP header is and how long: (frames, offset, bytes)."""
-    ip_at, type_at = link.header_bytes, link.type_at
-    for _ in range(_MOST_TAGS + 1):
-        if not rows.size:
-            return
-        ether_type = rows.field(_U16, type_at)
-        ip_frames = rows.where(ether_type == _IPV4)
-        yield from _by_header_length(ip_frames, ip_at)
-        if ip_frames.size == rows.size:
-            return
-        rows = rows.where(np.isin(ether_type, _VLAN_TAGS))
-        type_at, ip_at = ip_at + _TAG_BYTES - 2, ip_at + _TAG_BYTES
-
-
-def _by_header_length(rows: _Rows, ip_at: int) -> Iterator[tuple[_Rows, int, int]]:
-    if not rows.size:
-        return
-    first = rows.field(_U8, ip_at)
-    for value in range(0x45, 0x50):  # version 4, and the header's length in 32-bit words
-        found = rows.where(first == value)
-        if found.size:
-            yield found, ip_at, (value & 0x0F) * 4
-        if found.size == rows.size:
-            return
-
-
-def _find(rows: _Rows, ip_at: int, pktgen_at: int) -> _Found:
-    """The pktgen frames among IPv4 frames of one layout."""
-    header = rows.words(pktgen_at, 4)
-    is_pktgen = rows.match(ip_at + 6, _UDP, _U32, 0x1FFF00FF)  # no later fragment
-    is_pktgen &= header[:, 0] == PKTGEN_MAGIC
-    if not is_pktgen.all():
-        rows, header = rows.where(is_pktgen), header[is_pktgen]
-    sent_us = header[:, 2].astype(np.int64)
-    sent_us *= 1_000_000
-    sent_us += header[:, 3].astype(np.int64)
-    return _Found(rows, rows.as_it_lies(_U64, ip_at + 12), header[:, 1].astype(np.int64), sent_us)
-
-
-def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
+def _by_pair(found: list[Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
     """Frames of all layouts by their addresses, each pair's in the order of the file."""
     if not found:
         return
     left = found[0] if len(found) == 1 else _in_order(found)
     while left.rows.size:
-        pair = int(left.addresses[:1].astype(np.uint64).view(_U64)[0])
-        is_pair = left.addresses == left.addresses[0]
+        pair, first = left.addresses[0].tobytes(), left.addresses[0]
+        is_pair = left.addresses[:, 0] == first[0]
+        for column in range(1, len(first)):
+            is_pair &= left.addresses[:, column] == first[column]
         these = left.where(is_pair)
         yield PairFrames(
-            src_ip=pair >> 32,
-            dst_ip=pair & 0xFFFFFFFF,
+            ip_version=left.ip_version,
+            src_ip=int.from_bytes(pair[: len(pair) // 2]),
+            dst_ip=int.from_bytes(pair[len(pair) // 2 :]),
             sequence=these.sequence,
             sizes=these.rows.of(sizes),
             sent_us=these.sent_us,
@@ -309,11 +289,11 @@ def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFram
         left = left.where(~is_pair)
 
 
-def _in_order(found: list[_Found]) -> _Found:
+def _in_order(found: list[Found]) -> Found:
     """Frames of several layouts as one, in the order of the file."""
     batch = found[0].rows.batch
     every = np.arange(len(batch.frames))
     indices = np.concatenate([part.rows.of(every) for part in found])
     order = np.argsort(indices)
     columns: Any = (np.concatenate(parts)[order] for parts in zip(*(part[1:] for part in found), strict=True))
-    return _Found(_Rows(batch, indices[order]), *columns)
+    return Found(Rows(batch, indices[order]), *columns)

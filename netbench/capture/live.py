@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from netbench.capture.captured import CaptureCounts, Expected
 from netbench.capture.counting import CaptureTally
-from netbench.capture.pcap import FrameBatch, PcapReader
+from netbench.capture.pcap import CaptureReader, FrameBatch
 from netbench.capture.reading import read_stream
 from netbench.errors import UsageError
 
@@ -109,7 +109,7 @@ class LiveCapture:
         self._is_whole = False  # nothing is added any more
         self._added = threading.Condition()
         self._pipe: GatheringPipe | None = None
-        self._reader: PcapReader | None = None
+        self._reader: CaptureReader | None = None
         self._failure = ""
         self._news = threading.Event()  # a flush frame was read, or there is nothing more to come
         self._thread: threading.Thread | None = None
@@ -185,7 +185,7 @@ class LiveCapture:
         finally:
             self._news.set()
 
-    def _count(self, reader: PcapReader) -> None:
+    def _count(self, reader: CaptureReader) -> None:
         self._reader = reader
         for batch in reader.batches():
             with self._added:

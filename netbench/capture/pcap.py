@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,11 @@ MAGICS = {
 }
 # The snap length of a file that cuts nothing.
 NO_LIMIT = 2**32 - 1
+# The capture time of a frame whose record has none, or none that 64 bits hold.
+NO_TIME = -(2**63)
+# The bytes of a frame that are copied where records differ in length: the headers of any stream of netbench, and of
+# a stream in several tunnels.
+PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES = 112, 240
 
 # What is written here: words in the order of a PC's bytes.
 _HEADER, _RECORD = Struct("<IHHiIII"), Struct("<IIII")
@@ -44,8 +49,8 @@ _MAX_ORIGINAL = 1 << 24
 _SHORTEST_RUN = 1024
 # Records that one walk collects before they are analysed together.
 _WALK_RECORDS = 8192
-# What of a record is ever looked at: the longest header, then at most 112 bytes of the frame.
-_GATHERED_BYTES = 136
+# Records of one capture are at most this far apart, also where a clock was set.
+_DAY_S = 86_400
 
 # Large enough that numpy's fixed cost per call is small beside the work on a window, and small enough
 # that it stays in the cache while one column after the other is read from it.
@@ -61,7 +66,8 @@ class FrameBatch(NamedTuple):
     frame the file has, one number for all or uint32 of shape (count,); of a row, bytes behind them are
     not the frame's. `original` is how many bytes it had on the link, uint32 of shape (count,), of
     which `fcs_bytes` are FCS; of stride 0 where that is one number for all. `snap_length` is where frames are cut,
-    NO_LIMIT if nowhere. `times_ns` says when it was captured, int64 of shape (count,), in nanoseconds since 1970.
+    NO_LIMIT if nowhere. `times_ns` says when it was captured, int64 of shape (count,), in nanoseconds since 1970, or
+    NO_TIME. `interface` is a place in the reader's `interfaces`.
     """
 
     link_type: int
@@ -71,6 +77,7 @@ class FrameBatch(NamedTuple):
     captured: int | NDArray[np.uint32]
     original: NDArray[np.uint32]
     times_ns: NDArray[np.int64]
+    interface: int = 0
 
     def only(self, these: NDArray[np.bool_]) -> "FrameBatch":
         """The batch without all other frames; `these` is of shape (count,)."""
@@ -78,6 +85,36 @@ class FrameBatch(NamedTuple):
         return self._replace(
             frames=self.frames[these], captured=captured, original=self.original[these], times_ns=self.times_ns[these]
         )
+
+
+class Interface(NamedTuple):
+    """Where frames of a file were captured.
+
+    `name` is empty where the file names none. `snap_length` is in bytes, None where frames are not cut. `resolution_ns`
+    is the unit of its time stamps.
+    """
+
+    name: str
+    link_type: int
+    snap_length: int | None
+    resolution_ns: float
+
+
+class Oddities(NamedTuple):
+    """Counts of records that break the format's rules and were read nonetheless.
+
+    `wrong_lengths`: a length on the link of 0, above 16 MiB or below the captured length. `invalid_fractions`: a
+    fraction of a second that is a second or more. `unknown_interface`: an interface that the file does not describe.
+    `dropped` is the number of frames that the capturing side reports as dropped, None where it reports nothing.
+    """
+
+    wrong_lengths: int = 0
+    invalid_fractions: int = 0
+    unknown_interface: int = 0
+    dropped: int | None = None
+
+
+NO_ODDITIES = Oddities()
 
 
 class Ending(NamedTuple):
@@ -133,12 +170,12 @@ class Window:
         flat = self.memory[self.start : self.start + count * stride]
         return flat.reshape(count, stride)
 
-    def gather(self, positions: Sequence[int]) -> NDArray[np.uint8]:
-        """The first bytes from each position of the memory, as many as are looked at: a copy, one row for each."""
-        count = len(self.memory) - _GATHERED_BYTES + 1
-        everywhere = np.ndarray((count,), f"V{_GATHERED_BYTES}", self.memory, 0, (1,))
+    def gather(self, positions: Sequence[int] | NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        """The first `width` bytes, at most 256, from each position of the memory: a copy, one row for each."""
+        count = len(self.memory) - width + 1
+        everywhere = np.ndarray((count,), f"V{width}", self.memory, 0, (1,))
         rows = everywhere[np.array(positions, np.intp)]
-        return rows.view(np.uint8).reshape(len(positions), _GATHERED_BYTES)
+        return rows.view(np.uint8).reshape(len(positions), width)
 
     def _make_room(self, wanted: int) -> None:
         left = self.memory[self.start : self.stop]
@@ -157,14 +194,38 @@ class Window:
         self.data = self.memory.data
 
 
-class PcapReader:
-    """Reads one capture from a window that stands on its first byte; its `ending` is known once batches() is exhausted.
+class CaptureReader(Protocol):
+    """Reads one capture; `ending` and `oddities` are known once batches() is exhausted.
 
-    `snap_length` is where frames are cut, in bytes, None when they are not; `flavour` the format in words.
+    `flavour` is the format in words.
     """
 
-    def __init__(self, window: Window, order: str) -> None:
-        """`order` is struct's and numpy's sign of the byte order, "<" or ">"; the header is in the window."""
+    flavour: str
+    ending: Ending
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """The interfaces that the file describes so far."""
+
+    @property
+    def oddities(self) -> Oddities:
+        """Records that break the format's rules, so far."""
+
+    def batches(self) -> Iterator[FrameBatch]:
+        """All frames, in the order of the file for each interface; a batch is valid until the next is requested.
+
+        OSError when they cannot be read.
+        """
+
+
+class PcapReader:
+    """Reads a classic pcap from a window that stands on its first byte."""
+
+    def __init__(self, window: Window, order: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
+        """`order` is struct's and numpy's sign of the byte order, "<" or ">"; the header is in the window.
+
+        Of frames in records that differ in length, `headers_bytes` are kept.
+        """
         magic, major, minor, _, _, snap_length, link = Struct(order + "IHHiIII").unpack_from(window.data, window.start)
         words, self._fraction_ns, self._header = MAGICS[magic]
         self.version = (major, minor)
@@ -172,6 +233,9 @@ class PcapReader:
         self.link_type: int = link & 0xFFFF
         self.snap_length: int | None = snap_length or None
         self.ending = Ending()
+        self._wrong_lengths = self._invalid_fractions = 0
+        self._gathered_bytes = self._header + headers_bytes
+        self._fractions = _NS_PER_S // self._fraction_ns
         self._fcs_bytes = (link >> 28) * 2 if link & _FCS_KNOWN else 0
         self._word = np.dtype(order + "u4")
         self._length = Struct(order + "I")
@@ -179,21 +243,28 @@ class PcapReader:
         self._window = window
         window.consume(FILE_HEADER_BYTES)
 
-    def batches(self) -> Iterator[FrameBatch]:
-        """All frames, in runs of one captured length where there are any; a batch is valid until the next is asked for.
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """The only interface, which has no name."""
+        return [Interface("", self.link_type, self.snap_length, self._fraction_ns)]
 
-        OSError when they cannot be read.
-        """
+    @property
+    def oddities(self) -> Oddities:
+        """Records that break the format's rules, so far."""
+        return Oddities(self._wrong_lengths, self._invalid_fractions)
+
+    def batches(self) -> Iterator[FrameBatch]:
+        """As CaptureReader.batches, in runs of one captured length where there are any."""
         window = self._window
         while window.fill(self._header):
             captured, original = self._lengths.unpack_from(window.data, window.start + _CAPTURED_AT)
-            damage = _nonsense(captured, original)
-            if damage:
-                self.ending = Ending(damaged_at=window.offset, damage=damage)
+            wrong = _wrong_lengths(captured, original)
+            if captured > _MAX_CAPTURED or (wrong and not self._is_followed_by_a_record(captured)):
+                self.ending = Ending(damaged_at=window.offset, damage=wrong)
                 return
             if not window.fill(self._header + captured):
                 break
-            batch, consumed = self._run(captured, original) or self._walk()
+            batch, consumed = (None if wrong else self._run(captured, original)) or self._walk()
             yield batch
             window.consume(consumed)
         self.ending = Ending(leftover_bytes=window.available)
@@ -209,15 +280,38 @@ class PcapReader:
         lengths = field(rows, _BOTH_LENGTHS, _CAPTURED_AT)
         if (lengths == lengths[0]).all():
             return self._batch(rows, captured, np.broadcast_to(np.uint32(original), most)), most * stride
-        count = _leading(field(rows, self._word, _CAPTURED_AT) == captured)
+        count = leading(field(rows, self._word, _CAPTURED_AT) == captured)
         if count < min(most, _SHORTEST_RUN):
             return None
         originals = field(rows[:count], self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = _sensible(captured, originals)
+        count = leading(_are_sensible(captured, originals))
         return self._batch(rows[:count], captured, originals[:count]), count * stride
 
+    def _is_followed_by_a_record(self, captured: int) -> bool:
+        """Whether something that can be a record, or the end of the file, comes after the one in the window.
+
+        Its own lengths are wrong, except perhaps the captured one.
+        """
+        window = self._window
+        rows = window.records(self._header, 1).copy()
+        if not window.fill(2 * self._header + captured):
+            return bool(rows.any())
+        following = window.gather([window.start + self._header + captured], self._header)
+        return bool(self._can_follow(rows, following)[0])
+
+    def _can_follow(self, rows: NDArray[np.uint8], following: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Whether the headers in `rows` can be those of records, as those in `following` can be the ones after them."""
+        captured, original = (field(following, self._word, at) for at in (_CAPTURED_AT, _ORIGINAL_AT))
+        seconds, before = (field(headers, self._word, 0).astype(np.int64) for headers in (following, rows))
+        is_good = (original > 0) & (original >= captured) & (original <= _MAX_ORIGINAL)
+        is_good |= np.abs(seconds - before) <= _DAY_S
+        for headers in (rows, following):  # those of only zeros come from blocks that were never written
+            is_good &= headers[:, : self._header].any(axis=1)
+        is_record: NDArray[np.bool_] = is_good & (captured <= _MAX_CAPTURED)
+        return is_record
+
     def _walk(self) -> tuple[FrameBatch, int]:
-        """Records of any length, followed one by one; the first is known to be good."""
+        """Records of any length, followed one by one; the first can be read."""
         window, data, unpack = self._window, self._window.data, self._length.unpack_from
         positions: list[int] = []
         position, last = window.start, window.stop - self._header
@@ -228,11 +322,20 @@ class PcapReader:
             positions.append(position)
             position = following
         positions.append(position)
-        rows = window.gather(positions[:-1])
+        rows = window.gather(positions[:-1], self._gathered_bytes)
         captured = field(rows, self._word, _CAPTURED_AT).astype(np.uint32)
         original = field(rows, self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = _sensible(captured, original)
-        batch = self._batch(rows[:count], captured[:count], original[:count])
+        is_sensible = _are_sensible(captured, original)
+        count = len(rows)
+        if not is_sensible.all():
+            can_be_read = is_sensible.copy()
+            can_be_read[:-1] |= self._can_follow(rows[:-1], rows[1:])
+            can_be_read &= captured <= _MAX_CAPTURED
+            count = max(1, leading(can_be_read))
+            is_wrong = ~is_sensible[:count]
+            self._wrong_lengths += int(np.count_nonzero(is_wrong))
+            original[:count] = corrected_lengths(captured[:count], original[:count])
+        batch = self._batch(rows[:count], np.minimum(captured, original)[:count], original[:count])
         return batch, positions[count] - window.start
 
     def _batch(
@@ -252,6 +355,8 @@ class PcapReader:
         times: NDArray[np.int64] = field(rows, self._word, 0).astype(np.int64)
         times *= 1_000_000_000
         fraction = field(rows, self._word, 4).astype(np.int64)
+        if fraction.max() >= self._fractions:
+            self._invalid_fractions += int(np.count_nonzero(fraction >= self._fractions))
         if self._fraction_ns != 1:
             fraction *= self._fraction_ns
         times += fraction
@@ -285,7 +390,17 @@ def is_one_number(values: NDArray[Any]) -> bool:
     return values.strides == (0,)
 
 
-def _nonsense(captured: int, original: int) -> str:
+def corrected_lengths(captured: NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Lengths on the link; the captured one where the file states none that is possible."""
+    return np.where((original > 0) & (original <= _MAX_ORIGINAL), original, captured)
+
+
+def are_wrong_lengths(captured: int | NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether the length on the link cannot be true, of shape (count,)."""
+    return ~_are_sensible(captured, original)
+
+
+def _wrong_lengths(captured: int, original: int) -> str:
     """What is wrong with the two lengths of a record; empty when they can be true."""
     if captured > _MAX_CAPTURED:
         return f"a captured length of {captured} bytes, more than any capture tool writes ({_MAX_CAPTURED})"
@@ -296,11 +411,14 @@ def _nonsense(captured: int, original: int) -> str:
     return ""
 
 
-def _sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
-    """How many leading records have lengths that _nonsense() finds nothing wrong with."""
-    return _leading((captured <= _MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL))
+def _are_sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether _wrong_lengths() finds nothing wrong, of shape (count,)."""
+    are_sensible: NDArray[np.bool_] = (
+        (captured <= _MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL)
+    )
+    return are_sensible
 
 
-def _leading(condition: NDArray[np.bool_]) -> int:
+def leading(condition: NDArray[np.bool_]) -> int:
     """How many leading elements are true."""
     return len(condition) if condition.all() else int(condition.argmin())

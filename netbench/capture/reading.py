@@ -6,9 +6,17 @@ from contextlib import contextmanager
 from io import FileIO, RawIOBase
 from pathlib import Path
 
-from netbench.capture.pcap import FILE_HEADER_BYTES, MAGICS, PcapReader, Window
+from netbench.capture.pcap import (
+    FILE_HEADER_BYTES,
+    MAGICS,
+    PLAIN_HEADERS_BYTES,
+    CaptureReader,
+    PcapReader,
+    Window,
+)
 from netbench.errors import UsageError
 
+SECTION_START = b"\x0a\x0d\x0d\x0a"  # the first bytes of a pcapng
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
     b"\x28\xb5\x2f\xfd": "unzstd",
@@ -30,21 +38,13 @@ def open_file(path: Path) -> Iterator[FileIO]:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_stream(file: RawIOBase, name: str) -> PcapReader:
+def read_stream(file: RawIOBase, name: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> CaptureReader:
     """The reader of a capture that comes in through `file`, whose header it waits for; `name` is for messages.
 
-    UsageError when it is no capture; its batches may raise OSError.
+    Where records differ in length, it keeps `headers_bytes` of each frame. UsageError when the file is no capture; its
+    batches may raise OSError.
     """
     window = Window(file)
-    reader = PcapReader(window, byte_order(window, name))
-    if reader.version[0] != 2:
-        major, minor = reader.version
-        raise UsageError(f"{name}: pcap version {major}.{minor}; only 2.x can be read")
-    return reader
-
-
-def byte_order(window: Window, name: str) -> str:
-    """The sign of struct and numpy for the byte order of a capture that begins in a window; UsageError for none."""
     whole_header = window.fill(FILE_HEADER_BYTES)
     start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
     if not start:
@@ -54,8 +54,17 @@ def byte_order(window: Window, name: str) -> str:
             raise UsageError(f"{name}: compressed; unpack it first with {tool}")
     magics = {"<": int.from_bytes(start[:4], "little"), ">": int.from_bytes(start[:4], "big")}
     orders = [order for order, magic in magics.items() if magic in MAGICS]
-    if not orders:
+    is_pcapng = start.startswith(SECTION_START)
+    if not orders and not is_pcapng:
         raise UsageError(f"{name}: neither pcap nor pcapng; see what it is with: file {name}")
     if not whole_header:
         raise UsageError(f"{name}: ends or is damaged within its file header")
-    return orders[0]
+    if is_pcapng:
+        from netbench.capture.pcapng import PcapngReader  # noqa: PLC0415 - a classic pcap needs none
+
+        return PcapngReader(window, headers_bytes)
+    reader = PcapReader(window, orders[0], headers_bytes)
+    if reader.version[0] != 2:
+        major, minor = reader.version
+        raise UsageError(f"{name}: pcap version {major}.{minor}; only 2.x can be read")
+    return reader

@@ -3,14 +3,15 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from netbench.cli.analyze_doubts import Doubts, duration, stream_name
 from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
-    from netbench.capture.captured import CaptureCounts, Rate, Span, StreamCapture
+    from netbench.capture.captured import CaptureCounts, InterfaceCapture, Rate, Span, StreamCapture
     from netbench.model.distributions import Spread
 
 _WIDEST_NOTES = 103
@@ -28,9 +29,9 @@ def analyze_command(path: Path, as_json: bool) -> str:
     """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
     # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from netbench.sinks.pcapng import analyze_any_capture  # noqa: PLC0415 - --help needs none
+    from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
 
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     return _json(path, counts) if as_json else _text(path, counts, width_of(sys.stdout))
 
 
@@ -38,10 +39,11 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
     """Integers where frames, bytes and nanoseconds are counted; null for what is not known."""
     import json  # noqa: PLC0415 - likewise
 
+    doubts, oddities = Doubts(counts), counts.oddities
     document = {
         "file": str(path),
         "format": counts.flavour,
-        "link_types": [counts.link_type],
+        "link_types": list(dict.fromkeys(one.link_type for one in counts.interfaces)) or [counts.link_type],
         "snap_length_bytes": counts.snap_length,
         "frames": counts.frames,
         "pktgen_frames": counts.pktgen_frames,
@@ -52,19 +54,49 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "clock_offset_max_ns": counts.clock_offset.most_ns if counts.clock_offset else None,
         "too_short_frames": counts.too_short_frames,
         "odd_length_frames": counts.odd_length_frames,
-        **_span_json(counts.span, counts.span.rate(counts.frames)),
+        "other_protocols": dict(counts.other_protocols),
+        "undecoded_frames": sum(counts.undecoded.values()),
+        "undecoded": dict(counts.undecoded),
+        "encapsulated": {" > ".join(headers): frames for headers, frames in counts.encapsulated.items()},
+        "wrong_length_frames": oddities.wrong_lengths,
+        "invalid_fraction_frames": oddities.invalid_fractions,
+        "unknown_interface_frames": oddities.unknown_interface,
+        "capture_dropped_frames": oddities.dropped,
+        **_span_json(counts.span, _rate_of_all(counts), trusts_time=doubts.trusts_time()),
         "truncated": counts.truncated,
         "leftover_bytes": counts.leftover_bytes,
         "damaged_at": counts.damaged_at,
         "damage": counts.damage or None,
-        "streams": [_stream_json(stream) for stream in counts.streams],
-        "warnings": list(_warnings(counts)),
+        "interfaces": [
+            _interface_json(interface, trusts_time=doubts.trusts_interface_time(number))
+            for number, interface in enumerate(counts.interfaces)
+        ],
+        "streams": [_stream_json(counts, number, doubts) for number in range(len(counts.streams))],
+        "warnings": list(_warnings(counts, doubts)),
     }
     return json.dumps(document, indent=2)
 
 
-def _stream_json(stream: "StreamCapture") -> dict[str, object]:
-    delay, extent = stream.delay, stream.reordering_extent
+def _rate_of_all(counts: "CaptureCounts") -> "Rate | None":
+    """The rate of all frames; None where several interfaces may have the same frame."""
+    return counts.span.rate(counts.frames) if len(counts.interfaces) <= 1 else None
+
+
+def _interface_json(interface: "InterfaceCapture", *, trusts_time: bool) -> dict[str, object]:
+    span = interface.span
+    return {
+        "name": interface.name,
+        "link_type": interface.link_type,
+        "snap_length_bytes": interface.snap_length,
+        "frames": span.frames,
+        **_span_json(span, span.rate(span.frames), trusts_time=trusts_time),
+    }
+
+
+def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[str, object]:
+    stream = counts.streams[number]
+    extent = stream.reordering_extent
+    delay, pdv, ipdv = _trusted_spreads(stream, number, doubts)
     return {
         "src_ip": stream.src_ip,
         "dst_ip": stream.dst_ip,
@@ -76,15 +108,32 @@ def _stream_json(stream: "StreamCapture") -> dict[str, object]:
         "longest_loss_run_frames": stream.longest_loss_run,
         "min_seq": stream.min_seq,
         "max_seq": stream.max_seq,
-        **_span_json(stream.span, stream.rate),
+        **_span_json(stream.span, stream.rate, trusts_time=doubts.trusts_stream_time(number)),
         **_spread_json("delay", delay),
-        **_spread_json("pdv", delay.above_smallest if delay else None),
-        **_spread_json("ipdv", stream.ipdv),
+        **_spread_json("pdv", pdv),
+        **_spread_json("ipdv", ipdv),
         "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths],
         "reordering_extent_median_frames": extent.median if extent else None,
         "reordering_extent_mean_frames": extent.mean if extent else None,
         "reordering_extent_max_frames": extent.largest if extent else None,
+        "interface": counts.interfaces[stream.interface].name,
+        "untimed_frames": stream.span.untimed_frames,
+        "unstamped_frames": stream.clocks.unstamped,
     }
+
+
+def _trusted_spreads(
+    stream: "StreamCapture", number: int, doubts: Doubts
+) -> tuple["Spread | None", "Spread | None", "Spread | None"]:
+    """Delay, PDV and IPDV; None for what rests on a clock that cannot be trusted."""
+    delay = stream.delay
+    pdv = delay.above_smallest if delay else None
+    trusts_variation = doubts.trusts_variation(number)
+    return (
+        delay if doubts.trusts_delay(number) else None,
+        pdv if trusts_variation else None,
+        stream.ipdv if trusts_variation else None,
+    )
 
 
 def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
@@ -99,13 +148,14 @@ def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
     }
 
 
-def _span_json(span: "Span", rate: "Rate | None") -> dict[str, object]:
+def _span_json(span: "Span", rate: "Rate | None", *, trusts_time: bool) -> dict[str, object]:
+    rate = rate if trusts_time else None
     return {
         "bytes": span.total_bytes,
         "frame_size_min": span.smallest,
         "frame_size_max": span.largest,
-        "first_ns": span.first_ns,
-        "last_ns": span.last_ns,
+        "first_ns": span.first_ns if trusts_time else None,
+        "last_ns": span.last_ns if trusts_time else None,
         "rate_fps": rate.fps if rate else None,
         "rate_l1_mbps": rate.l1_mbps if rate else None,
         "rate_l2_mbps": rate.l2_mbps if rate else None,
@@ -114,42 +164,52 @@ def _span_json(span: "Span", rate: "Rate | None") -> dict[str, object]:
 
 def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
     """In lines of at most that width, as far as words and numbers allow."""
-    parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in _facts(counts))]
+    doubts = Doubts(counts)
+    facts = _facts(counts, trusts_time=doubts.trusts_time())
+    parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in facts)]
+    if len(counts.interfaces) > 1:
+        parts += [_table(_INTERFACE_HEADS, list(_interface_rows(counts, doubts)), width)]
     if counts.streams:
-        parts += [_table(_COUNT_HEADS, list(map(_count_row, counts.streams)), width)]
-        parts += [_table(_RATE_HEADS, list(map(_rate_row, counts.streams)), width)]
-        timed = [row for stream in counts.streams for row in _delay_rows(stream)]
+        numbers = range(len(counts.streams))
+        names = [stream_name(counts, stream) for stream in counts.streams]
+        parts += [_table(_COUNT_HEADS, [_count_row(names[n], counts.streams[n]) for n in numbers], width)]
+        rates = [_rate_row(names[n], counts.streams[n], trusts=doubts.trusts_stream_time(n)) for n in numbers]
+        parts += [_table(_RATE_HEADS, rates, width)]
+        timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
         if timed:
             parts += [_table(_DELAY_HEADS, timed, width)]
-        disturbed = [stream for stream in counts.streams if stream.missing or stream.reordered]
+        disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
         if disturbed:
-            parts += [_table(_ORDER_HEADS, list(map(_order_row, disturbed)), width)]
+            parts += [_table(_ORDER_HEADS, [_order_row(names[n], counts.streams[n]) for n in disturbed], width)]
         parts += [wrapped("", _NOTES, min(width, _WIDEST_NOTES))]
     elif counts.frames:
-        parts.append("No stream found: no frame carries pktgen's header (magic 0xbe9be955 after UDP).")
-    warnings = [wrapped("WARNING: ", warning, width) for warning in _warnings(counts)]
+        decoded = " that could be decoded" if counts.undecoded or counts.too_short_frames else ""
+        parts.append(f"No stream found: no frame{decoded} carries pktgen's header (magic 0xbe9be955 after UDP).")
+    warnings = [wrapped("WARNING: ", warning, width) for warning in _warnings(counts, doubts)]
     if warnings:
         parts.append("\n".join(warnings))
     return "\n\n".join(parts)
 
 
-def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
+def _facts(counts: "CaptureCounts", *, trusts_time: bool) -> Iterator[tuple[str, str]]:
     snap = "frames not cut" if counts.snap_length is None else f"snap length {counts.snap_length:,} bytes"
     yield "format", "; ".join((counts.flavour, counts.link_type, snap))
-    span, rate = counts.span, counts.span.rate(counts.frames)
+    span, rate = counts.span, _rate_of_all(counts)
     yield (
         "frames",
         f"{counts.frames:,}"
         + (f" of {_sizes(span)} bytes with FCS, {span.total_bytes:,} bytes in all" if counts.frames else ""),
     )
-    if span.first_ns is not None and span.last_ns is not None:
+    if span.first_ns is not None and span.last_ns is not None and trusts_time:
         yield "time", f"{_moment(span.first_ns)}, for {(span.last_ns - span.first_ns) / 1e9:.6f} s"
-    if rate:
+    if rate and trusts_time:
         yield (
             "rate",
             f"{rate.fps:,.1f} frames/s, {rate.l1_mbps:,.3f} Mbit/s L1, {rate.l2_mbps:,.3f} Mbit/s L2",
         )
     yield "pktgen", f"{counts.pktgen_frames:,} frames; streams: {len(counts.streams):,}"
+    if counts.encapsulated:
+        yield "headers", _kinds({" > ".join((*path, "IP")): frames for path, frames in counts.encapsulated.items()})
     yield (
         "foreign",
         f"{counts.foreign_frames:,} frames without pktgen's header"
@@ -157,17 +217,26 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
             f", of which {counts.too_short_frames:,} were captured too short to have it"
             if counts.too_short_frames
             else ""
-        ),
+        )
+        + (f": {_kinds(counts.other_protocols)}" if counts.other_protocols else ""),
     )
+    if counts.undecoded:
+        yield "undecoded", f"{sum(counts.undecoded.values()):,} of the foreign frames: {_kinds(counts.undecoded)}"
     if counts.control_frames:
         yield "control", f"{counts.control_frames:,} frames by which bridges and others on a link talk to each other"
     if counts.flush_frames:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
     if counts.clock_offset:
-        least, most = _duration(counts.clock_offset.least_ns), _duration(counts.clock_offset.most_ns)
+        least, most = duration(counts.clock_offset.least_ns), duration(counts.clock_offset.most_ns)
         yield "clock", f"that of the capture is ahead of that of the sink's machine by {least} to {most}"
 
 
+def _kinds(frames: Mapping[str, int]) -> str:
+    """How many frames of each kind, the most frequent first."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(frames.items(), key=lambda item: -item[1]))
+
+
+_INTERFACE_HEADS = ("Interface", "Frames", "Link type", "Frames/s", "Mbit/s L1", "Mbit/s L2")
 _COUNT_HEADS = (
     "Stream",
     "Received",
@@ -183,7 +252,14 @@ _DELAY_HEADS = ("Stream", "", "Min", "Mean", "Median", "90 %", "99 %", "99.9 %",
 _ORDER_HEADS = ("Stream", "Extent: median", "mean", "max", "Loss runs by length")
 
 
-def _count_row(stream: "StreamCapture") -> list[str]:
+def _interface_rows(counts: "CaptureCounts", doubts: Doubts) -> Iterator[list[str]]:
+    for number, interface in enumerate(counts.interfaces):
+        span = interface.span
+        rate = span.rate(span.frames) if doubts.trusts_interface_time(number) else None
+        yield [interface.name or "unnamed", f"{span.frames:,}", interface.link_type, *_rates(rate)]
+
+
+def _count_row(name: str, stream: "StreamCapture") -> list[str]:
     numbers = (
         stream.received,
         stream.missing,
@@ -192,31 +268,33 @@ def _count_row(stream: "StreamCapture") -> list[str]:
         stream.loss_runs,
         stream.longest_loss_run,
     )
-    return [_name(stream), *(f"{number:,}" for number in numbers), f"{stream.min_seq:,}-{stream.max_seq:,}"]
+    return [name, *(f"{number:,}" for number in numbers), f"{stream.min_seq:,}-{stream.max_seq:,}"]
 
 
-def _rate_row(stream: "StreamCapture") -> list[str]:
-    rate = stream.rate
-    rates = (f"{rate.fps:,.1f}", f"{rate.l1_mbps:,.3f}", f"{rate.l2_mbps:,.3f}") if rate else ("-",) * 3
-    return [_name(stream), _sizes(stream.span), *rates]
+def _rate_row(name: str, stream: "StreamCapture", *, trusts: bool) -> list[str]:
+    return [name, _sizes(stream.span), *_rates(stream.rate if trusts else None)]
 
 
-def _delay_rows(stream: "StreamCapture") -> Iterator[list[str]]:
-    delay = stream.delay
-    if delay is not None:
-        for kind, spread in (("delay", delay), ("PDV", delay.above_smallest), ("IPDV", stream.ipdv)):
+def _rates(rate: "Rate | None") -> tuple[str, str, str]:
+    return (f"{rate.fps:,.1f}", f"{rate.l1_mbps:,.3f}", f"{rate.l2_mbps:,.3f}") if rate else ("-", "-", "-")
+
+
+def _delay_rows(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> Iterator[list[str]]:
+    spreads = _trusted_spreads(stream, number, doubts)
+    if any(spreads):
+        for kind, spread in zip(("delay", "PDV", "IPDV"), spreads, strict=True):
             times = _spread_json(kind, spread).values()
-            yield [_name(stream), kind, *(_duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
+            yield [name, kind, *(duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
 
 
-def _order_row(stream: "StreamCapture") -> list[str]:
+def _order_row(name: str, stream: "StreamCapture") -> list[str]:
     extent = stream.reordering_extent
     extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
     runs = (
         f"{one.runs:,} of {one.from_frames:,}" + (f"-{2 * one.from_frames - 1:,}" if one.from_frames > 1 else "")
         for one in stream.loss_run_lengths
     )
-    return [_name(stream), *extents, ", ".join(runs) or "-"]
+    return [name, *extents, ", ".join(runs) or "-"]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
@@ -260,7 +338,7 @@ def _fits(text: str, width: int) -> bool:
     return max(map(len, text.splitlines())) <= width
 
 
-def _warnings(counts: "CaptureCounts") -> Iterator[str]:
+def _warnings(counts: "CaptureCounts", doubts: Doubts) -> Iterator[str]:
     if counts.damage:
         where = "" if counts.damaged_at is None else f" at byte {counts.damaged_at:,}"
         yield (
@@ -279,12 +357,29 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
         )
     if counts.clock_offset and counts.clock_offset.differs:
         yield "the capture was stamped by another clock than that of the sink's machine: delays are off by as much."
-    if any(stream.delay and (stream.delay.smallest_ns or 0) < 0 for stream in counts.streams):
-        yield "frames were captured before they were sent: source and sink do not share a clock."
-
-
-def _name(stream: "StreamCapture") -> str:
-    return f"{stream.src_ip} > {stream.dst_ip}"
+    oddities = counts.oddities
+    if oddities.wrong_lengths:
+        yield (
+            f"{oddities.wrong_lengths:,} records state an impossible length on the link: 0, more than 16 MiB, or less "
+            "than was captured. They are counted; bytes and Mbit/s are those of the lengths that remain possible. "
+            "Capture with another tool if they matter."
+        )
+    if oddities.unknown_interface:
+        yield (
+            f"{oddities.unknown_interface:,} frames are counted but not decoded, because the file does not describe "
+            "their interface. Write the file again with the tool that captured it."
+        )
+    if oddities.dropped:
+        yield (
+            f"{oddities.dropped:,} frames are not in the file, because the capturing side dropped them: missing frames "
+            "may be among these. Capture with a larger buffer or a shorter snap length."
+        )
+    if counts.undecoded:
+        yield (
+            f"{sum(counts.undecoded.values()):,} frames were not decoded and may belong to a stream: "
+            f"{_kinds(counts.undecoded)}. Capture where frames are Ethernet or IP without these headers."
+        )
+    yield from doubts.warnings()
 
 
 def _sizes(span: "Span") -> str:
@@ -294,10 +389,3 @@ def _sizes(span: "Span") -> str:
 def _moment(ns: int) -> str:
     seconds, fraction = divmod(ns, 10**9)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d} UTC"
-
-
-def _duration(ns: float) -> str:
-    for unit, length in (("s", 1e9), ("ms", 1e6)):
-        if abs(ns) >= length:
-            return f"{ns / length:,.3f} {unit}"
-    return f"{ns / 1e3:.1f} µs"

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from netbench.capture import pcap
 from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import analyze_capture
 from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
-from netbench.sinks.pcapng import analyze_any_capture
 from tests.fuzz.memory import file_of
 from tests.unit.capture_files import Frame, cut, stream_frame
 from tests.unit.capture_files import pcap as pcap_file
@@ -28,17 +28,17 @@ def check(data: bytes) -> CaptureCounts | None:
     """Analyse `data` as a capture file; its counts, None when it is refused, AssertionError when they are wrong."""
     with file_of(data) as path:
         try:
-            counts = analyze_any_capture(path)
+            counts = analyze_capture(path)
         except UsageError as refused:
             _check_refusal(refused)
             return None
-        if not data.startswith(_SECTION):  # of which tcpdump makes what is read
+        if not data.startswith(_SECTION):
             _check_against_the_records(data, counts)
         assert counts.frames == _ours(counts) + counts.foreign_frames + counts.control_frames + counts.flush_frames
         assert all(stream.received + stream.duplicates == stream.span.frames for stream in counts.streams)
         for constant, value in _OTHER_WAYS:
             with patch.object(pcap, constant, value):
-                assert analyze_any_capture(path) == counts, f"other counts when {constant} is {value}"
+                assert analyze_capture(path) == counts, f"other counts when {constant} is {value}"
         assert json.loads(analyze_command(path, as_json=True))["frames"] == counts.frames
         assert analyze_command(path, as_json=False)
     return counts

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.capture.captured import Span
-from netbench.sinks.pcapng import analyze_any_capture
+from netbench.capture.counting import analyze_capture
 from tests.fuzz import captures
 from tests.fuzz.targets import TARGETS
 from tests.unit.capture_files import pcap
@@ -37,6 +37,6 @@ def test_targets_know_good_from_bad(name):
 
 @pytest.mark.parametrize("wrong", [{"leftover_bytes": 1}, {"span": Span(1, 64, 64, 64, None, None)}])
 def test_a_wrong_count_is_found(monkeypatch, wrong):
-    monkeypatch.setattr(captures, "analyze_any_capture", lambda path: replace(analyze_any_capture(path), **wrong))
+    monkeypatch.setattr(captures, "analyze_capture", lambda path: replace(analyze_capture(path), **wrong))
     with pytest.raises(AssertionError):
         captures.check(pcap([]))

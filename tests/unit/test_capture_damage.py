@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from netbench.capture.counting import analyze_capture
 from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
-from netbench.sinks.pcapng import analyze_any_capture
 from tests.fuzz.captures import check
-from tests.unit.capture_files import Blocks, Frame, pcap, pcap_header, pcap_record, pcapng, stream_frame
+from tests.unit.capture_files import Frame, pcap, pcap_header, pcap_record, pcapng, stream_frame
 
 MUTANTS = 100
 
@@ -44,7 +44,7 @@ def test_a_long_truncated_file(tmp_path: Path, write: Callable[..., bytes]) -> N
         *(rng.randrange(len(content) // 2) for _ in range(10)),
     ):
         path.write_bytes(content[: len(content) - missing])
-        counts = analyze_any_capture(path)
+        counts = analyze_capture(path)
         assert counts.frames == 70_000 - -(-missing // record)
         assert counts.streams[0].received == counts.frames
         assert counts.leftover_bytes == -missing % record
@@ -55,7 +55,7 @@ def test_a_truncated_pcapng(tmp_path: Path, cut_off: int) -> None:
     content = pcapng(frames_of((64,), 5))
     path = tmp_path / "capture"
     path.write_bytes(content[:-cut_off])
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     whole = 5 - -(-cut_off // 92)
     assert (counts.frames, counts.leftover_bytes, counts.damage) == (whole, -cut_off % 92, "")
 
@@ -65,10 +65,10 @@ def test_a_damaged_pcapng(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     at = len(content) - 2 * 92
     path.write_bytes(content[: at + 4] + (93).to_bytes(4, "little") + content[at + 8 :])
-    counts = analyze_any_capture(path)
-    assert (counts.frames, counts.damaged_at) == (3, None)
+    counts = analyze_capture(path)
+    assert (counts.frames, counts.damaged_at) == (3, at)
     assert "length of 93" in counts.damage
-    assert f"WARNING: damaged: {counts.damage}" in analyze_command(path, as_json=False)
+    assert f"WARNING: damaged at byte {at}: {counts.damage}" in analyze_command(path, as_json=False)
 
 
 @pytest.mark.parametrize("before", [0, 3, 5000])
@@ -79,7 +79,6 @@ def test_a_damaged_pcapng(tmp_path: Path) -> None:
         ((262_145, 262_145), "captured length"),
         ((61, 60), "61 bytes captured of a frame of 60"),
         ((0, 0), "frame of 0 bytes"),
-        ((60, 2**32 - 1), "frame of 4294967295 bytes"),
     ],
 )
 def test_nonsense_lengths_stop_a_pcap_there(tmp_path: Path, before: int, lengths: tuple[int, int], why: str) -> None:
@@ -88,7 +87,7 @@ def test_nonsense_lengths_stop_a_pcap_there(tmp_path: Path, before: int, lengths
     words = b"".join(length.to_bytes(4, "little") for length in lengths)
     path = tmp_path / "capture.pcap"
     path.write_bytes(content[: at + 8] + words + content[at + 16 :])
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     assert (counts.frames, counts.damaged_at) == (before, at)
     assert why in counts.damage
     assert sum(stream.received for stream in counts.streams) == before
@@ -135,10 +134,11 @@ def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(tmp_path: Pat
         place, value = rng.randrange(len(content)), rng.randrange(256)
         path.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
         try:
-            counts = analyze_any_capture(path)
+            counts = analyze_capture(path)
         except UsageError:
             continue
         told = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames
+        told = told or counts.oddities.wrong_lengths
         assert counts.frames == 40 or told, (place, value)
 
 
@@ -146,7 +146,7 @@ def test_a_pcap_whose_time_zone_looks_like_a_mark_of_pcapng_is_a_pcap(tmp_path: 
     content = pcap(frames_of((64,), 3), order=">")
     path = tmp_path / "capture.pcap"
     path.write_bytes(content[:8] + bytes.fromhex("1a2b3c4d") + content[12:])
-    assert (analyze_any_capture(path).frames, analyze_any_capture(path).flavour) == (
+    assert (analyze_capture(path).frames, analyze_capture(path).flavour) == (
         3,
         "pcap, microseconds, big-endian",
     )
@@ -178,10 +178,7 @@ def test_files_that_are_no_captures(tmp_path: Path) -> None:
         (random.Random(3).randbytes(5000), "neither pcap nor pcapng"),
         (pcap_header()[:20], "within its file header"),
         (pcap_header(version=(543, 0)) + pcap_record(stream_frame(0)), "version 543.0"),
-        (pcapng([])[:10], "unknown file format"),
-        (Blocks().section(), "no Interface Description Blocks"),
-        (pcap(frames_of((64,), 2), link=105), "link type 105 (IEEE 802.11)"),
-        (pcap(frames_of((64,), 2), link=147), "link type 147"),
+        (pcapng([])[:10], "within its file header"),
     ):
         path.write_bytes(content)
         assert why in refusal()
@@ -196,4 +193,4 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(type(path), "open", refuse)
     with pytest.raises(UsageError, match="Permission denied"):
-        analyze_any_capture(path)
+        analyze_capture(path)

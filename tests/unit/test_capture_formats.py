@@ -12,8 +12,7 @@ import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
 from netbench.capture.captured import CaptureCounts
-from netbench.errors import MissingError, UsageError
-from netbench.sinks.pcapng import analyze_any_capture
+from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 
 MS = 1_000_000
@@ -52,7 +51,7 @@ def dpkt_counts(path: Path) -> tuple[Counter[tuple[str, str, int]], int]:
 
 
 def assert_agrees_with_dpkt(path: Path) -> CaptureCounts:
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     found, total = dpkt_counts(path)
     assert counts.frames == total
     assert counts.foreign_frames == total - sum(found.values())
@@ -119,14 +118,14 @@ def test_frames_cut_below_the_snap_length_are_told(tmp_path: Path) -> None:
         cut(stream_frame(3, size=200), 90),
     ]
     path.write_bytes(pcap(frames, snap=96))
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     assert (counts.frames, counts.streams[0].received, counts.odd_length_frames) == (4, 4, 1)
 
 
 def test_the_modified_record_header(tmp_path: Path) -> None:
     path = tmp_path / "capture.pcap"
     path.write_bytes(pcap(traffic(), modified=True))
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     assert counts.flavour == "modified pcap, microseconds, little-endian"
     assert (counts.streams[0].received, counts.streams[0].missing) == (2500, 5)
 
@@ -135,7 +134,7 @@ def test_a_capture_without_frames(tmp_path: Path) -> None:
     for name, content in (("a", pcap([])), ("b", pcapng([]))):
         path = tmp_path / name
         path.write_bytes(content)
-        counts = analyze_any_capture(path)
+        counts = analyze_capture(path)
         assert (counts.frames, counts.streams, counts.span.first_ns) == (0, (), None)
 
 
@@ -143,7 +142,7 @@ def test_an_fcs_in_the_file_is_not_counted_twice(tmp_path: Path) -> None:
     frames = [Frame(stream_frame(i).data + b"FCS!") for i in range(3)]
     path = tmp_path / "fcs.pcap"
     path.write_bytes(pcap(frames, link=1 | 0x24000000))
-    assert analyze_any_capture(path).span.total_bytes == 3 * 64
+    assert analyze_capture(path).span.total_bytes == 3 * 64
 
 
 def test_what_else_may_be_in_a_pcapng(tmp_path: Path) -> None:
@@ -155,29 +154,9 @@ def test_what_else_may_be_in_a_pcapng(tmp_path: Path) -> None:
     content += blocks.enhanced(frames[0], times[0], blocks.option(1, b"comment")) + blocks.block(77, b"unknown")
     content += blocks.enhanced(frames[1], times[1]) + blocks.section() + blocks.interface() + blocks.obsolete(frames[2])
     path.write_bytes(content)
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     assert (counts.frames, counts.streams[0].received, counts.damage, counts.truncated) == (3, 3, "", False)
     assert counts.span.first_ns == START_NS + 5000, "to the nanosecond"
-
-
-@pytest.mark.parametrize(
-    ("other", "why"), [({"link": 113}, "has a type 113"), ({"snap": 96}, "has a snapshot length 96")]
-)
-def test_interfaces_that_differ_are_refused(tmp_path: Path, other: dict[str, int], why: str) -> None:
-    blocks = Blocks()
-    path = tmp_path / "capture"
-    mixed = blocks.interface() + blocks.interface(**other) + blocks.enhanced(stream_frame(0))
-    path.write_bytes(blocks.section() + mixed)
-    with pytest.raises(UsageError, match=f"{path}: an interface {why}.*make one file of each interface first"):
-        analyze_any_capture(path)
-
-
-def test_pcapng_needs_tcpdump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "capture"
-    path.write_bytes(pcapng([stream_frame(0)]))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingError, match="pcapng is read by tcpdump, which is not here"):
-        analyze_any_capture(path)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +171,7 @@ def test_linux_cooked_captures(tmp_path: Path, link: int, header: bytes) -> None
     frames = [Frame(header + packet) for packet in packets]
     path = tmp_path / "cooked.pcap"
     path.write_bytes(pcap(frames, link=link))
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     assert (counts.streams[0].received, counts.foreign_frames) == (9, 0)
     assert counts.span.total_bytes == 900
 
@@ -225,12 +204,12 @@ def test_files_other_tools_write(tmp_path: Path, tool: str, sizes: tuple[int, ..
         pytest.skip(f"{tool} is not installed")
     source = tmp_path / "source.pcap"
     source.write_bytes(pcap(traffic(sizes=sizes)))
-    expected = analyze_any_capture(source)
+    expected = analyze_capture(source)
     for command, odd_lengths in TOOLS[tool]:
         target = tmp_path / "target"
         argv = [word.format(source=source, target=target) for word in command]
         subprocess.run(argv, check=True, capture_output=True)
-        counts = analyze_any_capture(target)
+        counts = analyze_capture(target)
         assert counts.streams == expected.streams
         assert counts.span == expected.span
         assert counts.foreign_frames == expected.foreign_frames

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from netbench.capture.counting import analyze_capture
 from netbench.capture.pcap import FILE_HEADER_BYTES, PcapReader, Window
-from netbench.sinks.pcapng import analyze_any_capture
 from tests.unit.capture_files import Frame, cut, pcap, pcapng, stream_frame
 
 
@@ -62,7 +62,7 @@ def test_runs_that_cross_the_edge_of_the_real_window(tmp_path: Path, write: Call
         frames[place] = frames[place]._replace(data=frames[place].data[:42] + bytes(16))
     path = tmp_path / "capture"
     path.write_bytes(write(frames, snap=96))
-    counts = analyze_any_capture(path)
+    counts = analyze_capture(path)
     (stream,) = counts.streams
     assert (counts.frames, counts.foreign_frames) == (len(sizes), 5)
     assert (stream.received, stream.missing, stream.loss_runs, stream.longest_loss_run) == (

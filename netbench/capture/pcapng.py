@@ -1,0 +1,420 @@
+"""pcapng: sections of either byte order, several interfaces, packet blocks of all three kinds.
+
+The format is draft-ietf-opsawg-pcapng. Blocks of one length and interface are read as one array, others one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.pcap import (
+    NO_LIMIT,
+    NO_TIME,
+    PLAIN_HEADERS_BYTES,
+    Ending,
+    FrameBatch,
+    Interface,
+    Oddities,
+    Window,
+    are_wrong_lengths,
+    corrected_lengths,
+    field,
+    leading,
+)
+
+# What stands for the link type of frames whose interface the file does not describe.
+NO_LINK_TYPE = -1
+
+_SECTION, _INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
+_BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+_PACKETS = (_ENHANCED, _PACKET, _SIMPLE)
+_LEAST_BLOCK_BYTES = 12
+_LEAST_BYTES = {_SECTION: 28, _INTERFACE: 20, _STATISTICS: 24, _ENHANCED: 32, _PACKET: 32, _SIMPLE: 16}
+_MOST_BLOCK_BYTES = 1 << 24  # as in libpcap
+_MOST_INTERFACES = 1024
+# Where the fields of packet blocks are, and how many bytes come before the frame and after it.
+_INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT, _FRAME_AT = 8, 12, 16, 20, 24, 28
+_SIMPLE_ORIGINAL_AT, _SIMPLE_FRAME_AT = 8, 12
+_LENGTH_BYTES = 4
+_PAIR = np.dtype(np.uint64)  # type and length, compared only, whatever their order
+# Options by block.
+_LAST_OPTION = 0
+_IF_NAME, _IF_RESOLUTION, _IF_FCS, _IF_OFFSET = 2, 9, 13, 14
+_FLAGS, _FLAGS_BYTES = 2, 4
+_IF_DROPPED, _OS_DROPPED = 5, 7
+_FLAGS_FCS_SHIFT, _FLAGS_FCS_MASK = 5, 0xF
+_MOST_FCS_BYTES = 15  # above it, if_fcslen can only be in bits, as Wireshark writes it
+_MICROSECONDS = 6
+# A run of blocks shorter than this is read faster one by one.
+_SHORTEST_RUN = 256
+_WALK_BLOCKS = 8192
+
+_NS_PER_S = 1_000_000_000
+# Times that 64 bits of nanoseconds hold, also after a time stamp in a frame was subtracted: the years 1900 to 2262.
+_EARLIEST_S, _LATEST_S = -2_200_000_000, 9_223_372_035
+_YEAR_10000_S = 253_402_300_800
+_TIME_BITS = 64
+# 2^34 × 10^9 is less than 2^64.
+_EXACT_BITS = 34
+_MOST_DIGITS = 19
+
+
+class _Unit:
+    """The unit of an interface's time stamps (if_tsresol)."""
+
+    def __init__(self, value: int = _MICROSECONDS) -> None:
+        self._exponent = value & 0x7F
+        self._is_binary = bool(value & 0x80)
+        base = 2 if self._is_binary else 10
+        self._units: int = base**self._exponent
+        self.ns: float = _NS_PER_S / self._units
+
+    def times_ns(self, high: NDArray[np.uint32], low: NDArray[np.uint32], offset_s: int) -> NDArray[np.int64]:
+        """Nanoseconds since 1970 of time stamps in two words, int64 of shape (n,); NO_TIME for 0 and beyond 64 bits."""
+        ticks = high.astype(np.uint64)
+        ticks <<= np.uint64(32)
+        ticks |= low
+        seconds, rest = 0 * ticks, ticks
+        if self._units < 1 << _TIME_BITS:
+            seconds, rest = ticks // self._units, ticks % self._units
+        whole = seconds.astype(np.int64)
+        is_negative = seconds > _YEAR_10000_S
+        if is_negative.any():  # written as a signed number
+            signed = ticks[is_negative].view(np.int64)
+            whole[is_negative], rest[is_negative] = signed // self._units, (signed % self._units).astype(np.uint64)
+        # Sums beyond 64 bits come to be out of bounds as well.
+        is_known = (whole >= _EARLIEST_S - offset_s) & (whole < _LATEST_S - offset_s)
+        if not offset_s:
+            is_known &= ticks != 0
+        if is_known.all():
+            return (whole + offset_s) * _NS_PER_S + self._ns(rest)
+        times = np.full(len(ticks), NO_TIME, np.int64)
+        times[is_known] = (whole[is_known] + offset_s) * _NS_PER_S + self._ns(rest[is_known])
+        return times
+
+    def _ns(self, rest: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Units that are less than a second as nanoseconds, rounded down."""
+        if self._is_binary:
+            surplus = max(self._exponent - _EXACT_BITS, 0)
+            if surplus >= _TIME_BITS:
+                return np.zeros(len(rest), np.int64)
+            return ((rest >> surplus) * _NS_PER_S >> self._exponent - surplus).astype(np.int64)
+        digits = self._exponent - 9
+        if digits > _MOST_DIGITS:
+            return np.zeros(len(rest), np.int64)
+        ns: NDArray[np.uint64] = rest * 10**-digits if digits <= 0 else rest // 10**digits
+        return ns.astype(np.int64)
+
+
+class _Packets(NamedTuple):
+    """The fields of packet blocks, of shape (n,) each.
+
+    `numbers` are those of interfaces in the section, `frames_at` places in the window's memory. `fcs_bytes` is -1 where
+    a block does not announce it.
+    """
+
+    is_simple: NDArray[np.bool_]
+    numbers: NDArray[np.uint32]
+    high: NDArray[np.uint32]
+    low: NDArray[np.uint32]
+    captured: NDArray[np.uint32]
+    original: NDArray[np.uint32]
+    frames_at: NDArray[np.int64]
+    fcs_bytes: NDArray[np.int64]
+
+
+class _Described(NamedTuple):
+    """An interface of the section that is read. `place` is its place in the reader's `interfaces`."""
+
+    place: int
+    link_type: int
+    snap_length: int
+    unit: _Unit
+    offset_s: int
+    fcs_bytes: int
+
+
+class PcapngReader:
+    """Reads a pcapng from a window that stands on its first byte, which is that of a section."""
+
+    flavour = "pcapng"
+
+    def __init__(self, window: Window, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
+        """Of frames in blocks that differ in length, `headers_bytes` are kept."""
+        self.ending = Ending()
+        self._window = window
+        self._headers_bytes = headers_bytes
+        self._interfaces: list[Interface] = []
+        self._places: dict[tuple[str, int, int], int] = {}
+        self._section: list[_Described] = []
+        self._section_number = 0
+        self._dropped: dict[tuple[int, int], int] = {}
+        self._wrong_lengths = self._unknown_interface = 0
+        self._undescribed: int | None = None  # its place
+        self._set_order("<")
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """The interfaces of all sections so far; those of one name, or of one number without a name, are one."""
+        return self._interfaces
+
+    @property
+    def oddities(self) -> Oddities:
+        """Blocks that break the format's rules, so far."""
+        dropped = sum(self._dropped.values()) if self._dropped else None
+        return Oddities(self._wrong_lengths, 0, self._unknown_interface, dropped)
+
+    def batches(self) -> Iterator[FrameBatch]:
+        """As CaptureReader.batches."""
+        window = self._window
+        while window.fill(_LEAST_BLOCK_BYTES):
+            kind, length = self._begin()
+            damage = _damage_of_length(kind, length)
+            if not damage:
+                if not window.fill(length):
+                    break
+                damage = self._damage_at_end(length)
+            if not damage and kind == _SECTION:
+                damage = self._begin_section()
+            if damage:
+                self.ending = Ending(damaged_at=window.offset, damage=damage)
+                return
+            consumed = length
+            if kind in _PACKETS:
+                batches, consumed = self._run(length) or self._walk()
+                yield from batches
+            elif kind == _INTERFACE:
+                self._describe(length)
+            elif kind == _STATISTICS:
+                self._count_dropped(length)
+            window.consume(consumed)
+        self.ending = Ending(leftover_bytes=window.available)
+
+    def _set_order(self, order: str) -> None:
+        self._order = order
+        self._word = np.dtype(order + "u4")
+        self._two_words = Struct(order + "II")
+
+    def _begin(self) -> tuple[int, int]:
+        """Type and length of the block that the window stands on; a section sets the byte order."""
+        data, start = self._window.data, self._window.start
+        kind, _ = self._two_words.unpack_from(data, start)
+        if kind == _SECTION:  # the same in both orders
+            self._set_order(_BYTE_ORDERS.get(bytes(data[start + 8 : start + 12]), self._order))
+        _, length = self._two_words.unpack_from(data, start)
+        return int(kind), int(length)
+
+    def _damage_at_end(self, length: int) -> str:
+        window = self._window
+        _, at_end = self._two_words.unpack_from(window.data, window.start + length - 8)
+        return "" if at_end == length else f"a block of {length} bytes that ends as one of {at_end}"
+
+    def _begin_section(self) -> str:
+        """Forget the interfaces of the section before; what is wrong with this one, empty for nothing."""
+        window = self._window
+        if bytes(window.data[window.start + 8 : window.start + 12]) not in _BYTE_ORDERS:
+            return "a section without a mark of its byte order"
+        major, minor = Struct(self._order + "HH").unpack_from(window.data, window.start + 12)
+        self._section, self._section_number = [], self._section_number + 1
+        return "" if major == 1 else f"a section of pcapng {major}.{minor}; only 1.x can be read"
+
+    def _describe(self, length: int) -> None:
+        """Take up the description of an interface."""
+        window = self._window
+        link_type, _, snap_length = Struct(self._order + "HHI").unpack_from(window.data, window.start + 8)
+        options = dict(self._options(window.start + 16, window.start + length - _LENGTH_BYTES))
+        name = options.get(_IF_NAME, b"").rstrip(b"\0").decode(errors="backslashreplace")
+        unit = _Unit(*options.get(_IF_RESOLUTION, b"")[:1])
+        offset = options.get(_IF_OFFSET, b"")
+        offset_s = int.from_bytes(offset, self._endianness, signed=True) if len(offset) == 8 else 0
+        (fcs,) = options.get(_IF_FCS, b"")[:1] or (0,)
+        self._section.append(
+            _Described(
+                place=self._place(name, link_type, snap_length, unit),
+                link_type=link_type,
+                snap_length=snap_length or NO_LIMIT,
+                unit=unit,
+                offset_s=offset_s,
+                fcs_bytes=fcs if fcs <= _MOST_FCS_BYTES and fcs != 8 else fcs // 8,
+            )
+        )
+
+    @property
+    def _endianness(self) -> Literal["little", "big"]:
+        return "little" if self._order == "<" else "big"
+
+    def _place(self, name: str, link_type: int, snap_length: int, unit: _Unit) -> int:
+        """The place of an interface that is described, which is new in its section."""
+        like_it = sum(self._interfaces[other.place].name == name for other in self._section)
+        key = name, like_it, link_type
+        if key not in self._places and len(self._interfaces) < _MOST_INTERFACES:
+            self._places[key] = len(self._interfaces)
+            self._interfaces.append(Interface(name, link_type, snap_length or None, unit.ns))
+        return self._places.get(key, 0)
+
+    def _count_dropped(self, length: int) -> None:
+        """Take up the statistics of an interface, the last of which count."""
+        window = self._window
+        (number,) = Struct(self._order + "I").unpack_from(window.data, window.start + 8)
+        options = dict(self._options(window.start + 20, window.start + length - _LENGTH_BYTES))
+        counts = [options[code] for code in (_IF_DROPPED, _OS_DROPPED) if len(options.get(code, b"")) == 8]
+        if counts:
+            total = sum(int.from_bytes(count, self._endianness) for count in counts)
+            self._dropped[self._section_number, number] = total
+
+    def _options(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """The options between two places of the window's memory: code and value."""
+        unpack, data = Struct(self._order + "HH").unpack_from, self._window.data
+        while start + 4 <= stop:
+            code, length = unpack(data, start)
+            if code == _LAST_OPTION or start + 4 + length > stop:
+                return
+            yield code, bytes(data[start + 4 : start + 4 + length])
+            start += 4 + -(-length // 4) * 4
+
+    def _run(self, length: int) -> tuple[Iterator[FrameBatch], int] | None:
+        """The enhanced packet blocks from here on that have this length, interface and captured length; None for a few.
+
+        The first block is whole.
+        """
+        window = self._window
+        most = window.available // length
+        rows = self._like_first(window.records(length, most), _PAIR, 0)
+        least = min(most, _SHORTEST_RUN)
+        if len(rows) < least:
+            return None
+        for at in (_INTERFACE_AT, _CAPTURED_AT, length - _LENGTH_BYTES):
+            rows = self._like_first(rows, self._word, at)
+        kind, number, captured = (int(field(rows[:1], self._word, at)[0]) for at in (0, _INTERFACE_AT, _CAPTURED_AT))
+        options_at, stop = _FRAME_AT + (captured + 3) // 4 * 4, length - _LENGTH_BYTES
+        if kind != _ENHANCED or number >= len(self._section) or options_at > stop:
+            return None
+        if options_at < stop:
+            options = rows[:, options_at:stop]
+            rows = rows[: leading((options == options[0]).all(axis=1))]
+        original = field(rows, self._word, _ORIGINAL_AT).astype(np.uint32)
+        count = leading(~are_wrong_lengths(captured, original))
+        if count < least:
+            return None
+        rows, original = rows[:count], original[:count]
+        interface = self._section[number]
+        flags = dict(self._options(window.start + options_at, window.start + stop)).get(_FLAGS)
+        high, low = (field(rows, self._word, at) for at in (_HIGH_AT, _LOW_AT))
+        batch = FrameBatch(
+            link_type=interface.link_type,
+            fcs_bytes=self._announced_fcs(flags) or interface.fcs_bytes,
+            snap_length=interface.snap_length,
+            frames=rows[:, _FRAME_AT:],
+            captured=captured,
+            original=original if (original != original[0]).any() else np.broadcast_to(original[0], count),
+            times_ns=interface.unit.times_ns(high, low, interface.offset_s),
+            interface=interface.place,
+        )
+        return iter((batch,)), count * length
+
+    def _like_first(self, rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[np.uint8]:
+        """The leading rows that have the first one's field at byte `at`."""
+        values = field(rows, dtype, at)
+        return rows[: leading(values == values[0])]
+
+    def _announced_fcs(self, flags: bytes | None) -> int:
+        """How many bytes of FCS the flags of a packet announce; 0 where they announce none."""
+        if flags is None or len(flags) != _FLAGS_BYTES:
+            return 0
+        return int.from_bytes(flags, self._endianness) >> _FLAGS_FCS_SHIFT & _FLAGS_FCS_MASK
+
+    def _walk(self) -> tuple[Iterator[FrameBatch], int]:
+        """Packet blocks of any kind and length, followed one by one; the first is whole."""
+        window, data, unpack = self._window, self._window.data, self._two_words.unpack_from
+        positions: list[int] = []
+        lengths: list[int] = []
+        position = window.start
+        while position + _LEAST_BLOCK_BYTES <= window.stop and len(positions) < _WALK_BLOCKS:
+            kind, length = unpack(data, position)
+            if kind not in _PACKETS or _damage_of_length(kind, length) or position + length > window.stop:
+                break
+            if unpack(data, position + length - 8)[1] != length:
+                break
+            positions.append(position)
+            lengths.append(length)
+            position += length
+        return self._batches_of(np.array(positions), np.array(lengths)), position - window.start
+
+    def _batches_of(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[FrameBatch]:
+        """The frames of packet blocks at these positions, a batch for each interface."""
+        packets = self._packets(positions, lengths)
+        numbers = packets.numbers
+        wanted = np.ones(len(numbers), np.bool_)
+        while wanted.any():
+            number = int(numbers[wanted.argmax()])
+            these = np.flatnonzero(numbers == number)
+            wanted[these] = False
+            interface = self._section[number] if number < len(self._section) else self._not_described(len(these))
+            fcs_bytes = np.where(packets.fcs_bytes[these] >= 0, packets.fcs_bytes[these], interface.fcs_bytes)
+            original = np.maximum(packets.original[these].astype(np.int64) - fcs_bytes, 0).astype(np.uint32)
+            times = interface.unit.times_ns(packets.high[these], packets.low[these], interface.offset_s)
+            times[packets.is_simple[these]] = NO_TIME
+            yield FrameBatch(
+                link_type=interface.link_type,
+                fcs_bytes=0,
+                snap_length=interface.snap_length,
+                frames=self._window.gather(packets.frames_at[these], self._headers_bytes),
+                captured=np.minimum(packets.captured[these], original),
+                original=original,
+                times_ns=times,
+                interface=interface.place,
+            )
+
+    def _packets(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> "_Packets":
+        """The fields of packet blocks at these positions, with lengths that are possible."""
+        heads = self._window.gather(positions, _FRAME_AT)
+        kind, numbers, high, low, captured, original = (
+            field(heads, self._word, at).astype(np.uint32)
+            for at in (0, _INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT)
+        )
+        is_simple, is_old = kind == _SIMPLE, kind == _PACKET
+        frame_at = np.where(is_simple, _SIMPLE_FRAME_AT, _FRAME_AT)
+        room = (lengths - frame_at - _LENGTH_BYTES).astype(np.uint32)
+        if is_old.any():  # 16 bits, and a count of drops after them
+            numbers[is_old] = field(heads, np.dtype(self._order + "u2"), _INTERFACE_AT)[is_old]
+        if is_simple.any():
+            original[is_simple] = numbers[is_simple]
+            numbers[is_simple] = high[is_simple] = low[is_simple] = 0
+            captured[is_simple] = self._captured_of_simple(original[is_simple], room[is_simple])
+        is_wrong = are_wrong_lengths(captured, original) | (captured > room)
+        if is_wrong.any():
+            self._wrong_lengths += int(np.count_nonzero(is_wrong))
+            captured = np.minimum(captured, room)
+            original = corrected_lengths(captured, original)
+        fcs_bytes = np.full(len(kind), -1)
+        options_at = frame_at + (captured.astype(np.int64) + 3) // 4 * 4
+        for index in np.flatnonzero(~is_simple & (options_at + _LENGTH_BYTES < lengths)).tolist():
+            position = int(positions[index])
+            stop = position + int(lengths[index]) - _LENGTH_BYTES
+            flags = dict(self._options(position + int(options_at[index]), stop)).get(_FLAGS)
+            fcs_bytes[index] = self._announced_fcs(flags) or -1
+        return _Packets(is_simple, numbers, high, low, captured, original, positions + frame_at, fcs_bytes)
+
+    def _captured_of_simple(self, original: NDArray[np.uint32], room: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """How many bytes simple packet blocks hold, which do not state it: up to three bytes of `room` are padding."""
+        snap_length = self._section[0].snap_length if self._section else NO_LIMIT
+        cut = np.where((room < snap_length + 4) & (room >= snap_length), snap_length, room)
+        return np.where(original <= room, original, cut).astype(np.uint32)
+
+    def _not_described(self, frames: int) -> _Described:
+        """What stands for an interface that the file does not describe, which has so many frames."""
+        self._unknown_interface += frames
+        if self._undescribed is None:
+            self._undescribed = len(self._interfaces)
+            self._interfaces.append(Interface("not described", NO_LINK_TYPE, None, 0))
+        return _Described(self._undescribed, NO_LINK_TYPE, NO_LIMIT, _Unit(), 0, 0)
+
+
+def _damage_of_length(kind: int, length: int) -> str:
+    """What is wrong with the length of a block of this type; empty when it can be true."""
+    if length % 4 or not _LEAST_BYTES.get(kind, _LEAST_BLOCK_BYTES) <= length <= _MOST_BLOCK_BYTES:
+        return f"a block of type {kind:#x} with a length of {length} bytes"
+    return ""

@@ -1,0 +1,245 @@
+"""What `netbench analyze` does not print because the clocks behind it cannot be trusted, and the warnings instead."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from netbench.capture.captured import CaptureCounts, InterfaceCapture, Span, StreamCapture
+
+# Delays from here on are a difference between clocks: no queue holds frames for so long.
+_LONGEST_DELAY_NS = 1_000_000_000
+# Time stamps in frames have this resolution.
+_STAMP_NS = 1000
+# What part of the time between the first and the last frame an error of a time may be.
+_RATE_ERROR = 0.01
+_MANY_COPIES = 0.5
+_FEWEST_COPIES = 10
+
+
+class Doubt(NamedTuple):
+    """A warning that names effect, cause and remedy, and which numbers it replaces: those of time, delay or variation.
+
+    `time` is of capture times, with duration and rate; `variation` is of PDV and IPDV.
+    """
+
+    text: str
+    time: bool = False
+    delay: bool = False
+    variation: bool = False
+
+
+class Doubts:
+    """What is doubtful of a capture: of each of its streams and interfaces."""
+
+    def __init__(self, counts: "CaptureCounts") -> None:
+        self._counts = counts
+        every = list(_of_file(counts))
+        self._of_streams = [every or list(_of_stream(counts, stream)) for stream in counts.streams]
+        self._of_interfaces = [
+            every or list(self._of_streams_on(number)) or list(_of_interface(interface))
+            for number, interface in enumerate(counts.interfaces)
+        ]
+
+    def trusts_stream_time(self, number: int) -> bool:
+        """Whether capture times of a stream are right, and with them its rate."""
+        return not any(doubt.time for doubt in self._of_streams[number])
+
+    def trusts_delay(self, number: int) -> bool:
+        """Whether delays of a stream are right."""
+        return not any(doubt.delay for doubt in self._of_streams[number])
+
+    def trusts_variation(self, number: int) -> bool:
+        """Whether the differences of a stream's delays are right."""
+        return not any(doubt.variation for doubt in self._of_streams[number])
+
+    def trusts_interface_time(self, number: int) -> bool:
+        """Whether capture times of an interface are right, and with them its rate."""
+        return not any(doubt.time for doubt in self._of_interfaces[number])
+
+    def trusts_time(self) -> bool:
+        """Whether capture times of all interfaces are right."""
+        return all(map(self.trusts_interface_time, range(len(self._of_interfaces))))
+
+    def warnings(self) -> Iterator[str]:
+        """What to print, each once."""
+        every = [doubt.text for doubts in (*self._of_streams, *self._of_interfaces) for doubt in doubts]
+        yield from dict.fromkeys(every)
+
+    def _of_streams_on(self, interface: int) -> Iterator[Doubt]:
+        for stream, doubts in zip(self._counts.streams, self._of_streams, strict=True):
+            if stream.interface == interface:
+                yield from (doubt for doubt in doubts if doubt.time)
+
+
+def _of_file(counts: "CaptureCounts") -> Iterator[Doubt]:
+    invalid = counts.oddities.invalid_fractions
+    if invalid:
+        yield Doubt(
+            f"Times, rates and delays are not stated: {invalid:,} records have a fraction of a second or more. The "
+            "file's magic number probably states another unit (microseconds, nanoseconds) than its records have. "
+            "Capture again, or correct the magic number.",
+            time=True,
+            delay=True,
+            variation=True,
+        )
+
+
+def _of_interface(interface: "InterfaceCapture") -> Iterator[Doubt]:
+    span, where = interface.span, f" of interface {interface.name}" if interface.name else ""
+    if span.untimed_frames:
+        yield Doubt(
+            f"The rate{where} is not stated: {_part(span.untimed_frames, span.frames)} have no capture time, or one "
+            "beyond the years 1900 to 2262. Capture with a tool that writes times (pcap, or enhanced packet blocks).",
+            time=True,
+        )
+    if interface.back_ns:
+        yield Doubt(
+            f"Time and rate{where} are not stated: capture times go back by {duration(interface.back_ns)}. The "
+            "capture's clock was set, or the frames are not in the order of capture. Sort them (reordercap), or "
+            "capture again without a change of the clock.",
+            time=True,
+        )
+    if _is_coarse(interface, span):
+        yield Doubt(
+            f"The rate{where} is not stated: capture times have a resolution of {duration(interface.resolution_ns)} "
+            "only. Capture with microseconds or nanoseconds.",
+            time=True,
+        )
+
+
+def _is_coarse(interface: "InterfaceCapture", span: "Span") -> bool:
+    """Whether the resolution of capture times makes the rate of some frames wrong."""
+    if span.first_ns is None or span.last_ns is None or interface.resolution_ns <= _STAMP_NS:
+        return False
+    return interface.resolution_ns > _RATE_ERROR * (span.last_ns - span.first_ns)
+
+
+def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Doubt]:
+    name, clocks, span = stream_name(counts, stream), stream.clocks, stream.span
+    if span.untimed_frames:
+        yield Doubt(
+            f"{name}: the rate is not stated, and delays lack these frames: {_part(span.untimed_frames, span.frames)} "
+            "have no capture time. Capture with a tool that writes times (pcap, or enhanced packet blocks).",
+            time=True,
+        )
+    if clocks.unstamped:
+        yield Doubt(
+            f"{name}: {_are_unknown('delays', clocks.unstamped, stream)} {_part(clocks.unstamped, stream.received)} "
+            "bear no time stamp. Have the source stamp all frames."
+        )
+    if clocks.invalid_stamps:
+        yield Doubt(
+            f"{name}: {_are_unknown('delays', clocks.invalid_stamps, stream)} "
+            f"{_part(clocks.invalid_stamps, stream.received)} bear a time stamp with a fraction of a second or more. "
+            "Correct the source: the last field of pktgen's header is in microseconds."
+        )
+    yield from _of_clocks(name, stream)
+    interface = counts.interfaces[stream.interface]
+    if stream.delay and interface.resolution_ns > _STAMP_NS:
+        yield Doubt(
+            f"{name}: delays are not stated, because capture times have a resolution of "
+            f"{duration(interface.resolution_ns)}. Capture with microseconds or nanoseconds.",
+            delay=True,
+            variation=True,
+        )
+    if _is_coarse(interface, span):
+        yield Doubt(
+            f"{name}: the rate is not stated, because capture times have a resolution of "
+            f"{duration(interface.resolution_ns)}. Capture with microseconds or nanoseconds.",
+            time=True,
+        )
+    if stream.duplicates >= max(_FEWEST_COPIES, _MANY_COPIES * stream.received):
+        yield Doubt(
+            f"{name}: {stream.duplicates:,} of {span.frames:,} frames are further copies. If the file was merged from "
+            "captures of several interfaces, these are the same frames again. Analyze the file of each interface alone."
+        )
+
+
+def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
+    """What speaks against a stream's clocks: a step, else a gap, else that they are not one clock."""
+    clocks = stream.clocks
+    if step := clocks.step:
+        yield _of_step(name, step.clock, step.by_ns, len(clocks.steps))
+    elif clocks.frozen_stamps:
+        yield Doubt(
+            f"{name}: delays are not stated, because time stamps hardly advance while frames arrive. "
+            "Have the source stamp each frame when it is sent.",
+            delay=True,
+            variation=True,
+        )
+    elif clocks.back_ns:
+        yield Doubt(
+            f"{name}: time, rate and delays are not stated, because capture times go back by "
+            f"{duration(clocks.back_ns)} while sequence numbers go on. The capture's clock was set. Capture again "
+            "without a change of the clock.",
+            time=True,
+            delay=True,
+            variation=True,
+        )
+    elif clocks.gap_ns:
+        yield Doubt(
+            f"{name}: time, rate and delays are not stated, because no frame arrived for {duration(clocks.gap_ns)} "
+            "and none is missing. The source paused, or the capture's clock was set forward. Capture without a "
+            "pause, or have the source stamp its frames, which tells the two apart.",
+            time=True,
+            delay=True,
+            variation=True,
+        )
+    elif stream.delay and (stream.delay.smallest_ns or 0) < 0:
+        yield Doubt(
+            f"{name}: the delay is not stated, because frames were captured before they were sent: source and sink do "
+            "not share a clock. Capture on the source's machine, or synchronise both clocks (PTP).",
+            delay=True,
+        )
+    elif stream.delay and (stream.delay.smallest_ns or 0) >= _LONGEST_DELAY_NS:
+        yield Doubt(
+            f"{name}: the delay is not stated, because capture times and time stamps differ by "
+            f"{duration(stream.delay.smallest_ns or 0)} or more: source and sink do not share a clock. Capture on the "
+            "source's machine, or synchronise both clocks (PTP).",
+            delay=True,
+        )
+
+
+def _of_step(name: str, clock: str, by_ns: int, steps: int) -> Doubt:
+    direction = "forward" if by_ns > 0 else "back"
+    times = f" (the largest of {steps:,} steps)" if steps > 1 else ""
+    if clock == "source":
+        return Doubt(
+            f"{name}: delays are not stated, because the source's clock was set {direction} by {duration(abs(by_ns))}"
+            f"{times}. Capture again without a change of the clock.",
+            delay=True,
+            variation=True,
+        )
+    cause = f"was set {direction} by {duration(abs(by_ns))}{times}"
+    whose = "the capture's clock" if clock == "capture" else "one of the clocks"
+    also = ", or the path held frames back until the end" if by_ns > 0 else ""
+    return Doubt(
+        f"{name}: time, rate and delays are not stated, because {whose} {cause}{also}. "
+        "Capture again without a change of the clock.",
+        time=True,
+        delay=True,
+        variation=True,
+    )
+
+
+def stream_name(counts: "CaptureCounts", stream: "StreamCapture") -> str:
+    """The addresses of a stream, and its interface where there are several."""
+    name = f"{stream.src_ip} > {stream.dst_ip}"
+    where = counts.interfaces[stream.interface].name if len(counts.interfaces) > 1 else ""
+    return f"{name} ({where})" if where else name
+
+
+def duration(ns: float) -> str:
+    """A time in the unit that fits."""
+    for unit, length in (("s", 1e9), ("ms", 1e6)):
+        if abs(ns) >= length:
+            return f"{ns / length:,.3f} {unit}"
+    return f"{ns / 1e3:.1f} µs"
+
+
+def _part(frames: int, total: int) -> str:
+    return f"all {total:,} frames" if frames == total else f"{frames:,} of {total:,} frames"
+
+
+def _are_unknown(what: str, frames: int, stream: "StreamCapture") -> str:
+    return f"{what} are unknown:" if frames == stream.received else f"{what} are those of the other frames only:"
