@@ -18,6 +18,7 @@ _FORWARDING = 3  # BR_STATE_FORWARDING, linux/if_bridge.h
 _RTM_GETLINK = 18
 _LINK = struct.Struct("=BxxxiI4x")  # ifinfomsg: family, type, index, flags, change
 _STATS = struct.Struct("=16Q")  # rtnl_link_stats64 up to rx_missed_errors
+_OTHERHOST = struct.Struct("=192xQ")  # its rx_otherhost_dropped, the last one
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_OPERSTATE, _IFLA_LINKINFO = 1, 3, 10, 16, 18
 _IFLA_STATS64, _IFLA_CARRIER_CHANGES = 23, 35
 _IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE = 4, 5, 1
@@ -30,6 +31,8 @@ class NicCounters:
     `rx_dropped` is what /proc/net/dev calls so: frames that the host did not process, and those for which the NIC found
     no buffer. Only the latter are not in `rx` (struct rtnl_link_stats64 in linux/if_link.h). The same
     document makes FIFO errors part of `tx_errors`, and leaves it to the driver whether they are part of `rx_errors`.
+    `rx_otherhost_dropped` are frames for another MAC address, which are in `rx` and which the IP layer dropped. It is
+    None before Linux 5.19; `ip` omits it while it is 0 as well.
     """
 
     rx: int
@@ -43,6 +46,7 @@ class NicCounters:
     mac: str
     index: int  # a NIC removed and made again has another
     master: int  # index of the bridge it belongs to, 0 for none
+    rx_otherhost_dropped: int | None = None
     forwards: bool = True  # in operation, and as port of a bridge not held back by it: comes up to a second after `up`
 
 
@@ -88,6 +92,7 @@ def _counters(link: Mapping[str, Any], indices: Mapping[str, int]) -> NicCounter
         mac=link.get("address", ""),
         index=link["ifindex"],
         master=indices.get(link.get("master", ""), 0),
+        rx_otherhost_dropped=rx.get("otherhost"),
         forwards=link["operstate"] in _OPERATIONAL and port.get("state", "forwarding") == "forwarding",
     )
 
@@ -114,6 +119,7 @@ def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
         told = attributes(message[_LINK.size :])
         rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(told[_IFLA_STATS64])
         changes = told.get(_IFLA_CARRIER_CHANGES)
+        counts_otherhost = len(told[_IFLA_STATS64]) >= _OTHERHOST.size
         bridged = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_KIND).rstrip(b"\0") == b"bridge"
         state = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE) if bridged else b""
         yield (
@@ -130,6 +136,7 @@ def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
                 mac=told.get(_IFLA_ADDRESS, b"").hex(":"),
                 index=index,
                 master=number(told.get(_IFLA_MASTER, b"")),
+                rx_otherhost_dropped=_OTHERHOST.unpack_from(told[_IFLA_STATS64])[0] if counts_otherhost else None,
                 forwards=number(told[_IFLA_OPERSTATE]) in _IN_OPERATION and (not state or number(state) == _FORWARDING),
             ),
         )

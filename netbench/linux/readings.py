@@ -18,7 +18,7 @@ from typing import NamedTuple
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.rules import Dropper, Hook
-from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where
+from netbench.model.points import OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
 
 FORWARDED = "ForwDatagrams"
 _IP_DROPS = {
@@ -141,6 +141,10 @@ def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iter
     if point.kind is Kind.NIC:
         for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped"), (f"{way}_errors", "errors")):
             yield CounterReading(stream, point.name, counter, role, getattr(there.nics[interface], counter))
+        if way == "rx":
+            yield CounterReading(
+                stream, point.name, OTHERHOST, "dropped", there.nics[interface].rx_otherhost_dropped or 0
+            )
     elif point.kind is Kind.BUFFERS and interface in there.out_of_buffers:
         # Told by the driver, but the kernel never had them.
         yield CounterReading(stream, point.name, "rx_out_of_buffers", "dropped", there.out_of_buffers[interface])

@@ -7,6 +7,8 @@ from enum import Enum
 from netbench.model.interfaces import Place
 from netbench.model.paths import Nic, StreamPath, direction
 
+# The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
+OTHERHOST = "rx_otherhost_dropped"
 UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
 
 

@@ -189,8 +189,13 @@ class Testbed:
                 for path in resolved.assignment.paths:
                     self._rings.move(path.name, resolved.assignment.entitlement.cpus, beside.napi_policy)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
-                active = replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
-                self._await_ways(active, resolved.assignment.paths)
+                paths = resolved.assignment.paths
+                active = replace(
+                    active,
+                    delays=self._delays.setdefault((beside.name, name), SeenDelays()),
+                    macs=self._macs(paths),
+                )
+                self._await_ways(active, paths)
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
@@ -221,6 +226,11 @@ class Testbed:
         outside = [self._endpoints[one.name] for one in paths if one.leads_outside and one.name in self._endpoints]
         if outside and active.ready.probe_limit_s is not None:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
+
+    def _macs(self, paths: Sequence[StreamPath]) -> dict[Place, str]:
+        """Return the present MAC addresses of all NICs of some paths."""
+        nics = self._read_nics(dict.fromkeys(nic.place for path in paths for nic in path.nics.values()))
+        return {place: nic.mac for place, nic in nics.items()}
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on.

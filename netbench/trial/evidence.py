@@ -68,7 +68,8 @@ class Growth:
 class NicDelta:
     """How the counters of one NIC grew over a trial, in frames, and whether its link held.
 
-    `trustworthy` when these are the counters of one NIC that was not reset.
+    `trustworthy` when these are the counters of one NIC that was not reset. `rx_otherhost_dropped` is as of
+    NicCounters. `changed_mac` holds the MAC address when the UUT became ready and the present one, where they differ.
     """
 
     rx: int
@@ -80,10 +81,12 @@ class NicDelta:
     up: bool
     carrier_changes: int | None  # unknown where the kernel does not count them
     trustworthy: bool = True
+    rx_otherhost_dropped: int | None = None
+    changed_mac: tuple[str, str] | None = None
 
     @classmethod
-    def between(cls, before: NicCounters, after: NicCounters) -> "NicDelta":
-        """The growth from `before` to `after`."""
+    def between(cls, before: NicCounters, after: NicCounters, ready_mac: str = "") -> "NicDelta":
+        """Return the growth from `before` to `after`; `ready_mac` is the MAC address at readiness, empty if unknown."""
         names = ("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")
         grown = {name: growth(getattr(before, name), getattr(after, name)) for name in names}
         same_nic = (before.index, before.mac, before.master) == (after.index, after.mac, after.master)
@@ -96,6 +99,8 @@ class NicDelta:
                 else after.carrier_changes - before.carrier_changes
             ),
             trustworthy=same_nic and None not in grown.values(),
+            rx_otherhost_dropped=growth(before.rx_otherhost_dropped or 0, after.rx_otherhost_dropped),
+            changed_mac=(ready_mac, after.mac) if ready_mac not in ("", after.mac) else None,
         )
 
 

@@ -5,7 +5,7 @@ from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_mix import FrameSize, in_bytes
-from netbench.model.points import Where
+from netbench.model.points import OTHERHOST, Where
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
@@ -133,6 +133,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_dropped_unknown(evidence.received, counts),
         *_tester(evidence, counts),
         *_links(evidence),
+        *_addressed_elsewhere(evidence, counts),
         *_frames(evidence, counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
@@ -342,13 +343,31 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
         if nic is None:
             yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} is gone"
         elif not nic.trustworthy:
-            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset"
+            mac = f"; its MAC address was {nic.changed_mac[0]} and is {nic.changed_mac[1]}" if nic.changed_mac else ""
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset{mac}"
+        elif nic.changed_mac:
+            yield (
+                ReasonKind.LINK_CHANGED,
+                f"{role} NIC {interface} has the MAC address {nic.changed_mac[1]}, and had {nic.changed_mac[0]} when "
+                "the UUT became ready; find out what changed it (udev, NetworkManager) and run the campaign again",
+            )
         elif not nic.up or nic.carrier_changes:
             yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
         elif nic.carrier_changes is None:
             yield (
                 ReasonKind.LINK_UNKNOWN,
                 f"{role} NIC {interface} had its link before and after; what was in between its kernel does not tell",
+            )
+
+
+def _addressed_elsewhere(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+    """Yield a finding where a NIC of the UUT took frames that were addressed to another one."""
+    for loss in counts.lost_at:
+        if loss.cause == OTHERHOST:
+            yield (
+                ReasonKind.LINK_CHANGED,
+                f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "
+                "another MAC address: compare the address of that NIC with this one",
             )
 
 

@@ -10,7 +10,7 @@ from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
-from netbench.model.points import UUT, CounterReading, Points, whole_path
+from netbench.model.points import OTHERHOST, UUT, CounterReading, CountingPoint, Kind, Points, Where, whole_path
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
@@ -111,13 +111,18 @@ def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
     return list(dict.fromkeys(nic.place for ends in endpoints for nic in ends.path.nics.values()))
 
 
-def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str, NicDelta | None]:
-    """How the counters of each NIC of a path grew, by role; None for a NIC that could not be read."""
+def nic_deltas(
+    path: StreamPath, before: Snapshot, after: Snapshot, macs: Mapping[Place, str] = {}
+) -> dict[str, NicDelta | None]:
+    """How the counters of each NIC of a path grew, by role; None for a NIC that could not be read.
+
+    `macs` are the MAC addresses when the UUT became ready.
+    """
 
     def delta(place: Place) -> NicDelta | None:
         if place not in before.nics or place not in after.nics:
             return None
-        return NicDelta.between(before.nics[place], after.nics[place])
+        return NicDelta.between(before.nics[place], after.nics[place], macs.get(place, ""))
 
     return {role: delta(nic.place) for role, nic in path.nics.items()}
 
@@ -139,15 +144,19 @@ def evidence_of(
         told = realtime(machine)
         return told.over(after.at_ns - before.at_ns) if machine and told else told
 
+    nics = {ends.path.name: nic_deltas(ends.path, before, after, guest.active.macs) for ends in guest.endpoints}
     return [
         Evidence(
             path=path,
             traffic=guest.traffic[path.name],
             sent=sent[path.name],
             received=received[path.name],
-            nics=nic_deltas(path, before, after),
+            nics=nics[path.name],
             points=tuple(points[path.name]),
-            growths=growths_of(guest, path.name, streams - 1, before, after),
+            growths=(
+                *_for_another_mac(points[path.name], nics[path.name].get("ingress")),
+                *growths_of(guest, path.name, streams - 1, before, after),
+            ),
             clock_set_ns=next(
                 (clocks_set_ns[nic.machine] for nic in (path.source, path.sink) if nic.machine in clocks_set_ns), 0
             ),
@@ -157,6 +166,18 @@ def evidence_of(
         )
         for path in (ends.path for ends in guest.endpoints)
     ]
+
+
+def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) -> Iterator[Growth]:
+    """Yield the count of frames for another MAC address, where an IP layer takes what comes in at the ingress NIC.
+
+    Elsewhere the IP layer may drop copies of frames that something else forwards.
+    """
+    if ingress and ingress.rx_otherhost_dropped is not None and any(one.kind is Kind.IP_LAYER for one in points):
+        point = next(one for one in points if one.where is Where.INGRESS)
+        identity = (OTHERHOST, str(point.place))
+        frames = ingress.rx_otherhost_dropped
+        yield Growth(point, OTHERHOST, "dropped", frames, indiscriminate=True, identity=identity)
 
 
 def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:

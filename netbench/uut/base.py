@@ -14,6 +14,7 @@ from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
 from netbench.model.entitlement import Entitlement
+from netbench.model.interfaces import Place
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
@@ -211,7 +212,8 @@ class ActiveGuest:
     `start_s` is how long it took to come up, None for one that netbench does not start; `memory_bytes` what it took of
     its machine then, None where that is unknown. `restart` ends it, undoes whatever was done for it, and brings up
     another one like it, as a power cut would: UutError when that does not come up. Whoever came after it must have gone
-    before. None for one that netbench does not start.
+    before. None for one that netbench does not start. `macs` are the MAC addresses of its streams' NICs once it was
+    ready.
     """
 
     uut: UnitUnderTest
@@ -221,6 +223,7 @@ class ActiveGuest:
     start_s: float | None = None
     memory_bytes: int | None = None
     restart: "Callable[[], ActiveGuest] | None" = None
+    macs: Mapping[Place, str] = field(default_factory=dict)
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:

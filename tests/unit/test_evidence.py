@@ -52,6 +52,19 @@ def test_growth_between_two_readings():
     assert delta == NicDelta(10, 20, 30, 40, 50, 60, up=True, carrier_changes=0, trustworthy=True)
 
 
+def test_frames_for_another_mac_address_count_from_0_where_ip_omitted_them():
+    before, after = replace(COUNTERS, rx_otherhost_dropped=None), replace(COUNTERS, rx_otherhost_dropped=7)
+    assert NicDelta.between(before, after).rx_otherhost_dropped == 7
+    assert NicDelta.between(before, before).rx_otherhost_dropped is None
+    assert NicDelta.between(after, replace(after, rx_otherhost_dropped=2)).rx_otherhost_dropped is None
+
+
+@pytest.mark.parametrize(("at_readiness", "changed"), [(COUNTERS.mac, False), ("", False), ("02:00:00:00:00:77", True)])
+def test_the_mac_address_is_compared_with_that_at_readiness(at_readiness, changed):
+    delta = NicDelta.between(COUNTERS, COUNTERS, at_readiness)
+    assert delta.changed_mac == ((at_readiness, COUNTERS.mac) if changed else None)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -7,6 +7,7 @@ import pytest
 
 from netbench.model.counts import Window
 from netbench.model.paths import stream_paths
+from netbench.model.points import OTHERHOST
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
@@ -118,6 +119,24 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             with_nic("egress", replace(NIC, trustworthy=False)),
             ReasonKind.LINK_CHANGED,
             "egress NIC nb-out1 was replaced or its counters were reset",
+        ),
+        (
+            with_nic("ingress", replace(NIC, changed_mac=("02:00:00:00:00:01", "02:00:00:00:00:77"))),
+            ReasonKind.LINK_CHANGED,
+            "ingress NIC nb-in1 has the MAC address 02:00:00:00:00:77, and had 02:00:00:00:00:01 when the UUT became "
+            "ready; find out what changed it (udev, NetworkManager) and run the campaign again",
+        ),
+        (
+            replace(
+                CLEAN,
+                growths=(growth("ingress NIC", OTHERHOST, "dropped", 9, THROUGH_UUT, indiscriminate=True),),
+                traffic=replace(TRAFFIC, dst_mac="02:00:00:00:00:01"),
+                nics=counting(egress=993, sink=993),
+                received=received(993),
+            ),
+            ReasonKind.LINK_CHANGED,
+            "7 frames to 02:00:00:00:00:01 were dropped at the ingress NIC as frames for another MAC address: compare "
+            "the address of that NIC with this one",
         ),
         (
             replace(CLEAN, growths=(growth("sink NIC", "nft t c rule 4", "dropped", 7),)),

@@ -1,6 +1,7 @@
 """A machine that is changed and counted by commands: which ones, where, in which order, on what record."""
 
 import json
+import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from netbench.linux.changes import (
 )
 from netbench.linux.journal import Journal, Record
 from netbench.linux.machine import Machine
+from netbench.linux.netlink import attribute
+from netbench.linux.nics import links_of
 from netbench.model.interfaces import Place
 from netbench.model.paths import stream_paths
 from netbench.model.points import CountingPoint, Kind
@@ -406,11 +409,23 @@ def test_counters_as_ip_tells_them():
         "mac": "02:6e:62:00:01:02",
         "index": 3,
         "master": 4,
+        "rx_otherhost_dropped": None,
         "forwards": True,
     }
     assert not found[egress].up, "it has no carrier"
     assert not found[egress].forwards
     assert found[egress].master == 0
+
+
+def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
+    place = Place("lab", None, "nb-in1")
+    text = LISTING.replace('"missed_errors":5}', '"missed_errors":5,"otherhost":427}')
+    assert listing_guest(text).machine.read_nics([place])[place].rx_otherhost_dropped == 427
+    for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
+        stats = struct.pack(f"={words}Q", *range(words - 1), 427)
+        told = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
+        ((name, nic),) = links_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told])
+        assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 
 @pytest.mark.parametrize("state", ["learning", "blocking", "disabled", "listening"])

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import stream_paths
-from netbench.model.points import CounterReading
+from netbench.model.points import CounterReading, Kind, forwarding_point
 from netbench.model.scenario import VICTIM
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
@@ -251,6 +251,39 @@ def test_a_nic_that_disappears_is_a_reason(measure):
     result = measure(setup)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
     assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
+
+
+NEW_MAC = "02:00:00:00:00:77"
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "reasons"),
+    [
+        (Kind.IP_LAYER, "ingress NIC (rx_otherhost_dropped)", [ReasonKind.LINK_CHANGED]),
+        # A copy that the IP layer drops is not lost where a bridge forwards.
+        (Kind.BRIDGE, "bridge (between ingress NIC and egress NIC)", []),
+    ],
+)
+def test_frames_for_another_mac_address_are_lost_at_the_ingress_nic_of_a_router(measure, kind, place, reasons):
+    setup, ingress = FakeSetup.on(PATHS, s1=Behaviour(lost_in_uut=30)), PATHS[0].ingress
+    active = setup.setup.guests[VICTIM]
+    ready = replace(active.ready, points={"s1": (forwarding_point(PATHS[0], kind),)})
+    setup.setup = replace(setup.setup, guests={VICTIM: replace(active, ready=ready)})
+    setup.nics.counters[ingress.place] = replace(setup.nics.counters[ingress.place], rx_otherhost_dropped=0)
+    setup.nics.late = [lambda: None, lambda: setup.nics.grow(ingress, rx_otherhost_dropped=30)]
+    result = measure(setup)
+    assert [(one.place, one.frames) for one in result.streams[0].lost_at] == [(place, 30)]
+    assert kinds(result) == reasons
+
+
+@pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
+def test_a_mac_address_that_is_no_longer_that_of_readiness_is_a_reason(measure, role):
+    setup, nic = FakeSetup.on(PATHS), PATHS[0].nics[role]
+    active = setup.setup.guests[VICTIM]
+    setup.setup = replace(setup.setup, guests={VICTIM: replace(active, macs={nic.place: NEW_MAC})})
+    result = measure(setup)
+    assert kinds(result) == [ReasonKind.LINK_CHANGED]
+    assert f"{role} NIC {nic.interface} has the MAC address {nic.mac}, and had {NEW_MAC}" in result.reasons[0].detail
 
 
 class Computing:
