@@ -224,7 +224,8 @@ def _of_rule(rule: Dropper, stream: str, point: CountingPoint) -> CounterReading
     name = f"br_netfilter: {rule.name}" if point.kind is Kind.BRIDGE and not of_bridge else rule.name
     place = str(point.place._replace(interface="")) if point.place else ""
     handle = (place, rule.table, *rule.handle)
-    return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, f"{place} {rule.table}")
+    owner, named = f"{place} {rule.table}", rule.named_counter
+    return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, owner, named)
 
 
 def _meets(one: _Met, hook: Hook) -> bool:

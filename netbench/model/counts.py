@@ -83,7 +83,8 @@ class StreamCounts:
     stream; further copies are duplicates. Late ones were sent in an earlier trial, control ones are what bridges and
     others on the sink's link say to each other; all others are foreign. Throughput is that of the `window`; all else is
     of the whole trial, warm-up included. `lost_at` places the loss; what no counter explains is `unexplained_frames`.
-    Frames the capture itself dropped are the tester's loss, not the UUT's.
+    Frames the capture itself dropped are the tester's loss, not the UUT's. `overcounted_frames` is by how much counters
+    of drops exceed the loss: they counted frames of others as well.
 
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
@@ -140,6 +141,7 @@ class StreamCounts:
     software_delay: SoftwareDelay | None = None
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
+    overcounted_frames: int = 0
 
     @property
     def pdv(self) -> Spread | None:

@@ -88,6 +88,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         by_size=_by_size(evidence.traffic, sent, received, dropped),
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),
+        overcounted_frames=placed.overcounted,
     )
 
 

@@ -41,7 +41,8 @@ class Growth:
     `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
     frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED, RESET or REPLACED. One that is
     `indiscriminate` counts whatever comes its way, frames of others than the trial too. Growths of one `identity` are
-    those of one counter, which frames meet at several points or on several paths.
+    those of one counter, which frames meet at several points or on several paths. `went_back`: its second reading is
+    lower than the first, though it did not wrap. `resettable` is as of CounterReading.
     """
 
     point: CountingPoint
@@ -52,6 +53,8 @@ class Growth:
     silent: str = ""
     indiscriminate: bool = False
     identity: tuple[str, ...] = ()
+    went_back: bool = False
+    resettable: bool = False
 
     @property
     def exact(self) -> bool:

@@ -11,7 +11,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import Evidence
+from netbench.trial.evidence import RESET, UNCOUNTED, Evidence
 from netbench.trial.losses import RING_FULL
 
 # How much of the duration a neighbour's sources may miss at either end.
@@ -398,4 +398,27 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
                 f"; {evidence.extra_at_sink:,} came to the sink's NIC that it did not catch as this stream's: of "
                 "others, or its own, mangled or lost before the capture, which looks the same"
             )
+        if counts.unexplained_frames > 0 and counts.duplicate_frames:
+            detail += "; as many copies may be frames whose sequence number was rewritten on the way"
+        for one in evidence.growths:
+            if counts.unexplained_frames > 0 and one.resettable:
+                detail += f"; {one.counter} at the {one.point.name} explains them if its counter was reset meanwhile"
         yield ReasonKind.UNEXPLAINED_FRAMES, detail
+    if counts.overcounted_frames:
+        yield (
+            ReasonKind.UNEXPLAINED_FRAMES,
+            f"counters of drops on the way exceed the loss by {counts.overcounted_frames:,} frames: they counted frames "
+            "of others as well",
+        )
+    if counts.lost_frames:
+        yield from _changed_counters(evidence)
+
+
+def _changed_counters(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each counter of drops that was reset, removed or replaced while frames were lost."""
+    for one in evidence.growths:
+        if one.role == "dropped" and (one.went_back or one.silent not in ("", UNCOUNTED)):
+            yield (
+                ReasonKind.UNEXPLAINED_FRAMES,
+                f"{one.counter} at the {one.point.name}, {one.silent or RESET}: where frames were lost is uncertain",
+            )

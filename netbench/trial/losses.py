@@ -6,7 +6,9 @@ beyond those are its loss all the same, named after the segment. Missing on a ca
 explains them: they are left over.
 
 No place is given more than must have been lost there. Of frames of others that entered at the source, as many came out
-as there are at the sink that nobody caught; the rest may be among the missing anywhere.
+as there are at the sink that nobody caught; the rest may be among the missing anywhere. A frame whose number was
+rewritten arrives as a copy of another one: as many missing frames as there are copies have no place, unless a counter
+of drops explains them. All places of a stream together have lost no more frames than the stream has.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,12 +28,14 @@ class Placed(NamedTuple):
     """Loss by point, from the source on, points without any left out; and frames that are not the stream's.
 
     `others_lost` entered at the source and never came to the sink. `unsure` came to the sink's NIC and were not caught:
-    others', or the stream's own as far as nothing explains where these were lost.
+    others', or the stream's own as far as nothing explains where these were lost. `overcounted` is by how much the
+    counters of drops exceed the loss of the stream: they counted frames of others.
     """
 
     losses: tuple[Loss, ...] = ()
     others_lost: int = 0
     unsure: int = 0
+    overcounted: int = 0
 
 
 class _Ends(NamedTuple):
@@ -54,8 +58,7 @@ class _Ends(NamedTuple):
 def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
     """What was lost of each stream of a trial, by its name; nothing where it cannot be known.
 
-    The sum can differ from what the stream lost: more went where nothing counts, or counters of the unit under test
-    claim more than is missing.
+    The sum can be less than what the stream lost, where nothing counts; it is never more.
     """
     known = [(one, ends) for one in trial if (ends := _ends(one)) is not None]
     paths = [list(_segments(one, ends)) for one, ends in known]
@@ -70,19 +73,41 @@ def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
     share_out([one for one in counters if len(one.met) > 1])
     placed = {one.path.name: Placed() for one in trial}
     for (one, ends), path in zip(known, paths, strict=True):
+        _leave_unplaced(path, one.received.duplicates or 0)
         for segment in path:
             name_rest(segment)
         found = [loss for segment in path for loss in segment.found]
         others_lost = ends.others + ends.more_others - ends.through
-        sure = _without_others(found, others_lost, one) if others_lost else found
-        placed[one.path.name] = Placed(_in_order(sure), others_lost, ends.unsure)
+        sure = _in_order(_without_others(found, others_lost, one) if others_lost else found)
+        overcounted = max(0, sum(loss.frames for loss in sure) - _lost(one))
+        if overcounted:
+            sure = _in_order(_without_others(sure, overcounted, one))
+        placed[one.path.name] = Placed(sure, others_lost, ends.unsure, overcounted)
     return placed
+
+
+def _lost(evidence: Evidence) -> int:
+    """Return how many frames of a stream are missing that its sink did not drop itself."""
+    return max(0, evidence.sent.frames - (evidence.received.frames or 0) - (evidence.dropped_by_sink or 0))
+
+
+def _leave_unplaced(path: Sequence[Segment], frames: int) -> None:
+    """Take so many missing frames, as far as nothing explains them, from the UUT's segments, the last one first."""
+    for segment in reversed(path):
+        if segment.name:
+            taken = min(frames, segment.rest)
+            segment.rest -= taken
+            frames -= taken
 
 
 def all_counted(trial: Sequence[Evidence]) -> bool:
     """Whether counters of drops have counted every frame that is missing of any stream."""
     placed = losses(trial)
-    return all(_counted(one, placed[one.path.name]) == one.sent.frames - (one.received.frames or 0) for one in trial)
+    return all(
+        _counted(one, placed[one.path.name]) == one.sent.frames - (one.received.frames or 0)
+        and not placed[one.path.name].overcounted
+        for one in trial
+    )
 
 
 def _counted(evidence: Evidence, placed: Placed) -> int:

@@ -143,11 +143,14 @@ def _explain(counters: Sequence[Counter], segment: Segment, frames: int) -> None
 
 
 def name_rest(segment: Segment) -> None:
-    """What no counter explains: something that does not count, or the segment itself."""
+    """What no counter explains: something that does not count, or the segment itself.
+
+    Nothing explains it beside a counter that may have been reset: that one may have counted it.
+    """
     if segment.silent:
         suspects = [*segment.silent, *segment.perhaps]
         whys = dict.fromkeys(one.silent or (_OF_ALL if one.shared else _IN_ALL) for one in suspects)
         why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
         segment.blame(suspects, why, segment.rest)
-    elif segment.name:
+    elif segment.name and not any(one.resettable for one in segment.drops):
         segment.explain(*segment.name, segment.rest)

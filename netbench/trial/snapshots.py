@@ -208,9 +208,16 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
                 silent=silent,
                 indiscriminate=who == _MACHINE,
                 identity=(who, "" if who == _MACHINE else guest.name, *(reading.handle or key[1:])),
+                went_back=_went_back(was, now),
+                resettable=reading.resettable,
             )
         )
     return tuple(sorted(found, key=lambda one: one.point.order))
+
+
+def _went_back(was: CounterReading | None, now: CounterReading | None) -> bool:
+    known = was and now and None not in (was.frames, now.frames)
+    return bool(known and was and now and growth(was.frames, now.frames) is None)
 
 
 def _grown(

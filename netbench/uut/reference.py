@@ -242,6 +242,7 @@ class Reference(Raw):
                 DROP_RULE,
                 "dropped",
                 int(entry["counter"]["packets"]),
+                resettable=True,
             )
             for entry in listing["nftables"]
             if "counter" in entry

@@ -121,6 +121,43 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             "egress NIC nb-out1 was replaced or its counters were reset",
         ),
         (
+            replace(
+                CLEAN,
+                growths=(replace(growth("uut", "drop rule", "dropped", 2, THROUGH_UUT), resettable=True),),
+                nics=counting(egress=995, sink=995),
+                received=received(995),
+            ),
+            ReasonKind.UNEXPLAINED_FRAMES,
+            "3 frames are explained by no counter; drop rule at the uut explains them if its counter was reset "
+            "meanwhile",
+        ),
+        *(
+            (
+                replace(
+                    CLEAN,
+                    growths=(replace(growth("bridge", "nft b", "dropped", None), **how),),
+                    nics=counting(egress=995, sink=995),
+                    received=received(995),
+                ),
+                ReasonKind.UNEXPLAINED_FRAMES,
+                f"nft b at the bridge, {said}: where frames were lost is uncertain",
+            )
+            for how, said in (
+                ({"went_back": True}, "whose counter was reset meanwhile"),
+                ({"silent": "which was removed meanwhile"}, "which was removed meanwhile"),
+            )
+        ),
+        (
+            replace(
+                CLEAN,
+                growths=(growth("uut", "drop rule", "dropped", 925, THROUGH_UUT),),
+                nics=counting(egress=375, sink=375),
+                received=received(375),
+            ),
+            ReasonKind.UNEXPLAINED_FRAMES,
+            "counters of drops on the way exceed the loss by 300 frames: they counted frames of others as well",
+        ),
+        (
             with_nic("ingress", replace(NIC, changed_mac=("02:00:00:00:00:01", "02:00:00:00:00:77"))),
             ReasonKind.LINK_CHANGED,
             "ingress NIC nb-in1 has the MAC address 02:00:00:00:00:77, and had 02:00:00:00:00:01 when the UUT became "

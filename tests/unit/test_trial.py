@@ -119,7 +119,9 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     setup = FakeSetup.on(PATHS, s1=Behaviour(dropped_by_rule=-200, lost_in_uut=230))
     monkeypatch.setattr(setup.setup.guests[VICTIM].uut, "reset", lambda: None)
     setup.wires["s1"].rule_drops = 500
-    assert measure(setup).streams[0].lost_at == (loss(IN_UUT, 30, THROUGH_UUT),)
+    result = measure(setup)
+    assert result.streams[0].lost_at == (loss(IN_UUT, 30, THROUGH_UUT),)
+    assert kinds(result) == [ReasonKind.UNEXPLAINED_FRAMES]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,9 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
         )
 
     setup.setup = replace(setup.setup, read_counters=rules)
-    (loss,) = measure(setup).streams[0].lost_at
+    result = measure(setup)
+    (loss,) = result.streams[0].lost_at
+    assert set(kinds(result)) == (set() if why == "does not count" else {ReasonKind.UNEXPLAINED_FRAMES})
     assert (loss.place.startswith("ingress NIC (nft rule"), why in loss.cause, loss.frames) == (True, True, 30)
 
 
