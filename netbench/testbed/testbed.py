@@ -112,7 +112,7 @@ class Testbed:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
             source_clock = partial(self._monotonic, path.source.machine)
-            ends = Endpoints(path, source, sink, usual_ends(self._profile, pins), source_clock)
+            ends = Endpoints(path, source, sink, usual_ends(self._profile, pins), source_clock, sink_host)
             self._endpoints[path.name] = ends
             try:
                 source.open(host, path.source.interface, pins[0])

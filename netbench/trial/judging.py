@@ -407,8 +407,8 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     if counts.overcounted_frames:
         yield (
             ReasonKind.UNEXPLAINED_FRAMES,
-            f"counters of drops on the way exceed the loss by {counts.overcounted_frames:,} frames: they counted frames "
-            "of others as well",
+            f"counters of drops on the way exceed the loss by {counts.overcounted_frames:,} frames: they counted "
+            "frames of others as well",
         )
     if counts.lost_frames:
         yield from _changed_counters(evidence)

@@ -2,10 +2,13 @@
 
 A port that spanning tree holds back has a carrier, forwards nothing for half a minute, and then does. What is sent
 meanwhile is no loss of anybody's: the way is not ready. So probes are sent before the first trial, until the sink has
-one, and again after a trial of which nothing arrived.
+one, and again after a trial of which nothing arrived. Probes that arrive changed, such as with a VLAN tag, are not
+counted by every sink: a second look at its interface shows them.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +19,7 @@ from netbench.model.counts import StreamCounts
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
+from netbench.trial.arrivals import Witness
 from netbench.trial.draining import drain
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
@@ -31,10 +35,11 @@ _CARRIER_POLL_S = 0.1
 
 
 class Probed(NamedTuple):
-    """What was sent down a stream, and what its sink received of it."""
+    """What was sent down a stream, and what its sink received of it; how frames that were looked at had changed."""
 
     sent: Sent
     received: Received
+    changes: str = ""
 
     @property
     def why_not(self) -> str:
@@ -48,17 +53,21 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
     TestbedError when they do not within `limit_s`, or as soon as a sink has no room for what it captures.
     """
     clock, waiting, wait_s, probes = setup.clock, list(endpoints), _WAIT_S, 0
+    changed: Counter[str] = Counter()  # in how many probes, by stream
     deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
     while down := _without_carrier(setup, endpoints):
         if clock.monotonic_ns() > deadline_ns:
             raise TestbedError(f"{', '.join(down)}: no carrier after {limit_s:g} s; check the cable")
         clock.sleep(_CARRIER_POLL_S)
     while waiting:
-        probed = probe(setup, active, waiting, wait_s)
+        probed = probe(setup, active, waiting, wait_s, look=probes > 0)
         probes += 1
         for name, one in probed.items():
             if one.received.no_room:  # nor will there be
                 raise TestbedError(f"stream {name}: not ready: {one.received.no_room}")
+            changed[name] += bool(one.changes and not one.received.frames)
+            if changed[name] > 1:
+                raise TestbedError(f"stream {name}: not ready: {_arrived_changed(setup.endpoints[name], one)}")
         if any(one.received.late for one in probed.values()):
             wait_s = min(2 * wait_s, limit_s)
             clock.sleep(wait_s)  # what is still on its way would be taken for the next probe by the NIC's counter
@@ -88,35 +97,64 @@ def prove_ways(setup: TrialSetup, guest: TrialGuest, counted: Sequence[StreamCou
     # A link that is down is a reason of its own.
     if not silent or guest.active.ready.probe_limit_s is None or _without_carrier(setup, silent):
         return
-    for name, probed in probe(setup, guest.active, silent, wait_s).items():
+    for name, probed in probe(setup, guest.active, silent, wait_s, look=True).items():
         if probed.received.late:
             raise TestbedError(
                 f"stream {name}: nothing arrived, for frames come out more than {wait_s:g} s late; raise drain_limit"
             )
+        if probed.changes and not probed.received.frames:
+            ends = setup.endpoints[name]
+            raise TestbedError(f"stream {name}: nothing was counted: {_arrived_changed(ends, probed)}")
         if not probed.received.frames and not probed.why_not:
             raise TestbedError(f"stream {name}: not ready any more: nothing arrived, and neither do probes")
 
 
-def probe(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], wait_s: float) -> dict[str, Probed]:
-    """Send some frames down each stream, which their sinks wait for up to `wait_s`; what came of them, by stream."""
+def _arrived_changed(ends: Endpoints, probed: Probed) -> str:
+    return (
+        f"probes of {MIN_FRAME_SIZE} bytes arrived at {ends.path.sink.interface} {probed.changes}; the sink counts "
+        "only frames that arrive as they were sent: configure the UUT to send them so"
+    )
+
+
+def probe(
+    setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], wait_s: float, *, look: bool = False
+) -> dict[str, Probed]:
+    """Send some frames down each stream, which their sinks wait for up to `wait_s`; what came of them, by stream.
+
+    With `look` frames that the sinks do not count are looked at too.
+    """
     number = next(setup.numbers)
     traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
     # Where it is open whether frames get through at all, nothing is learned of delays.
     guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
-    with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch:
+    with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch, ExitStack() as stack:
         began = number, setup.clock.realtime_ns(), setup.realtime
         receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)
         receiving.arm()
         unready = prepare(endpoints, traffic)
         learn(endpoints)
         armed = receiving.armed()
+        witnesses = _witnesses(endpoints, traffic) if look else {}
+        for witness in witnesses.values():
+            stack.callback(witness.close)
         before = setup.read_nics(places_of(endpoints))
         sent = {name: unready.get(name, NOTHING_SENT) for name in traffic}
         if armed and not unready:
             sent = send(setup.clock, [guest])
             drain(setup, [guest], sent, before, wait_s)
         receiving.stop(wait_s)
-        return {name: Probed(what, receiving.received(name, what)) for name, what in sent.items()}
+        changes = {name: witness.changes() for name, witness in witnesses.items()}
+        return {
+            name: Probed(what, receiving.received(name, what), changes.get(name, "")) for name, what in sent.items()
+        }
+
+
+def _witnesses(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> dict[str, Witness]:
+    return {
+        ends.path.name: Witness(ends.sink_host, ends.path, traffic[ends.path.name])
+        for ends in endpoints
+        if ends.sink_host
+    }
 
 
 def learn(endpoints: Sequence[Endpoints]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from netbench.generators.base import Source
+from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
@@ -34,7 +35,8 @@ def of_this_machine(machine: str | None) -> ClockDifference | None:
 class Endpoints:
     """One stream with its source and sink at work; `usual` is what they are unless they know better.
 
-    `source_clock` is CLOCK_MONOTONIC of the source's machine less that of this one.
+    `source_clock` is CLOCK_MONOTONIC of the source's machine less that of this one. `sink_host` is where the sink is;
+    None: frames that the sink does not count cannot be looked at.
     """
 
     path: StreamPath
@@ -42,6 +44,7 @@ class Endpoints:
     sink: Sink
     usual: StreamEnds = StreamEnds(Identity(), Identity())  # noqa: RUF009 - frozen
     source_clock: Callable[[], ClockDifference] = lambda: SAME_CLOCK
+    sink_host: Host | None = None
 
     @property
     def identities(self) -> StreamEnds:

@@ -10,7 +10,7 @@ from netbench.model.verdict import ReasonKind
 from netbench.trial.probing import await_ways
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
-from tests.unit.fakes import Behaviour, FakeClock, FakeSetup, fake_ports
+from tests.unit.fakes import Behaviour, FakeClock, FakeHost, FakeSetup, fake_ports
 from tests.unit.inputs import planned_trial, profile, topology
 
 PATHS = stream_paths(fake_ports())
@@ -63,6 +63,33 @@ def test_a_port_that_listens_for_half_a_minute_is_waited_for(wait):
 def test_a_way_that_is_never_ready_is_given_up_in_words(wait):
     with pytest.raises(TestbedError, match=r"stream s1: not ready: of \d+ probes that eth1 sent in 5 s none arr"):
         wait(NOTHING, {}, 5.0)
+
+
+def test_probes_that_arrive_changed_are_described_as_soon_as_two_in_a_row_did(monkeypatch):
+    looks = []
+
+    class Seen:
+        def __init__(self, host, path, traffic) -> None:
+            looks.append((host, path.name, traffic.frame_size))
+
+        def changes(self) -> str:
+            return "with VLAN 100, 68 bytes"
+
+        def close(self) -> None:
+            looks.append("closed")
+
+    monkeypatch.setattr("netbench.trial.probing.Witness", Seen)
+    fake, host = FakeSetup.on(PATHS, s1=NOTHING), FakeHost()
+    endpoints = {name: replace(ends, sink_host=host) for name, ends in fake.setup.endpoints.items()}
+    setup = replace(fake.setup, endpoints=endpoints)
+    with pytest.raises(TestbedError) as raised:
+        await_ways(setup, setup.guests["victim"], list(endpoints.values()), 60.0)
+    assert str(raised.value) == (
+        "stream s1: not ready: probes of 64 bytes arrived at eth2 with VLAN 100, 68 bytes; the sink counts only frames "
+        "that arrive as they were sent: configure the UUT to send them so"
+    )
+    assert looks == [(host, "s1", 64), "closed"] * 2, "the first probe is not looked at"
+    assert fake.log.count("source s1 start") == 3
 
 
 def test_a_full_disk_is_told_at_once(wait):

@@ -1,0 +1,57 @@
+"""Shows how frames arrive at an interface, tags and all: `python -m netbench.sinks.witness INTERFACE PATTERN…`.
+
+A pattern is a number of bytes in hexadecimal. Of each incoming frame that has one of them in its first bytes a line is
+printed, until stdin ends: its length in bytes without FCS, the tag that the kernel took from it (TPID and TCI in
+hexadecimal, or `-`), and its first bytes in hexadecimal. The first line is `listens`.
+
+Runs in guests too, by itself: of netbench it needs nothing, of Python the smallest standard library.
+"""
+
+import select
+import socket
+import struct
+import sys
+
+LISTENS = "listens"
+
+_FIRST_BYTES = 128
+_MOST_FRAMES = 32
+_EXTRA_BYTES = 256
+# linux/if_packet.h, linux/if_ether.h
+_SOL_PACKET, _PACKET_AUXDATA, _PACKET_OUTGOING, _ETH_P_ALL = 263, 8, 4, 3
+_AUXDATA = struct.Struct("=IIIHHHH")  # status, length, captured, link layer, network layer, TCI, TPID
+_VLAN_VALID, _VLAN_TPID_VALID = 1 << 4, 1 << 6
+_DOT1Q = 0x8100
+
+
+def main() -> None:
+    """Print what comes in, until stdin ends."""
+    interface, *patterns = sys.argv[1:]
+    wanted = [bytes.fromhex(pattern) for pattern in patterns]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as opened:
+        opened.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+        opened.bind((interface, _ETH_P_ALL))
+        print(LISTENS, flush=True)
+        shown = 0
+        while True:
+            readable = select.select([opened, sys.stdin], [], [])[0]
+            if opened not in readable:  # all that has come was read before
+                return
+            data, extras, _, address = opened.recvmsg(_FIRST_BYTES, _EXTRA_BYTES)
+            if address[2] != _PACKET_OUTGOING and shown < _MOST_FRAMES and any(one in data for one in wanted):
+                (extra,) = (value for level, kind, value in extras if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA))
+                length, tag = length_and_tag(extra)
+                print(length, tag, data.hex(), flush=True)
+                shown += 1
+
+
+def length_and_tag(auxdata: bytes) -> tuple[int, str]:
+    """Return the length of a frame, and the tag that the kernel took from it, by its tpacket_auxdata."""
+    status, length, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
+    if not status & _VLAN_VALID:
+        return length, "-"
+    return length, f"{tpid if status & _VLAN_TPID_VALID else _DOT1Q:04x}{tci:04x}"
+
+
+if __name__ == "__main__":
+    main()

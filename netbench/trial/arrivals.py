@@ -1,0 +1,160 @@
+"""How probes arrive that their sink does not count: with tags, of another length, with other addresses."""
+
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from netbench.hosts.base import Host, Process
+from netbench.hosts.composed import has_netbench, module_command_on
+from netbench.hosts.lines import Lines, end
+from netbench.hosts.python_modules import source_command
+from netbench.model.paths import StreamPath
+from netbench.model.traffic import Traffic
+from netbench.model.units import FCS_BYTES
+from netbench.sinks import witness
+
+_START_S = 10.0
+_END_S = 1.0
+_MAGIC = bytes.fromhex("be9be955")  # of pktgen's header
+_TAGS = {0x8100: "", 0x88A8: " (802.1ad)", 0x9100: " (TPID 0x9100)"}
+_IPV4, _UDP, _TTL_SENT = 0x0800, 17, 64
+_HEADER_BYTES, _TAG_BYTES, _IP_BYTES = 14, 4, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One frame that arrived: its length with FCS and without `taken`, the tag that the kernel took from it."""
+
+    length: int
+    taken: tuple[int, int] | None  # TPID and TCI
+    data: bytes
+
+    @classmethod
+    def of(cls, line: str) -> "Arrival":
+        """Return the frame of a line that the witness prints; ValueError for another line."""
+        length, tag, data = line.split()
+        taken = None if tag == "-" else (int(tag[:4], 16), int(tag[4:], 16))
+        return cls(int(length) + FCS_BYTES, taken, bytes.fromhex(data))
+
+    @property
+    def tags(self) -> list[tuple[int, int]]:
+        """TPID and TCI of its VLAN tags, the outer one first."""
+        found, at = [self.taken] if self.taken else [], _HEADER_BYTES - 2
+        while (tag := self._tag(at)) and tag[0] in _TAGS:
+            found.append(tag)
+            at += _TAG_BYTES
+        return found
+
+    @property
+    def ethertype(self) -> int | None:
+        """The EtherType behind its tags; None where it ends before."""
+        tag = self._tag(self._type_at)
+        return tag[0] if tag else None
+
+    @property
+    def ip(self) -> bytes:
+        """What is behind its Ethernet header and tags."""
+        return self.data[self._type_at + 2 :]
+
+    @property
+    def bytes_on_link(self) -> int:
+        """Its length with FCS and all tags."""
+        return self.length + (_TAG_BYTES if self.taken else 0)
+
+    @property
+    def _type_at(self) -> int:
+        return _HEADER_BYTES - 2 + _TAG_BYTES * (len(self.tags) - bool(self.taken))
+
+    def _tag(self, at: int) -> tuple[int, int] | None:
+        if len(self.data) < at + _TAG_BYTES:
+            return None
+        tpid, tci = struct.unpack_from(">HH", self.data, at)
+        return tpid, tci
+
+    def is_probe_of(self, path: StreamPath, traffic: Traffic) -> bool:
+        """Whether it is a frame of this stream, as far as what is left of it says so."""
+        network, ip = socket.inet_aton(path.src_network.partition("/")[0])[:3], self.ip
+        ours = len(ip) >= _IP_BYTES and (ip[12:15] == network or ip[16:20] == socket.inet_aton(traffic.dst_ip))
+        return ours or _MAGIC in self.data
+
+    def changes(self, path: StreamPath, traffic: Traffic) -> list[str]:
+        """Return how it differs from what the source sent, as phrases."""
+        found = [_tag_text(*tag) for tag in self.tags]
+        if self.bytes_on_link != traffic.frame_size:
+            found.append(f"{self.bytes_on_link} bytes")
+        if self.ethertype != _IPV4:
+            found.append("no EtherType" if self.ethertype is None else f"EtherType 0x{self.ethertype:04x}")
+        else:
+            found += self._changes_of_ip(path, traffic)
+        if _MAGIC not in self.data:
+            found.append("no pktgen header")
+        if self.data[6:12].hex(":") != traffic.src_mac:
+            found.append(f"source MAC address {self.data[6:12].hex(':')}")
+        if self.data[:6].hex(":") != traffic.dst_mac:
+            found.append(f"destination MAC address {self.data[:6].hex(':')}")
+        return found
+
+    def _changes_of_ip(self, path: StreamPath, traffic: Traffic) -> Iterator[str]:
+        ip = self.ip
+        if len(ip) < _IP_BYTES:
+            yield "a truncated IP header"
+            return
+        if ip[9] != _UDP:
+            yield f"IP protocol {ip[9]}"
+        source, destination = socket.inet_ntoa(ip[12:16]), socket.inet_ntoa(ip[16:20])
+        if ip[12:15] != socket.inet_aton(path.src_network.partition("/")[0])[:3]:
+            yield f"source address {source}"
+        if destination != traffic.dst_ip:
+            yield f"destination address {destination}"
+        if ip[8] != _TTL_SENT:
+            yield f"TTL {ip[8]}"
+
+
+def _tag_text(tpid: int, tci: int) -> str:
+    vlan, priority = tci & 0xFFF, tci >> 13
+    if vlan == 0:
+        return f"a priority tag (VLAN 0, priority {priority}){_TAGS[tpid]}"
+    return f"VLAN {vlan}{_TAGS[tpid]}"
+
+
+def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic) -> str:
+    """Return how probes arrived, as a phrase to follow "arrived"; empty for none, and for unchanged ones."""
+    texts = [", ".join(one.changes(path, traffic)) for one in arrived if one.is_probe_of(path, traffic)]
+    texts = [text for text in dict.fromkeys(texts) if text]
+    return "with " + "; others with ".join(texts) if texts else ""
+
+
+class Witness:
+    """A process at a sink's interface that sees frames which the sink does not count."""
+
+    def __init__(self, host: Host, path: StreamPath, traffic: Traffic) -> None:
+        """Start it, and return once it listens; without it nothing is known of such frames."""
+        self._path, self._traffic = path, traffic
+        patterns = _MAGIC, socket.inet_aton(traffic.src_ip)[:3], socket.inet_aton(traffic.dst_ip)
+        arguments = (path.sink.interface, *(pattern.hex() for pattern in patterns))
+        if has_netbench(host):
+            command = module_command_on(host, witness.__name__, *arguments)
+        else:
+            command = source_command(witness, *arguments)
+        self._process: Process = host.spawn(command)
+        assert self._process.stdout is not None
+        self._lines = Lines(self._process.stdout)
+        with suppress(TimeoutError, EOFError, ValueError):
+            self._lines.take(_START_S)
+
+    def changes(self) -> str:
+        """Have it end, and return how probes arrived, as `summary` has it."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        arrived = []
+        with suppress(TimeoutError, EOFError, ValueError):
+            while True:
+                arrived.append(Arrival.of(self._lines.take(_END_S).decode()))
+        return summary(arrived, self._path, self._traffic)
+
+    def close(self) -> None:
+        """End it; harmless when it has ended."""
+        end(self._process)

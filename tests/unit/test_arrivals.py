@@ -1,0 +1,78 @@
+"""How probes arrive that their sink does not count, from what the witness at its interface prints."""
+
+import struct
+
+import pytest
+
+from netbench.generators.frames import build_frame
+from netbench.model.paths import stream_paths
+from netbench.model.traffic import Traffic
+from netbench.sinks.witness import length_and_tag
+from netbench.trial.arrivals import Arrival, summary
+from tests.unit.fakes import fake_ports
+
+(PATH,) = stream_paths(fake_ports())
+SRC, DST = "02:00:00:00:00:01", "02:00:00:00:00:02"
+TRAFFIC = Traffic("s1", SRC, DST, PATH.src_ip, PATH.dst_ip, 64, 100.0, 0.03, 1, 1)
+FRAME = build_frame(TRAFFIC)
+Q100, PRIORITY = b"\x81\0\0\x64", b"\x81\0\xe0\0"
+
+
+def arrival(frame: bytes, taken: str = "-") -> Arrival:
+    """The frame as the witness shows it, whose kernel has taken a tag from it."""
+    return Arrival.of(f"{len(frame)} {taken} {frame[:128].hex()}")
+
+
+def tagged(tags: bytes) -> bytes:
+    return FRAME[:12] + tags + FRAME[12:]
+
+
+def with_ip(at: int, value: bytes) -> bytes:
+    return FRAME[: 14 + at] + value + FRAME[14 + at + len(value) :]
+
+
+@pytest.mark.parametrize(
+    ("arrived", "said"),
+    [
+        (arrival(FRAME), ""),
+        (arrival(tagged(Q100)), "with VLAN 100, 68 bytes"),
+        (arrival(FRAME, "81000064"), "with VLAN 100, 68 bytes"),
+        (arrival(tagged(b"\x88\xa8\0\x05" + Q100)), "with VLAN 5 (802.1ad), VLAN 100, 72 bytes"),
+        (arrival(tagged(Q100), "88a80005"), "with VLAN 5 (802.1ad), VLAN 100, 72 bytes"),
+        (arrival(tagged(Q100 * 3)), "with VLAN 100, VLAN 100, VLAN 100, 76 bytes"),
+        (arrival(tagged(PRIORITY)), "with a priority tag (VLAN 0, priority 7), 68 bytes"),
+        (arrival(FRAME, "8100e000"), "with a priority tag (VLAN 0, priority 7), 68 bytes"),
+        (arrival(FRAME + bytes(40)), "with 104 bytes"),
+        (arrival(FRAME[:40]), "with 44 bytes, no pktgen header"),
+        (arrival(FRAME[:12] + b"\x88\x47\0\0\x11\x40" + FRAME[14:]), "with 68 bytes, EtherType 0x8847"),
+        (arrival(with_ip(8, b"\x3f")), "with TTL 63"),
+        (arrival(with_ip(9, b"\x06")), "with IP protocol 6"),
+        (arrival(with_ip(12, b"\x0a\0\0\1")), "with source address 10.0.0.1"),
+        (arrival(with_ip(16, b"\x0a\0\0\1")), "with destination address 10.0.0.1"),
+        (
+            arrival(b"\2" + bytes(4) + b"\7" + b"\2" + bytes(4) + b"\x09" + FRAME[12:]),
+            "with source MAC address 02:00:00:00:00:09, destination MAC address 02:00:00:00:00:07",
+        ),
+        (arrival(FRAME[:12].ljust(60, b"\0")), ""),  # no frame of the stream
+    ],
+)
+def test_how_a_probe_differs_from_what_was_sent(arrived, said):
+    assert summary([arrived], PATH, TRAFFIC) == said
+
+
+def test_each_kind_of_change_is_reported_once():
+    arrived = [arrival(tagged(Q100)), arrival(FRAME, "81000064"), arrival(tagged(PRIORITY)), arrival(FRAME)]
+    said = "with VLAN 100, 68 bytes; others with a priority tag (VLAN 0, priority 7), 68 bytes"
+    assert summary(arrived, PATH, TRAFFIC) == said
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(0, (60, "-")), (1 << 4, (60, "81000005")), (1 << 4 | 1 << 6, (60, "88a80005"))]
+)
+def test_the_tag_that_the_kernel_took_from_a_frame(status, told):
+    assert length_and_tag(struct.pack("=IIIHHHH", status, 60, 60, 0, 14, 5, 0x88A8)) == told
+
+
+def test_what_is_no_line_of_the_witness_is_refused():
+    with pytest.raises(ValueError, match="not enough values"):
+        Arrival.of("60 -")
