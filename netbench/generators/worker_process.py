@@ -129,8 +129,13 @@ def catch_up_fps(fps: float) -> float:
 
 
 def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
-    """For how long a source without a rate was stopped, whoever it waited for: by its longest pause among so many."""
-    return max(0, longest_ns - _USUAL_SCATTER * elapsed_ns // pauses)
+    """For how long a source without a rate was stopped, whoever it waited for: by its longest pause among so many.
+
+    It counts as far as it is longer than ten times the mean of the others.
+    """
+    if pauses < 2:
+        return 0
+    return max(0, longest_ns - _USUAL_SCATTER * (elapsed_ns - longest_ns) // (pauses - 1))
 
 
 def _explain(error: OSError | NetbenchError) -> str:

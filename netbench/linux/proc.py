@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.errors import MachineGoneError, TestbedError
+from netbench.errors import MachineGoneError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 
 # What softirqs take of any CPU, whatever happens on it, is below this part of the time.
@@ -29,6 +29,13 @@ class CpuTicks(NamedTuple):
     irq: int
     softirq: int
     steal: int
+
+
+class SchedTimes(NamedTuple):
+    """One thread, in ns since it was started: how long it ran, and how long it could have run and waited for a CPU."""
+
+    ran_ns: int
+    waited_ns: int
 
 
 class ProcessStat(NamedTuple):
@@ -66,6 +73,30 @@ def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
         raise ValueError(f"/proc/stat has no line {wanted!r}")
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
     return CpuTicks(user, nice, system, idle, iowait, irq, softirq, steal)
+
+
+def parse_sched_times(schedstat: str) -> SchedTimes:
+    """Those of one thread, from its schedstat (sched-stats.rst); ValueError or IndexError for another text."""
+    words = schedstat.split()
+    return SchedTimes(int(words[0]), int(words[1]))
+
+
+def read_sched_times(thread: int, process: int | str = "self") -> SchedTimes | None:
+    """Those of a thread of this machine; None where it has ended, or the kernel does not count them."""
+    try:
+        return parse_sched_times(Path(f"/proc/{process}/task/{thread}/schedstat").read_text())
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def kernel_thread(host: Host, name: str) -> int | None:
+    """The process id of the kernel thread of this name on the machine of a host; None where it is not seen there."""
+    try:
+        found = host.run(["sh", "-c", 'grep -lsx "$0" /proc/[0-9]*/comm', name]).stdout.split()
+        (process,) = [int(file.split("/")[2]) for file in found]
+    except (NetbenchError, ValueError, IndexError):
+        return None
+    return process
 
 
 def softirq_s(before: CpuTicks, after: CpuTicks, over_s: float) -> float:

@@ -96,6 +96,10 @@ class Sent:
     `link_s` and `away_s` tell why less was sent than intended: how long the link held the source up (frames refused, a
     full queue waited for, a receiver at work inside the sender's system call), and how long the source did not run
     though it had frames to send (descheduled, stopped). A source that does not tell the first claims nothing.
+
+    Of all its threads together, None where that is unknown: `ran_s` is their CPU time while they sent, `wait_s` how
+    long they waited for a CPU, and `stalled_s` the sum of all pauses in which they did not run though they should have,
+    whatever stopped them. `cpu` is the CPU that they are bound to, where it is one.
     """
 
     frames: int
@@ -115,6 +119,10 @@ class Sent:
     link_s: float | None = None
     away_s: float = 0.0
     unevenness: float = 0.0  # by what part of all its frames it was, at most, ahead of an even rate or behind
+    ran_s: float | None = None
+    wait_s: float | None = None
+    stalled_s: float | None = None
+    cpu: int | None = None
 
 
 # Also where a source cannot tell any more: 0 frames stand for an unknown number then, and `error` says why.

@@ -95,6 +95,9 @@ class AutoSink(Sink):
     def armed(self, timeout_s: float) -> bool:
         return self._armed_one.armed(timeout_s)
 
+    def processes(self) -> Sequence[int]:
+        return self._armed_one.processes()
+
     def stop(self, limit_s: float) -> None:
         self._armed_one.stop(limit_s)
 

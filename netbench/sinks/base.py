@@ -81,6 +81,10 @@ class Sink(Protocol):
     def stop(self, limit_s: float) -> None:
         """Stop receiving once all that has arrived is safe, which may take `limit_s`; nothing more is expected."""
 
+    def processes(self) -> Sequence[int]:
+        """The ids of the single-threaded processes of this machine that receive now; none of other machines."""
+        return ()
+
     def received(self, sent: Sent) -> Received:
         """What there is of the frames that were sent, once it has stopped; to be asked once."""
 

@@ -5,6 +5,7 @@ import select
 import shlex
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -149,6 +150,10 @@ class TcpdumpSink(Sink):
             self.arm(incoming)
             return self.armed(timeout_s)
         return self._listens(process)
+
+    def processes(self) -> Sequence[int]:
+        process = self._process
+        return (process.pid,) if isinstance(process, subprocess.Popen) else ()
 
     def stop(self, limit_s: float) -> None:
         """Push what has arrived into the capture, end tcpdump, and have the capture on this machine."""

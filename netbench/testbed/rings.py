@@ -12,6 +12,7 @@ from netbench.model.tester import LinkIdentity
 from netbench.model.topology import Topology
 from netbench.model.traffic import NAPI_POLICY, NapiPolicy
 from netbench.testbed.cpus import cpu_plans, receiving_cpus
+from netbench.trial.setup import KernelThread
 
 CpusOf = Callable[[str | None], Sequence[int]]
 
@@ -119,6 +120,13 @@ class Rings:
         """The facts about a UUT that explain its numbers: the scheduling policy, where it is not Linux's default."""
         policy = self._policies_of_uuts.get(uut)
         return {NAPI_POLICY: f"SCHED_{policy.upper()}"} if policy and self._threads else {}
+
+    def receiver(self, stream: str) -> KernelThread | None:
+        """The thread that takes in the frames of a stream, where that is one of this machine."""
+        number, found = self._threads.get(stream), self.found.get(stream)
+        if number is None or found is None or all(ring.nic.machine for ring in self._rings if ring.stream == stream):
+            return None
+        return KernelThread(found.thread, number)
 
     def received(self, path: StreamPath) -> StreamPath:
         """A path with how its frames really come in."""

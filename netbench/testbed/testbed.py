@@ -16,6 +16,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean, take_back
+from netbench.linux.cpu_delays import read_cpu_delays
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -112,7 +113,9 @@ class Testbed:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
             source_clock = partial(self._monotonic, path.source.machine)
-            ends = Endpoints(path, source, sink, usual_ends(self._profile, pins), source_clock, sink_host)
+            receiver = partial(self._rings.receiver, path.name)
+            usual = usual_ends(self._profile, pins)
+            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver)
             self._endpoints[path.name] = ends
             try:
                 source.open(host, path.source.interface, pins[0])
@@ -257,6 +260,7 @@ class Testbed:
             realtime=lambda machine: self._machines[machine].realtime,
             not_own=self.topology.ssh_hosts.keys(),
             scratch=self._scratch,
+            cpu_delays=read_cpu_delays,
         )
 
     def interfaces(self) -> dict[str | None, list[str]]:

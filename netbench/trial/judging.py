@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
+from netbench.model.disturbance import Disturbance
 from netbench.model.frame_mix import FrameSize, in_bytes
 from netbench.model.points import OTHERHOST, Where
 from netbench.model.received import Received
@@ -34,6 +35,10 @@ _MUCH_OF_ALL = 0.25
 _NEAR_CEILING = 0.9
 # So much of what was intended has to be offered before a ring that was full says that no tester was the limit.
 _REACHED = 0.99
+# For what part of the duration the source and the ingress thread of a stream, both together, may be kept from running,
+# and for how long in a short trial: up to 2 % and 3 ms were seen on a host that had other work to do.
+_MAY_BE_STALLED_PART = 0.03
+_MAY_BE_STALLED_S = 0.005
 # How far apart the victim's sources may begin or end, as a part of the duration.
 _MAY_BE_APART_PART = 0.1
 
@@ -50,6 +55,7 @@ _OF_THE_TESTER = frozenset(
         ReasonKind.CAPTURE_FAILED,
         ReasonKind.CAPTURE_DISK_FULL,
         ReasonKind.CLOCK_SET,
+        ReasonKind.TESTER_DISTURBED,
     }
 )
 
@@ -61,15 +67,49 @@ def judge_trial(
     *,
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
+    disturbance: Disturbance | None = None,
 ) -> Iterator[Reason]:
     """Why a trial is not simply valid, by what its guests counted: the victim and its neighbours, with their evidence.
 
-    Of one in which the victim was restarted only what is the tester's own doing is said.
+    Of one in which the victim was restarted only what is the tester's own doing is said. A stream whose tester was
+    disturbed is never saturated: what it offered is not what the path takes.
 
     `clocks_set_ns` is by how much clocks were set, by machine; `drained`: whether counters came to a stand.
     """
-    told = _judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained)
-    yield from (one for one in told if spec.restart_at_s is None or one.kind in _OF_THE_TESTER)
+    found = disturbed(spec, disturbance) if disturbance else []
+    held_up = {reason.stream for reason in found}
+    for reason in (*_judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained), *found):
+        is_saturated = reason.kind is ReasonKind.SATURATED and not held_up.isdisjoint(("", reason.stream))
+        if not is_saturated and (spec.restart_at_s is None or reason.kind in _OF_THE_TESTER):
+            yield reason
+
+
+def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
+    """Which streams of the victim were measured while the tester was held up, and for how long.
+
+    The limit is 3 % of the duration, or the tolerance of the trial where that is more, and 5 ms at least.
+    """
+    limit_s = max(_MAY_BE_STALLED_S, max(_MAY_BE_STALLED_PART, spec.tolerance) * spec.duration_s)
+    found = []
+    for stream in spec.streams:
+        stalled_s = disturbance.stalled_of(stream)
+        if stalled_s is not None and stalled_s > limit_s:
+            decisive = [one for one in disturbance.threads if one.stream == stream and one.role != "sink"]
+            threads = ", ".join(
+                f"{one.role} {one.name} {one.stalled_s * 1e3:,.0f} ms" for one in decisive if one.stalled_s
+            )
+            detail = (
+                f"the tester was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
+                f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
+            )
+            found.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
+    if disturbance.throttled_s is not None and disturbance.throttled_s > limit_s:
+        detail = (
+            f"a CPU limit stopped netbench's control group for {disturbance.throttled_s * 1e3:,.0f} ms (all CPUs added "
+            f"up) of {spec.duration_s:g} s, more than {limit_s * 1e3:,.0f} ms; run netbench without the limit"
+        )
+        found.append(Reason(ReasonKind.TESTER_DISTURBED, "", detail))
+    return found
 
 
 def _judged(

@@ -7,12 +7,14 @@ from functools import partial
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
+from netbench.linux.cpu_delays import CpuDelays
 from netbench.loads.base import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
+from netbench.trial.disturbance import GuestTime, Watched, disturbance_of, watched_threads
 from netbench.trial.draining import drain, learn_delays
 from netbench.trial.judging import judge_trial
 from netbench.trial.losses import all_counted
@@ -75,10 +77,13 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
                 guest.active.uut.reset()
             all_armed = receiving.armed()
         before = take_snapshot(setup, guests, trouble)
+        watched = watched_threads(endpoints)
+        delays = _cpu_delays(setup, watched)
         with steps.step("send"):
             sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}
             if all_armed and under_load and not unready:
                 sent = send(setup.clock, guests, spec.settle_before_s, partial(_restart, setup, spec, guests, trouble))
+        delays_after = _cpu_delays(setup, watched)
         with steps.step("drain"):
             sent_ns = setup.clock.monotonic_ns()
             all_dropped = partial(_all_dropped, setup, guests, sent, before, trouble)
@@ -112,17 +117,33 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with trouble.noted(guest.name):
             prove_ways(setup, guest, result.streams, spec.drain_limit_s)
     machine_cpu_s, machine_softirq_s = machine_cpu_growth(before, after)
+    is_here = any(ends.path.source.machine not in setup.not_own for ends in endpoints)
+    times = [GuestTime(_used_s(result), guest.active.cpus) for guest, result in zip(guests, results, strict=True)]
+    disturbance = disturbance_of(endpoints, sent, watched, (delays, delays_after), times, is_here=is_here)
+    judged = judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained, disturbance=disturbance)
     return TrialResult(
         spec,
         attempt,
         started_ns,
         guests=results,
-        reasons=(*trouble.reasons, *judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained)),
+        reasons=(*trouble.reasons, *judged),
         steps_s=steps.seconds,
         machine_cpu_s=machine_cpu_s,
         machine_softirq_s=machine_softirq_s,
         ends={ends.path.name: ends.identities for ends in endpoints},
+        disturbance=disturbance,
     )
+
+
+def _cpu_delays(setup: TrialSetup, watched: Sequence[Watched]) -> CpuDelays:
+    if setup.cpu_delays is None:
+        return CpuDelays(setup.clock.monotonic_ns())
+    return setup.cpu_delays([one.process for one in watched])
+
+
+def _used_s(guest: GuestResult) -> float:
+    """CPU time of a guest and its load; what a guest's own kernel counts is part of what it costs its host."""
+    return max(guest.cpu_s.get("guest", 0.0), guest.cpu_s.get("host", 0.0)) + guest.cpu_s.get("load", 0.0)
 
 
 def _machines(endpoints: Sequence[Endpoints]) -> set[str | None]:

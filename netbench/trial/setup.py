@@ -3,10 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
+from netbench.linux.cpu_delays import DelayReader
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
@@ -26,6 +28,18 @@ CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 ClockReader = Callable[[str | None], ClockDifference | None]
 
 
+class KernelThread(NamedTuple):
+    """A thread of this machine's kernel, by its process id."""
+
+    name: str
+    process: int
+
+
+def no_receiver() -> KernelThread | None:
+    """Where no thread takes frames in, or it is another machine's."""
+    return None
+
+
 def of_this_machine(machine: str | None) -> ClockDifference | None:
     """What is known where nobody has compared clocks."""
     return None if machine else SAME_CLOCK
@@ -36,7 +50,8 @@ class Endpoints:
     """One stream with its source and sink at work; `usual` is what they are unless they know better.
 
     `source_clock` is CLOCK_MONOTONIC of the source's machine less that of this one. `sink_host` is where the sink is;
-    None: frames that the sink does not count cannot be looked at.
+    None: frames that the sink does not count cannot be looked at. `receiver` is the thread that takes in the source's
+    frames at the UUT, where that is one of this machine.
     """
 
     path: StreamPath
@@ -45,6 +60,7 @@ class Endpoints:
     usual: StreamEnds = StreamEnds(Identity(), Identity())  # noqa: RUF009 - frozen
     source_clock: Callable[[], ClockDifference] = lambda: SAME_CLOCK
     sink_host: Host | None = None
+    receiver: Callable[[], KernelThread | None] = no_receiver
 
     @property
     def identities(self) -> StreamEnds:
@@ -61,7 +77,8 @@ class TrialSetup:
     `not_own` somebody else may set.
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
     the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
-    `scratch` is a directory for what is not kept; None: where temporary files are.
+    `scratch` is a directory for what is not kept; None: where temporary files are. `cpu_delays` reads what keeps
+    threads of this machine from running.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -75,6 +92,7 @@ class TrialSetup:
     realtime: ClockReader = of_this_machine
     not_own: Collection[str] = ()
     scratch: str | None = None
+    cpu_delays: DelayReader | None = None
 
 
 @dataclass(frozen=True, slots=True)

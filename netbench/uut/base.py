@@ -213,7 +213,7 @@ class ActiveGuest:
     its machine then, None where that is unknown. `restart` ends it, undoes whatever was done for it, and brings up
     another one like it, as a power cut would: UutError when that does not come up. Whoever came after it must have gone
     before. None for one that netbench does not start. `macs` are the MAC addresses of its streams' NICs once it was
-    ready.
+    ready. `cpus` are those of its machine that it runs on; empty: any.
     """
 
     uut: UnitUnderTest
@@ -224,6 +224,7 @@ class ActiveGuest:
     memory_bytes: int | None = None
     restart: "Callable[[], ActiveGuest] | None" = None
     macs: Mapping[Place, str] = field(default_factory=dict)
+    cpus: tuple[int, ...] = ()
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
@@ -237,4 +238,5 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
     start_s = time.monotonic() - began_s if plan.steps else None
     kind = {"virtualisation": uut.virtualisation.value} if uut.virtualisation else {}
     ready = replace(ready, facts={**kind, **ready.facts})
-    return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes())
+    cpus = site.assignment.entitlement.cpus
+    return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes(), cpus=cpus)

@@ -78,6 +78,9 @@ class FakeKernel:
     stall_ns: int = 0  # before the last frame of a run
     reads_until_start: int = 0  # of the device file, after the write of `start` has returned
     shares_frames: bool = False  # what drivers that change frames do not
+    shows_threads: bool = True  # in /proc, as its own namespace of processes does
+    wait_ns: int = 0  # for which the threads wait for their CPUs in a run
+    waited_ns: int = 0
     stuck: bool = False  # a run that neither ends nor stops
     lost: bool = False  # with its whole machine
     stat: str = "cpu0 0 0 0 0 0 0 0 0\n"
@@ -323,6 +326,10 @@ class PktgenHost:
         match list(argv):
             case ["ls", path] if path == DIRECTORY:
                 return Completed(tuple(argv), 0, "\n".join(self.kernel.files()), "")
+            case ["sh", "-c", 'grep -lsx "$0" /proc/[0-9]*/comm', name]:
+                cpu = int(name.removeprefix("kpktgend_"))
+                there = f"/proc/{100 + cpu}/comm\n" if self.kernel.loaded and self.kernel.shows_threads else ""
+                return Completed(tuple(argv), 0 if there else 1, there, "")
             case ["uname", *_]:
                 return Completed(tuple(argv), 0, "Linux 6.1.0 x86_64\n", "")
             case ["modprobe", "-D", "pktgen"]:
@@ -340,6 +347,10 @@ class PktgenHost:
 
     def read(self, path: str) -> str:
         self._require_there()
+        if path in [f"/proc/{100 + cpu}/schedstat" for cpu in self.kernel.cpus]:
+            waited_ns = self.kernel.waited_ns
+            self.kernel.waited_ns += self.kernel.wait_ns
+            return f"{self.kernel.now_ns} {waited_ns} 7\n"
         if path == "/proc/timer_list":
             text = (Path(__file__).parent / "pktgen_files" / "timer_list.txt").read_text()
             assert str(OFFSET_NS) in text

@@ -56,7 +56,7 @@ def account(clocks):
 def test_what_sending_itself_costs_is_nobodys_doing(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=2)
-    assert account.spent() == (0.0, 0.0)
+    assert account.spent()[:2] == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_what_sending_itself_costs_is_nobodys_doing(clocks, account):
 def test_what_the_link_took(clocks, account, call, link_s):
     for _ in range(100):
         clocks.call(account, **call)
-    assert account.spent() == (pytest.approx(link_s), 0.0)
+    assert account.spent()[:2] == (pytest.approx(link_s), 0.0)
 
 
 def test_softirqs_are_the_links_and_what_the_hypervisor_took_is_not(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=2)
     clocks.ticks = NO_TICKS._replace(softirq=12, steal=3)
-    assert account.spent() == (pytest.approx(0.12), pytest.approx(0.03))
+    assert account.spent()[:2] == (pytest.approx(0.12), pytest.approx(0.03))
     clocks.ticks = None  # bound to no CPU
     assert account.spent().link_s == 0
 
@@ -86,20 +86,20 @@ def test_calls_and_pauses_that_are_far_too_long_are_stops(clocks, account):
     free_ns, clocks.now_ns = clocks.now_ns, clocks.now_ns + 50 * MS
     account.enter(free_ns)
     account.leave(1)
-    assert account.spent() == (0.0, pytest.approx(0.148))
+    assert account.spent()[:2] == (0.0, pytest.approx(0.148))
 
 
 def test_waiting_for_the_cpu_is_not_waiting_for_the_link(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=2, off_ms=2)
     clocks.waited_ns = 150 * MS
-    assert account.spent() == (pytest.approx(0.05), pytest.approx(0.15))
+    assert account.spent()[:2] == (pytest.approx(0.05), pytest.approx(0.15))
 
 
 def test_a_kernel_that_does_not_tell_claims_nothing(clocks, account, monkeypatch):
     clocks.call(account, busy_ms=2, taken=-105)
     monkeypatch.setattr(time_spent, "_read_clocks", lambda: None)
-    assert account.spent() == (None, 0.0)
+    assert account.spent()[:2] == (None, 0.0)
 
 
 def test_this_kernel_tells():

@@ -14,6 +14,8 @@
 // A frame that is given back goes through the lock by which the receiver gives back those it got: many a second would
 // slow it down. So the next frame is waited for, 5 us at most, after which the kernel may look at what else there is.
 #define MOST_WAITS 256
+// A pause between two looks at the clock that is longer than this is a stall: the program did not run.
+#define PAUSE_NS 1000000ULL
 
 // Times are CLOCK_MONOTONIC in ns; a fraction is one of a ns, in 1/2^32.
 struct trial {
@@ -50,6 +52,9 @@ struct trial {
 	__u64 latest_ns;      // by how much a frame was late; without a rate, the longest pause
 	__u64 burst;          // frames since one was waited for
 	__u64 longest_burst;
+	__u64 seen_ns;        // when the program looked at the clock last
+	__u64 stalled_ns;     // the sum of all stalls
+	__u64 stalls;         // their number
 	__u64 done;           // set by whoever ends the trial
 };
 
@@ -156,6 +161,18 @@ static __always_inline __u64 leaves_at(const struct trial *trial)
 	return earliest > trial->due_ns ? earliest : trial->due_ns;
 }
 
+// Account for the time since the last look at the clock. No frame is due before the start.
+static __always_inline void look(struct trial *trial, __u64 now)
+{
+	__u64 since = trial->seen_ns > trial->start_ns ? trial->seen_ns : trial->start_ns;
+
+	if (now > since + PAUSE_NS) {
+		trial->stalled_ns += now - since;
+		trial->stalls++;
+	}
+	trial->seen_ns = now;
+}
+
 SEC("xdp")
 int paced(struct xdp_md *frame)
 {
@@ -164,6 +181,8 @@ int paced(struct xdp_md *frame)
 
 	if (!trial)
 		return XDP_ABORTED;
+	if (!trial->done)
+		look(trial, now);
 	if (++trial->run > trial->batch) {
 		trial->run = 1;
 		trial->held = 0;
@@ -217,6 +236,7 @@ int unpaced(struct xdp_md *frame)
 			trial->done = 1;
 			return XDP_DROP;
 		}
+		look(trial, now);
 		if (!trial->sent)
 			trial->first_ns = now;
 		else if (now - trial->last_ns > trial->latest_ns)

@@ -5,7 +5,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from netbench.generators.afpacket.io_submit import Context, Submissions
@@ -104,7 +104,7 @@ class Trial:
             sender.time.begin()
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
-            sender.spent = sender.time.spent()
+            sender.spent = sender.time.spent(sender.returned_ns)
         except Exception as error:  # nobody above a thread could catch it
             self._halt.set(f"the sending thread failed: {error!r}")
 
@@ -154,6 +154,8 @@ class Trial:
             end_ns = max(returned_ns, pacer.end_ns(frames))
             self._halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
+        spent = [sender.spent for sender in self._senders]
+        cpus = {sender.cpu for sender in self._senders}
         return Sent(
             frames=frames,
             errors=sum(sender.errors for sender in self._senders),
@@ -166,9 +168,19 @@ class Trial:
             error=error,
             in_order=len(self._senders) == 1,
             link_s=_link_s([sender.spent for sender in self._senders if sender.sent]),
-            away_s=max(sender.spent.away_s for sender in self._senders),
+            away_s=max(one.away_s for one in spent),
             unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
+            ran_s=_sum(one.ran_s for one in spent),
+            wait_s=_sum(one.wait_s for one in spent),
+            stalled_s=_sum(None if one.wait_s is None else one.away_s for one in spent),
+            cpu=cpus.pop() if len(cpus) == 1 else None,
         )
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """Of all threads; None where one of them cannot tell."""
+    known = list(seconds)
+    return None if None in known else sum(filter(None, known))
 
 
 def _link_s(threads: Sequence[Spent]) -> float | None:

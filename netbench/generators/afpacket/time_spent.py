@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.linux.proc import USER_HZ, CpuTicks, parse_cpu_ticks, softirq_s
+from netbench.linux.proc import USER_HZ, CpuTicks, parse_cpu_ticks, read_sched_times, softirq_s
 
 _NS = 1_000_000_000
 # A lapse is the source's own doing when it is so many times as long as the mean call, and longer than this.
@@ -20,10 +20,12 @@ _LONG_NS = 1_000_000
 
 
 class Spent(NamedTuple):
-    """Seconds as `Sent` has them."""
+    """Seconds as `Sent` has them, of one thread."""
 
     link_s: float | None
     away_s: float
+    ran_s: float | None = None
+    wait_s: float | None = None
 
 
 class _Clocks(NamedTuple):
@@ -32,6 +34,7 @@ class _Clocks(NamedTuple):
     at_ns: int
     waited_ns: int
     ticks: CpuTicks | None
+    ran_ns: int = 0
 
 
 class TimeSpent:
@@ -67,9 +70,14 @@ class TimeSpent:
             self._refused_ns += took_ns
         return now_ns
 
-    def spent(self) -> Spent:
-        """What became of the time since begin(); nothing is claimed where this kernel does not tell."""
+    def spent(self, free_ns: int | None = None) -> Spent:
+        """What became of the time since begin(); nothing is claimed where this kernel does not tell.
+
+        The thread could have ended from `free_ns` on (CLOCK_MONOTONIC; None: from now on).
+        """
         begun, ended = self._begun, _read_clocks()
+        if ended and free_ns and (lapse_ns := ended.at_ns - free_ns) > _LONG_NS:
+            self._long.append((lapse_ns, lapse_ns))
         if begun is None or ended is None or not self._calls:
             return Spent(None, 0.0)
         usual_ns = _USUAL_SCATTER * self._in_calls_ns / self._calls
@@ -81,14 +89,19 @@ class TimeSpent:
         away_ns = max(ended.waited_ns - begun.waited_ns, stopped_ns, stolen_ns)
         # Kernels that keep account of softirqs apart do not count them as the thread's own CPU time.
         waited_ns = max(softirq_ns, self._off_cpu_ns - away_ns, 0)
-        return Spent(min(self._in_calls_ns, self._refused_ns + waited_ns) / _NS, away_ns / _NS)
+        return Spent(
+            min(self._in_calls_ns, self._refused_ns + waited_ns) / _NS,
+            away_ns / _NS,
+            (ended.ran_ns - begun.ran_ns) / _NS,
+            (ended.waited_ns - begun.waited_ns) / _NS,
+        )
 
 
 def _read_clocks() -> _Clocks | None:
     try:
-        thread = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text()
         cpus = os.sched_getaffinity(0)
         ticks = parse_cpu_ticks(Path("/proc/stat").read_text(), *cpus) if len(cpus) == 1 else None
-        return _Clocks(time.monotonic_ns(), int(thread.split()[1]), ticks)
     except (OSError, ValueError, IndexError):
         return None
+    times = read_sched_times(threading.get_native_id())
+    return times and _Clocks(time.monotonic_ns(), times.waited_ns, ticks, times.ran_ns)

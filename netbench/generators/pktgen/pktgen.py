@@ -22,7 +22,14 @@ from netbench.generators.pktgen.parameters import (
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import IN_A_VM, Feature
 from netbench.linux.probes import Probes
-from netbench.linux.proc import CpuTicks, parse_cpu_ticks, softirq_s
+from netbench.linux.proc import (
+    CpuTicks,
+    SchedTimes,
+    kernel_thread,
+    parse_cpu_ticks,
+    parse_sched_times,
+    softirq_s,
+)
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
@@ -81,6 +88,7 @@ class PktGenSource(Source):
         self._generator = generator
         self._senders: list[Sender] = []
         self._traffic: Traffic | None = None
+        self._threads: dict[int, int | None] = {}  # the kernel threads' process ids, by CPU
         self._kernel = "the kernel of its host"
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
@@ -109,6 +117,7 @@ class PktGenSource(Source):
         try:
             for _ in range(options.threads):
                 self._senders.append(self._control.add_device(interface, where, options.xmit_mode, settings))
+            self._threads = {cpu: kernel_thread(host, f"kpktgend_{cpu}") for cpu in {one.cpu for one in self._senders}}
         except BaseException:  # Ctrl-C too: no half of a source stays
             self.close()
             raise
@@ -151,7 +160,7 @@ class PktGenSource(Source):
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
             control.prepare(sender, settings, traffic.longest_s if paced else traffic.duration_s)
-        self._ticks = self._cpu_ticks()
+        self._ticks, self._times = self._cpu_ticks(), self._sched_times(traffic)
 
     def start(self, at_monotonic_ns: int) -> None:
         """Send from now on, at the earliest at `at_monotonic_ns` where that is a clock of this machine.
@@ -182,7 +191,7 @@ class PktGenSource(Source):
             set_s = (offset_ns - self._offset_ns) / 1e9
             if abs(set_s) > _CLOCKS_AGREE_S:
                 error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
-            sent = self._with_softirqs(what_was_sent(devices, traffic, offset_ns, error))
+            sent = self._with_waits(self._with_softirqs(what_was_sent(devices, traffic, offset_ns, error)))
         except TestbedError as trouble:
             return _unknown(str(trouble))
         numbered = traffic.fps is not None or self._options.numbered
@@ -209,6 +218,30 @@ class PktGenSource(Source):
             return replace(sent, link_s=None)
         taken_s = softirq_s(before, after, sent.duration_s)
         return replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
+
+    def _sched_times(self, traffic: Traffic) -> SchedTimes | None:
+        """CPU time and waits of all kernel threads that send it; None where they are unknown."""
+        host, _ = self._opened
+        threads = [self._threads[cpu] for cpu in {sender.cpu for sender in self._sending(traffic)}]
+        try:
+            times = [parse_sched_times(host.read(f"/proc/{thread}/schedstat")) for thread in threads]
+        except (TestbedError, ValueError, IndexError):
+            return None
+        return SchedTimes(sum(one.ran_ns for one in times), sum(one.waited_ns for one in times))
+
+    def _with_waits(self, sent: Sent) -> Sent:
+        """The same with what its kernel threads did since it was prepared, where that is known."""
+        assert self._traffic
+        before, after = self._times, self._sched_times(self._traffic)
+        if before is None or after is None:
+            return sent
+        cpus = {sender.cpu for sender in self._sending(self._traffic)}
+        return replace(
+            sent,
+            ran_s=(after.ran_ns - before.ran_ns) / NS_PER_S,
+            wait_s=(after.waited_ns - before.waited_ns) / NS_PER_S,
+            cpu=cpus.pop() if len(cpus) == 1 else None,
+        )
 
     def _sending(self, traffic: Traffic | None) -> list[Sender]:
         """The devices that send it: evenly paced frames come from one."""

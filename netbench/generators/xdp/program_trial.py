@@ -7,9 +7,13 @@ from sys import byteorder
 from netbench.generators.frames import build_frame
 from netbench.generators.worker_process import catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.linux.proc import SchedTimes
 from netbench.model.frame_mix import genome_of, mean_bytes
 from netbench.model.traffic import Sent, Traffic
 
+# A pause of the program is a stall when it is longer than this (PAUSE_NS there), unless one in so many pauses is.
+_PAUSE_NS = 1_000_000
+_FEW_STALLS = 10
 _HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
 _CLOCK_EVERY = 16  # frames, without a rate
 _FRACTION = 2**32  # in so many parts the program divides a ns
@@ -34,7 +38,8 @@ class Shared(ctypes.Structure):
                 *("first_frames", "later_gap_ns", "later_gap_fraction"),
                 *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
                 *("run", "held", "sent", "flow", "shapes", "place"),
-                *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
+                *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst"),
+                *("seen_ns", "stalled_ns", "stalls", "done"),
             )
         ),
     )
@@ -98,22 +103,34 @@ class Trial:
         """When it should be done."""
         return self.start_ns + round(self._traffic.duration_s * 1e9)
 
-    def result(self, error: str) -> Sent:
-        """What was sent, once the program is done; `error` is why it was ended early."""
+    @property
+    def end_ns(self) -> int:
+        """When it is over, whatever is left to be sent."""
+        return int(self._shared.end_ns)
+
+    def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None) -> Sent:
+        """What was sent, once the program is done; `error` is why it was ended early.
+
+        `spent` is what its thread did meanwhile, bound to `cpu`.
+        """
         traffic, shared = self._traffic, self._shared
         frames = shared.sent
         end_ns, late_ns, burst = shared.end_ns, shared.latest_ns, shared.longest_burst
+        over_ns = min(time.monotonic_ns(), end_ns)
+        tail_ns = max(0, over_ns - max(shared.seen_ns, self.start_ns))  # since the program ran last
         if traffic.fps is not None:
             first = min(frames, traffic.first_frames)
             slots_s = (frames - first) / (traffic.later_fps or traffic.fps)
             if first and traffic.first_fps:
                 slots_s += first / traffic.first_fps
             end_ns = max(shared.last_ns, self.start_ns + round(slots_s * 1e9))
+            if frames >= (traffic.frames or 0):
+                tail_ns = 0  # it had nothing left to send
         else:
             if error:
                 end_ns = shared.last_ns
-            pauses = max(1, frames // _CLOCK_EVERY)
-            late_ns = pause_beyond_usual_ns(shared.latest_ns, shared.last_ns - self.start_ns, pauses)
+            pauses = frames // _CLOCK_EVERY + 1
+            late_ns = pause_beyond_usual_ns(max(shared.latest_ns, tail_ns), over_ns - self.start_ns, pauses)
             burst = frames
         return Sent(
             frames=frames,
@@ -124,7 +141,21 @@ class Trial:
             max_burst_frames=burst,
             max_lateness_s=max(late_ns, self._late_ns) / 1e9,
             error=error,
+            ran_s=spent.ran_ns / 1e9 if spent else None,
+            wait_s=spent.waited_ns / 1e9 if spent else None,
+            stalled_s=self._stalled_s(tail_ns),
+            cpu=cpu,
         )
+
+    def _stalled_s(self, tail_ns: int) -> float | None:
+        """For how long the program did not run; None where its frames take so long that nothing can be told."""
+        shared = self._shared
+        stalled_ns, stalls = shared.stalled_ns, shared.stalls
+        if tail_ns > _PAUSE_NS:
+            stalled_ns, stalls = stalled_ns + tail_ns, stalls + 1
+        if self._traffic.fps is None and stalls > 1 and stalls * _FEW_STALLS > shared.sent // _CLOCK_EVERY:
+            return None
+        return float((stalled_ns + self._late_ns) / 1e9)
 
 
 def _gap(fps: float) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import struct
 import threading
 import time
@@ -13,8 +12,9 @@ from netbench.bpf.live_frames import run_live
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.claiming import claim, refusal
-from netbench.generators.xdp.live_run import LiveRun
+from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.program_trial import Shared, Trial
+from netbench.linux.cpu_limits import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
@@ -35,8 +35,8 @@ class XdpWorker(Worker):
         self._cpus = [int(cpu) for cpu in cpus]
         if not set(self._cpus) <= os.sched_getaffinity(0):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        # With no handler it would end the process: all that is wanted is that it ends a system call.
-        signal.signal(signal.SIGUSR1, lambda *_: None)
+        take_signals()
+        self._limited = exhausts_limit(os.getppid())  # its own /sys may be without control groups
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
         claim(interface, self._loaded, self._stack, attach=attach == "1")
@@ -71,7 +71,10 @@ class XdpWorker(Worker):
         trial, shared = self._trial, self._shared
         trial.begin(at_monotonic_ns)
         program = self._loaded.program(trial.program)
-        self._running = run = LiveRun(program, trial.frame, trial.batch, lambda: shared.done != 0, self._cpus)
+        frames = program, trial.frame, trial.batch
+        self._running = run = LiveRun(
+            *frames, lambda: shared.done != 0, self._cpus, trial.end_ns, limited=self._limited
+        )
         run.start()
         while not (shared.done or run.has_left or self.halt.is_set()):
             now_ns = time.monotonic_ns()
@@ -81,13 +84,14 @@ class XdpWorker(Worker):
             else:
                 self.halt.sleep_until(now_ns + _LOOK_NS)
         shared.done = 1
+        spent = run.spent()
         ending = threading.Thread(target=run.finish)
         ending.start()
         reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
         # Else it is known already what has been sent, and the kernel needs some ms more.
-        return trial.result(reason)
+        return trial.result(reason, spent, next(iter(self._cpus), None))
 
     def _look_at_link(self) -> None:
         try:

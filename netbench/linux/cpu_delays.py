@@ -1,0 +1,61 @@
+"""What keeps threads from running on this machine, at one moment: run delays, steal, CPU pressure, CPU limits."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from netbench.linux.cpu_limits import throttled_s
+from netbench.linux.proc import CpuTicks, SchedTimes, parse_cpu_ticks, read_sched_times
+
+
+class CpuDelays(NamedTuple):
+    """Counters of this machine since it was started; what is not there, or None, is unknown.
+
+    `threads` are single-threaded processes by id, `bound` the CPU of each that may run on one CPU alone. `ticks` are
+    those of each CPU, and of all together (None). Pressure and throttling are in seconds.
+    """
+
+    at_ns: int  # CLOCK_MONOTONIC
+    threads: Mapping[int, SchedTimes] = {}
+    bound: Mapping[int, int] = {}
+    ticks: Mapping[int | None, CpuTicks] = {}
+    pressure_s: float | None = None
+    throttled_s: float | None = None
+
+
+# Reads them for the processes of these ids.
+DelayReader = Callable[[Iterable[int]], CpuDelays]
+
+
+def read_cpu_delays(processes: Iterable[int] = ()) -> CpuDelays:
+    """Those of this machine now, and of single-threaded processes of it; takes less than 1 ms."""
+    threads, bound = {}, {}
+    for process in processes:
+        times = read_sched_times(process, process)
+        if times is None:
+            continue
+        threads[process] = times
+        with suppress(OSError):
+            cpus = os.sched_getaffinity(process)
+            if len(cpus) == 1:
+                bound[process] = min(cpus)
+    return CpuDelays(time.monotonic_ns(), threads, bound, _ticks(), _pressure_s(), throttled_s())
+
+
+def _ticks(stat: Path = Path("/proc/stat")) -> dict[int | None, CpuTicks]:
+    text = stat.read_text()
+    names = [line.partition(" ")[0][3:] for line in text.splitlines() if line.startswith("cpu")]
+    cpus = [int(name) if name else None for name in names]
+    return {cpu: parse_cpu_ticks(text, cpu) for cpu in cpus}
+
+
+def _pressure_s(pressure: Path = Path("/proc/pressure/cpu")) -> float | None:
+    """For how long some task waited for a CPU; a kernel without PSI, or with it switched off, does not tell."""
+    try:
+        some = next(line for line in pressure.read_text().splitlines() if line.startswith("some "))
+        return int(some.rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError, StopIteration):
+        return None

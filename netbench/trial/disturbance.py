@@ -1,0 +1,162 @@
+"""From readings before and after sending to how far the tester was held up, and by whom.
+
+A wait for a CPU is only a disturbance where somebody else took the CPU. Threads of the tester, guests and the loads of
+neighbours share CPUs by design: what they take from each other is part of the measurement.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from netbench.linux.cpu_delays import CpuDelays
+from netbench.linux.proc import USER_HZ, CpuTicks
+from netbench.model.disturbance import Disturbance, Role, ThreadDelay
+from netbench.model.traffic import Sent
+from netbench.trial.setup import Endpoints
+
+# CPU times of /proc/stat are sampled at each tick of the kernel: the difference of two readings may be so far off.
+_SAMPLES_OFF_S = 0.02
+# They are shown in whole ticks: steal time of less than that is not seen for certain.
+_TICK_S = 1 / USER_HZ
+
+
+class GuestTime(NamedTuple):
+    """CPU time that a guest and the load in it used while frames were sent, and the CPUs it runs on (empty: any)."""
+
+    used_s: float
+    cpus: tuple[int, ...] = ()
+
+
+class _Thread(NamedTuple):
+    """One thread of the tester while it was at work; `paused_s` is the sum of the pauses that it saw itself."""
+
+    role: Role
+    name: str
+    stream: str
+    cpu: int | None = None  # None: any
+    ran_s: float | None = None
+    wait_s: float | None = None
+    paused_s: float | None = None
+
+
+class Watched(NamedTuple):
+    """A thread that is a process of its own, whose counters are read before and after sending."""
+
+    role: Role
+    name: str
+    stream: str
+    process: int
+
+
+def watched_threads(endpoints: Iterable[Endpoints]) -> list[Watched]:
+    """The ingress threads and sinks of some endpoints, as far as they are processes of this machine."""
+    found = []
+    for ends in endpoints:
+        stream, thread = ends.path.name, ends.receiver()
+        if thread:
+            found.append(Watched("ingress", thread.name, stream, thread.process))
+        kind = ends.identities.sink.kind
+        found += [Watched("sink", kind, stream, process) for process in ends.sink.processes()]
+    return found
+
+
+def disturbance_of(
+    endpoints: Sequence[Endpoints],
+    sent: Mapping[str, Sent],
+    watched: Sequence[Watched],
+    readings: tuple[CpuDelays, CpuDelays],
+    guests: Sequence[GuestTime] = (),
+    *,
+    is_here: bool = True,
+) -> Disturbance:
+    """How far the tester was held up between two readings, which have the counters of the threads watched.
+
+    Unless the sources are on this machine (`is_here`), its own steal time, pressure and limits say nothing of them.
+    """
+    before, after = readings
+    threads = [
+        *(_source(ends, sent[ends.path.name]) for ends in endpoints),
+        *(_watched(one, before, after) for one in watched),
+    ]
+    delays = [
+        ThreadDelay(
+            one.role,
+            one.name,
+            _rounded(one.wait_s),
+            _rounded(_stalled_s(one, threads, guests, before, after)),
+            one.stream,
+        )
+        for one in threads
+    ]
+    return Disturbance(
+        window_s=(after.at_ns - before.at_ns) / 1e9,
+        threads=tuple(delays),
+        steal_s=_steal_s(None, before, after) if is_here else None,
+        cpu_pressure_s=_rounded(_grown(before.pressure_s, after.pressure_s)) if is_here else None,
+        throttled_s=_rounded(_grown(before.throttled_s, after.throttled_s)) if is_here else None,
+    )
+
+
+def _source(ends: Endpoints, sent: Sent) -> _Thread:
+    name = ends.identities.source.kind
+    return _Thread("source", name, ends.path.name, sent.cpu, sent.ran_s, sent.wait_s, sent.stalled_s)
+
+
+def _watched(thread: Watched, before: CpuDelays, after: CpuDelays) -> _Thread:
+    who = thread.role, thread.name, thread.stream
+    earlier, later = before.threads.get(thread.process), after.threads.get(thread.process)
+    if earlier is None or later is None:
+        return _Thread(*who)
+    ran_s, wait_s = (later.ran_ns - earlier.ran_ns) / 1e9, (later.waited_ns - earlier.waited_ns) / 1e9
+    return _Thread(*who, after.bound.get(thread.process), ran_s, wait_s)
+
+
+def _stalled_s(
+    thread: _Thread, threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays
+) -> float | None:
+    """For how long others than this trial's own parties kept a thread from running; None where that is unknown."""
+    if thread.wait_s is None and thread.paused_s is None:
+        return None
+    wait_s = thread.wait_s or 0.0
+    if thread.paused_s is None:
+        # It does not see its pauses: those in which its CPU was taken away are in no run delay either.
+        steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
+        stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
+    else:
+        stopped_s = max(0.0, thread.paused_s - wait_s)
+    beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
+    parties_s = sum(one.ran_s or 0.0 for one in beside)
+    parties_s += sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    others_s = wait_s - parties_s
+    if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
+        others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
+    return stopped_s + min(wait_s, max(0.0, others_s))
+
+
+def _share_cpu(one: int | None, other: int | None) -> bool:
+    return one is None or other is None or one == other
+
+
+def _busy_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> float | None:
+    """CPU time that everything together used on a CPU, or on all."""
+    if cpu not in before.ticks or cpu not in after.ticks:
+        return None
+    earlier, later = before.ticks[cpu], after.ticks[cpu]
+    return (_busy_ticks(later) - _busy_ticks(earlier)) / USER_HZ
+
+
+def _busy_ticks(ticks: CpuTicks) -> int:
+    return ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq
+
+
+def _steal_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> float | None:
+    if cpu not in before.ticks or cpu not in after.ticks:
+        return None
+    return (after.ticks[cpu].steal - before.ticks[cpu].steal) / USER_HZ
+
+
+def _grown(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
