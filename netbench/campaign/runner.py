@@ -22,6 +22,7 @@ from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
 from netbench.linux.running import Other
 from netbench.model.events import (
+    CampaignDisturbed,
     CampaignFinished,
     CampaignStarted,
     CampaignStopped,
@@ -354,7 +355,11 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(request.schedule.remarks)
-    store.keep_warnings(host_warnings(record.manifest["before"], None))
+    of_host = host_warnings(record.manifest["before"], None)
+    store.keep_warnings(of_host)
+    for warning in of_host:
+        if warning.kind is WarningKind.CPU_LIMIT:
+            record.tell(CampaignDisturbed(warning.text))
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     boots = Boots(

@@ -21,7 +21,16 @@ class CpuLimit(NamedTuple):
     file: str
 
     def __str__(self) -> str:
-        return f"{self.cpus:.4g} CPUs in each {self.period_s * 1e3:g} ms ({self.file})"
+        return f"{self.cpus:.0%} of a CPU in each {self.period_s * 1e3:g} ms ({self.file})"
+
+    @property
+    def remedy(self) -> str:
+        """How to be without it."""
+        nothing = "-1" if self.file.endswith("quota_us") else "max"
+        return (
+            "raise or remove it: docker run --cpus, resources.limits.cpu of Kubernetes, CPUQuota= of systemd, or "
+            f"echo {nothing} >{self.file}"
+        )
 
 
 class _Group(NamedTuple):

@@ -53,7 +53,7 @@ class CampaignWaits(Event):
 
 @dataclass(frozen=True, slots=True)
 class CampaignDisturbed(Event):
-    """Another netbench measures, or has measured, on this machine at the same time; `text` says what that means."""
+    """Something on this machine disturbs the measurements, such as another netbench; `text` says what that means."""
 
     kind = "campaign-disturbed"
     text: str

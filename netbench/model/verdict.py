@@ -100,6 +100,7 @@ class WarningKind(Enum):
     SHORT_TRIALS = "short-trials"
     FEW_REPETITIONS = "few-repetitions"
     HOST_WAS_BUSY = "host-was-busy"
+    CPU_LIMIT = "cpu-limit"
     CPU_IS_EMULATED = "cpu-is-emulated"
     NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"

@@ -17,6 +17,7 @@ from netbench.testbed.host_checks import (
     Which,
     check_all_ports,
     check_clocksource,
+    check_cpu_limit,
     check_cpus,
     check_disk,
     check_governor,
@@ -52,7 +53,7 @@ def diagnose(
     checks += check_plug_ins()
     if needs is None:
         checks += platform_checks(_with_others(checks, which, euid))
-    checks += [check_cpus(), check_governor(), check_clocksource(), check_memory(), check_disk()]
+    checks += [check_cpus(), check_cpu_limit(), check_governor(), check_clocksource(), check_memory(), check_disk()]
     checks += [check_packages(), check_parquet()]
     checks += check_all_ports() if needs is None else check_named_ports(needs, addresses)
     return checks

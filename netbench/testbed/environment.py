@@ -22,6 +22,7 @@ from pyroute2 import netns as named
 from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
+from netbench.linux.cpu_limits import cpu_limit
 from netbench.linux.needs import Tool
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
 from netbench.linux.safety import Link, driver_of, read_links, speed_mbps_of
@@ -164,12 +165,19 @@ def _cpu(root: Path) -> dict[str, object]:
         "online": online,
         "online_count": len(parse_cpu_list(online)) if online else os.cpu_count(),
         "allowed": _field(root / "proc/self/status", "Cpus_allowed_list"),
+        "limit": _cpu_limit(root),
         "smt": None if smt is None else smt == "1",
         "governor": _governor(system),
         "turbo": _turbo(system),
         "idle_driver": _text(system / "cpu/cpuidle/current_driver"),
         "clocksource": _text(system / "clocksource/clocksource0/current_clocksource"),
     }
+
+
+def _cpu_limit(root: Path) -> dict[str, object] | None:
+    """The tightest limit of a control group on netbench; None where there is none, or it cannot be read."""
+    limit = cpu_limit(proc=root / "proc")
+    return None if limit is None else {"cpus": limit.cpus, "text": str(limit), "remedy": limit.remedy}
 
 
 def _cpu_model(root: Path) -> str | None:

@@ -17,6 +17,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
+from netbench.linux.cpu_limits import cpu_limit
 from netbench.linux.needs import Tool
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
 from netbench.testbed.environment import package_version
@@ -193,6 +194,17 @@ def check_cpus() -> Check:
         return Check("cpus", Status.OK, f"{count} CPUs", "", needed_for)
     remedy = f"give this machine, or netbench's CPU set, at least {_MIN_CPUS} CPUs"
     return Check("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
+
+
+def check_cpu_limit() -> Check:
+    """Whether a control group limits the CPU time of netbench to less than its CPUs have."""
+    needed_for = "sources that send without pauses"
+    limit = cpu_limit()
+    if limit is None:
+        return Check("cpu limit", Status.OK, "none", "", needed_for)
+    if limit.cpus >= len(os.sched_getaffinity(0)):
+        return Check("cpu limit", Status.OK, str(limit), "", needed_for)
+    return Check("cpu limit", Status.WARNING, str(limit), limit.remedy, needed_for)
 
 
 def check_governor() -> Check:

@@ -18,6 +18,7 @@ def host_warnings(
     return [
         *_frequency(environment_before),
         *_virtual(environment_before),
+        *_limited(environment_before),
         *_busy(environment_before),
         *_stolen(environment_before, environment_after or {}),
     ]
@@ -44,6 +45,19 @@ def _virtual(environment: Mapping[str, object]) -> Iterator[Warning]:
             "each other; maximum rates and delays describe this virtual machine at that time. Measure on "
             "bare metal for numbers that hold elsewhere.",
         )
+
+
+def _limited(environment: Mapping[str, object]) -> Iterator[Warning]:
+    limit, cpus = (_get(environment, "cpu", "limit", name) for name in ("text", "cpus"))
+    count = _get(environment, "cpu", "online_count")
+    if limit is None or not isinstance(cpus, float) or (isinstance(count, int) and cpus >= count):
+        return
+    yield Warning(
+        WarningKind.CPU_LIMIT,
+        f"A control group limits the CPU time of netbench to {limit}. When it is used up, sources, sinks and UUTs that "
+        "are processes stop until the next period. Trials in which that takes longer than a documented limit are "
+        f"invalid (tester-disturbed). Before measuring, {_get(environment, 'cpu', 'limit', 'remedy')}.",
+    )
 
 
 def _busy(environment: Mapping[str, object]) -> Iterator[Warning]:

@@ -61,6 +61,7 @@ def test_what_is_there_is_recorded(bare_metal):
         "online": "0-3",
         "online_count": 4,
         "allowed": "0-1",
+        "limit": None,
         "smt": False,
         "governor": "performance,powersave",
         "turbo": True,

@@ -43,6 +43,16 @@ def test_a_virtual_machine(machine, expected):
     assert kinds(environment(machine=machine)) == [WarningKind.HOST_IS_VIRTUAL] * expected
 
 
+@pytest.mark.parametrize(("cpus", "expected"), [(0.5, 1), (3.9, 1), (4.0, 0), (None, 0)])
+def test_a_limit_below_what_the_cpus_have(cpus, expected):
+    before = environment(cpus=4)
+    before["cpu"]["limit"] = cpus and {"cpus": cpus, "text": "so much (file)", "remedy": "remove it"}
+    assert kinds(before) == [WarningKind.CPU_LIMIT] * expected
+    for warning in host_warnings(before, None):
+        assert "limits the CPU time of netbench to so much (file)" in warning.text
+        assert warning.text.endswith("Before measuring, remove it.")
+
+
 @pytest.mark.parametrize(("load", "expected"), [(2.0, 0), (2.01, 1)])
 def test_a_load_of_more_than_half_the_cpus_before_the_start(load, expected):
     assert kinds(environment(load=load, cpus=4)) == [WarningKind.HOST_WAS_BUSY] * expected

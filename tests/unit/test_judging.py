@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 
 from netbench.model.counts import Window
+from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.paths import stream_paths
 from netbench.model.points import OTHERHOST
 from netbench.model.received import Received
+from netbench.model.scenario import VICTIM
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
+from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.trial.evidence import Evidence, NicDelta
-from netbench.trial.judging import buffered, judge
+from netbench.trial.judging import buffered, judge, judge_trial
 from tests.unit.accounts import account
-from tests.unit.inputs import topology
+from tests.unit.inputs import topology, trial_spec
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
 from tests.unit.results_factory import stream_counts
@@ -282,6 +285,17 @@ def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offe
     else:
         assert kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE
         assert detail.endswith(f"; {fault}")
+
+
+@pytest.mark.parametrize(("stalled_s", "expected"), [(0.01, ReasonKind.SATURATED), (0.5, ReasonKind.TESTER_DISTURBED)])
+def test_what_a_disturbed_tester_did_not_offer_is_no_limit_of_the_path(stalled_s, expected):
+    held_up = replace(sent(frames=400, link_s=0.9), nics={}, growths=())
+    guest = GuestResult(VICTIM, (account(held_up),))
+    disturbance = Disturbance(1.0, (ThreadDelay("source", "afpacket", stalled_s, stalled_s, "s1"),))
+    known = [guest], [[held_up]]
+    found = judge_trial(trial_spec(), *known, clocks_set_ns={}, drained=True, disturbance=disturbance)
+    of_load = {ReasonKind.SATURATED, ReasonKind.TESTER_DISTURBED}
+    assert [reason.kind for reason in found if reason.kind in of_load] == [expected]
 
 
 def test_too_much_is_never_saturated():

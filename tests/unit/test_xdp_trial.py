@@ -1,12 +1,15 @@
 """What the program of the source `xdp` is told of the frames of a trial, and drivers in kernels that do not tell."""
 
+import time
+from dataclasses import replace
+
 import pytest
 
 from netbench.generators.frames import build_frame
 from netbench.generators.xdp.program_trial import Shared, Trial
 from netbench.linux import xdp_devices
 from netbench.model.frame_mix import FrameMix
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import Sent, Traffic
 
 
 def traffic(frame_size) -> Traffic:
@@ -44,3 +47,45 @@ def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):
     }
     assert xdp_devices._features_by_driver("virtio_net", b"\x01") == 0b101
     assert xdp_devices._features_by_driver("virtio_net", b"\x02") == 0b001, "behind the driver: generic mode"
+
+
+def ended(traffic: Traffic, *, seen_ms: float, blocks: int, stalled_ms: float = 0.0, stalls: int = 0) -> Sent:
+    """What a trial says that is over by now, whose program sent so many blocks of 16 frames, and ran last then."""
+    shared = Shared()
+    trial = Trial(traffic, shared)
+    trial.begin(time.monotonic_ns() - 2_000_000_000)
+    begun_ns, lasting_ns = time.monotonic_ns() - 1_000_000_000, round(traffic.duration_s * 1e9)
+    trial.start_ns = shared.start_ns = begun_ns
+    trial._late_ns = 0
+    shared.end_ns = begun_ns + lasting_ns
+    shared.seen_ns = shared.last_ns = begun_ns + round(seen_ms * 1e6)
+    shared.sent, shared.stalled_ns, shared.stalls = 16 * blocks, round(stalled_ms * 1e6), stalls
+    return trial.result("")
+
+
+def at_most(duration_s: float, fps: float | None = None) -> Traffic:
+    return replace(traffic(64), duration_s=duration_s, fps=fps)
+
+
+@pytest.mark.parametrize(
+    ("sent", "stalled_s", "late_s"),
+    [
+        (ended(at_most(0.1), seen_ms=99.9, blocks=50_000), 0.0, 0.0),
+        # a stall that lasts to the end
+        (ended(at_most(0.1), seen_ms=10, blocks=5_000), 0.09, 0.09),
+        (ended(at_most(0.1), seen_ms=10, blocks=1), 0.09, 0.0),  # of one pause nobody knows whether it is a long one
+        (ended(at_most(0.1), seen_ms=0, blocks=0), 0.1, 0.0),
+        # beside one in the middle, which the program saw itself
+        (ended(at_most(0.1), seen_ms=60, blocks=5_000, stalled_ms=30, stalls=1), 0.07, 0.04),
+        # stopped again and again, as by a CPU limit
+        (ended(at_most(0.1), seen_ms=99.9, blocks=5_000, stalled_ms=80, stalls=10), 0.08, 0.0),
+        # a link so slow that each block takes that long
+        (ended(at_most(0.1), seen_ms=99.9, blocks=50, stalled_ms=99, stalls=50), None, 0.0),
+        # with a rate: nothing was left to be sent, and something was
+        (ended(at_most(0.1, 8_000.0), seen_ms=10, blocks=50), 0.0, 0.0),
+        (ended(at_most(0.1, 8_000.0), seen_ms=10, blocks=5), 0.09, 0.0),
+    ],
+)
+def test_every_stall_counts_also_one_that_lasts_to_the_end(sent: Sent, stalled_s: float | None, late_s: float):
+    assert sent.stalled_s == (None if stalled_s is None else pytest.approx(stalled_s, abs=1e-4))
+    assert sent.max_lateness_s == pytest.approx(late_s, abs=2e-3)
