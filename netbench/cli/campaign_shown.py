@@ -4,6 +4,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from shlex import quote
 
 import typer
 from rich.console import Console
@@ -46,14 +47,14 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
             try:
                 _show_so_far(directory, console)
             finally:  # also where that is stopped in its turn
-                kept = f"stopped; what was measured is kept; go on with: netbench resume {directory.path}"
+                kept = f"stopped; what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
                 print(printable(kept), file=errors)
         raise typer.Exit(128 + stopped.signum) from None
     except NetbenchError as error:
         progress.close()
         if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
             _show_so_far(directory, console)
-            hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
+            hint = f"what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
             raise type(error)(f"{error}\n{hint}") from error
         raise
     results = directory.results(counters=False).in_memory

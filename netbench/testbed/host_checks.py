@@ -159,7 +159,7 @@ def check_packages() -> Check:
     packages = [match[0] for one in required if (match := re.match(r"[\w.-]+", one))]
     versions = {package: package_version(package) for package in packages}
     if missing := [package for package, version in versions.items() if version is None]:
-        remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
+        remedy = shlex.join([sys.executable, "-m", "pip", "install", *missing])
         return Check("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
     found = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Check("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
@@ -182,7 +182,8 @@ def check_parquet() -> Check:
     needed_for = "netbench export --format parquet"
     version = package_version("pyarrow")
     if version is None:
-        return Check("parquet", Status.ABSENT, "no pyarrow", f"{sys.executable} -m pip install pyarrow", needed_for)
+        remedy = shlex.join([sys.executable, "-m", "pip", "install", "pyarrow"])
+        return Check("parquet", Status.ABSENT, "no pyarrow", remedy, needed_for)
     return Check("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
 
 
