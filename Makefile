@@ -82,6 +82,8 @@ test: guest ## all tests but those of guests and VMs (root, or the parts that ne
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
+	@# Tries once whether guests boot under KVM, for all files: tools/apart hands the answer on.
+	@$(VENV)/bin/netbench doctor >/dev/null || true
 	@$(FILES) --jobs=2 $(GUESTS); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(GUESTS_BY_THE_CLOCK); exit $$((paired | $$?))
 
