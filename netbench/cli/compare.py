@@ -64,6 +64,7 @@ from netbench.statistics.regression_gate import Gate, Outcome, judge, judge_sear
 from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
 
 _SHOWN = 12  # settings that differ, and regressions
+_ROWS = 100  # of a table
 _WIDE = 24  # characters of a difference
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
@@ -444,13 +445,13 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
         ("Loss by load, % of the frames offered", with_loss, _LOSS),
     ):
         if cells:
-            console.print(_table(title, cells, emulated, columns))
+            shown = _shown_of(cells, columns)
+            console.print(_table(title, shown, emulated, columns))
+            if len(shown) < len(cells):
+                more = f"and {count(len(cells) - len(shown), 'cell')} more, all of them with --html or --format json"
+                console.print(Text(more))
     for line in left_out_words(comparison.left_out):
         console.print(Text(visible(f"not compared: {line}")))
-
-
-def _lost(one: Difference) -> bool:
-    return any(mean(group.loss_ratio) for group in (one.base, one.new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +462,18 @@ class _Columns:
     difference: Callable[[Difference], str]
     p: Callable[[Difference], str]
     changed: Callable[[Difference], float | None]
+
+
+def _shown_of(cells: Sequence[Difference], columns: _Columns) -> Sequence[Difference]:
+    """All cells, or of very many those that differ, or else the first."""
+    if len(cells) <= _ROWS:
+        return cells
+    differing = [one for one in cells if columns.changed(one) is not None]
+    return (differing or cells)[:_ROWS]
+
+
+def _lost(one: Difference) -> bool:
+    return any(mean(group.loss_ratio) for group in (one.base, one.new))
 
 
 _THROUGHPUT = _Columns(

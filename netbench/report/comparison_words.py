@@ -152,7 +152,8 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
 def gate_words(gate: Gate) -> str:
     """`passed: a regression above 2 % is excluded in all 12 cells`, and likewise of the other results."""
     judged = [one for one in gate.cells if one.outcome is not Outcome.NOT_JUDGED]
-    own = [one for one in judged if one.outcome is gate.outcome]
+    outcome = gate.outcome
+    own = [one for one in judged if one.outcome is outcome]
     cells = count(len(judged), "cell")
     regression = f"a regression above {100 * gate.threshold:g} %"
     what = {
@@ -160,7 +161,7 @@ def gate_words(gate: Gate) -> str:
         Outcome.FAILED: f"{regression} is shown in {len(own):,} of {cells}",
         Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(own):,} of {cells}",
     }
-    return f"{gate.outcome.value}: {what[gate.outcome]}"
+    return f"{outcome.value}: {what[outcome]}"
 
 
 def gate_advice(gate: Gate) -> Iterator[str]:

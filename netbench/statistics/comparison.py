@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from math import isclose, sqrt
-from statistics import fmean, median, stdev
+from math import fsum, isclose, sqrt
+from statistics import fmean, median
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
@@ -36,7 +36,7 @@ from netbench.statistics.intervals import (
     ratio_of_intervals,
 )
 from netbench.statistics.limits import with_limits, would_not_take_more
-from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_p, smallest_p, welch_p
+from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
 # What is less than this is called no difference, whatever the p: repetitions of a campaign resemble each other more
@@ -531,7 +531,7 @@ class _Pair:
 
     def _side(self, values: Sequence[float], group: Group, usual: float, run: float) -> SideMean:
         mean = fmean(values)
-        own = stdev(values) if len(values) > 1 else 0.0
+        own = _deviation(values) if len(values) > 1 else 0.0
         least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
         return SideMean(mean, len(values), max(own, usual * mean), run * mean, least)
 
@@ -546,12 +546,10 @@ class _Pair:
         if min(self.sizes) < 2 or 0 in self.scales:
             return None
         pairs = zip(self.values, self.scales, strict=True)
-        return sum(stdev(values) ** 2 / scale**2 for values, scale in pairs) / 2
+        return sum(_deviation(values) ** 2 / scale**2 for values, scale in pairs) / 2
 
-    def tested(self, test: Test, usual: float) -> float | None:
-        """The p by this test; `usual` is the relative variance of the cells of the same UUT."""
-        if test is Test.PERMUTATION:
-            return permutation_p(*self.values)
+    def welch(self, usual: float) -> float | None:
+        """The p of Welch's t test; `usual` is the relative variance of the cells of the same UUT."""
         (base, new), (n_base, n_new) = self.intervals, self.sizes
         if base is None or new is None:
             return None
@@ -571,12 +569,23 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     made: dict[int, Tested] = {id(one.difference): _NOT_YET for one in pairs}
     made |= {id(one.difference): Tested(Test.ALIKE, 1.0, 1.0) for one in testable if one.alike}
     tests = [Test.PERMUTATION if smallest_p(*one.sizes) * len(open_ones) <= ALPHA else Test.WELCH for one in open_ones]
-    ps = [one.tested(test, usual[one.family]) for one, test in zip(open_ones, tests, strict=True)]
+    permuted = [one for one, test in zip(open_ones, tests, strict=True) if test is Test.PERMUTATION]
+    by_permutation = iter(permutation_ps([(one.values[0], one.values[1]) for one in permuted]))
+    ps = [
+        next(by_permutation) if test is Test.PERMUTATION else one.welch(usual[one.family])
+        for one, test in zip(open_ones, tests, strict=True)
+    ]
     known = [(one, test, p) for one, test, p in zip(open_ones, tests, ps, strict=True) if p is not None]
     corrected = holm([p for _, _, p in known])
     for (one, test, p), total in zip(known, corrected, strict=True):
         made[id(one.difference)] = Tested(test, p, total)
     return made
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The sample standard deviation; of thousands of cells the exact one of `statistics` takes too long."""
+    mean = fmean(values)
+    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _falls_short(group: Group) -> bool:

@@ -205,7 +205,7 @@ def _of_uut(uut: str, groups: Sequence[Group]) -> Steadiness:
 def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
     """Those of all valid trials of cells with two of them or more, in the order of time."""
     trials = sorted((one.trial for group in groups for one in group.everything), key=lambda one: one.started_ns)
-    places = {one.spec.key: place for own in grouped(trials, _boot).values() for place, one in enumerate(own, start=1)}
+    places = {id(one): place for own in grouped(trials, _boot).values() for place, one in enumerate(own, start=1)}
     found = []
     for cell, group in enumerate(groups):
         known = [(one.trial, fps) for one in group.valid if (fps := THROUGHPUT_FPS.read(one)) is not None]
@@ -216,7 +216,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
         intended = group.intended_fps
         limited = intended is None or mean < _KEEPS_UP * intended
         found += [
-            Residual(trial, cell, fps / mean - 1, (trial.started_ns - centre_ns) / 1e9, places[trial.spec.key], limited)
+            Residual(trial, cell, fps / mean - 1, (trial.started_ns - centre_ns) / 1e9, places[id(trial)], limited)
             for trial, fps in known
         ]
     return tuple(sorted(found, key=lambda one: one.trial.started_ns))
@@ -280,7 +280,10 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
     sums = np.zeros((drawn, len(by_boot)))
     for places in cells:
         shuffled = chance.permuted(np.tile(values[places], (drawn, 1)), axis=1)
-        np.add.at(sums.T, at[places], shuffled.T)
+        if len(set(numbers_there := at[places].tolist())) == len(numbers_there):
+            sums[:, at[places]] += shuffled
+        else:
+            np.add.at(sums.T, at[places], shuffled.T)
     observed = np.bincount(at, values)
     effect, by_chance = float(np.sum(observed**2 / sizes)), np.sum(sums**2 / sizes, axis=1)
     p = (np.count_nonzero(by_chance >= effect * (1 - 1e-9)) + 1) / (drawn + 1)

@@ -1,9 +1,8 @@
 """Whether two samples differ: a permutation test, Welch's for few repetitions, Holm's correction for many tests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from functools import lru_cache
-from itertools import chain, combinations
+from itertools import combinations, islice
 from math import comb, sqrt
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ ALPHA = 0.05  # what CONFIDENCE leaves
 FEWEST = 3  # repetitions; of two, which are alike by chance too often, no test is right for UUTs that have two modes
 _ENUMERATED = 200_000  # arrangements: all of ten and ten repetitions
 _DRAWN = 100_000  # of more, so many are drawn
-_AT_ONCE = 10_000  # so that they fit into memory
+_AT_ONCE, _NUMBERS_AT_ONCE = 10_000, 1_000_000  # so that they fit into memory
 _SEED = 1  # the same data has the same p
 _ROUNDING = 1e-9  # of the largest sum: sums in another order differ by less
 
@@ -40,20 +39,42 @@ def permutation_p(base: Sequence[float], new: Sequence[float]) -> float:
     of Experiments", section 21; of drawn ones p = (b + 1) ÷ (m + 1), Phipson and Smyth 2010, "Permutation p-values
     should never be zero"). It asks nothing of the distribution but that repetitions can be exchanged.
     """
+    (found,) = permutation_ps([(base, new)])
+    return found
+
+
+def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
+    """The p of each pair of samples, as `permutation_p` has it; pairs of equal sizes share the arrangements."""
+    found = [0.0] * len(pairs)
+    by_sizes: dict[tuple[int, int], list[int]] = {}
+    for place, (base, new) in enumerate(pairs):
+        by_sizes.setdefault((len(base), len(new)), []).append(place)
+    for (n_base, n_new), places in by_sizes.items():
+        for place, p in zip(places, _of_equal_sizes([pairs[one] for one in places], n_base, n_new), strict=True):
+            found[place] = p
+    return found
+
+
+def _of_equal_sizes(
+    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], n_base: int, n_new: int
+) -> Iterator[float]:
     import numpy as np  # noqa: PLC0415 - what needs no test need not wait for it
 
-    pooled = np.array([*base, *new], dtype=float)
-    pooled -= pooled.mean()
-    few = min(len(base), len(new))
-    observed = abs(pooled[: len(base)].sum())
-    enough = observed - _ROUNDING * max(np.abs(pooled).sum(), 1e-300)
-    if comb(len(pooled), few) <= _ENUMERATED:
-        sums = pooled[_arrangements(len(pooled), few)].sum(axis=1)
-        return float(np.mean(np.abs(sums) >= enough))
-    chance = np.random.default_rng(_SEED)
-    at_once = np.tile(pooled, (_AT_ONCE, 1))
-    drawn = (chance.permuted(at_once, axis=1)[:, :few].sum(axis=1) for _ in range(_DRAWN // _AT_ONCE))
-    return float((sum(np.sum(np.abs(sums) >= enough) for sums in drawn) + 1) / (_DRAWN + 1))
+    pooled = np.array([[*base, *new] for base, new in pairs], dtype=float)
+    pooled -= pooled.mean(axis=1, keepdims=True)
+    among, few = n_base + n_new, min(n_base, n_new)
+    observed = np.abs(pooled[:, :n_base].sum(axis=1))
+    enough = observed - _ROUNDING * np.maximum(np.abs(pooled).sum(axis=1), 1e-300)
+    is_drawn = comb(among, few) > _ENUMERATED
+    at_once = max(100, min(_AT_ONCE, _NUMBERS_AT_ONCE // len(pairs)))
+    beyond = np.zeros(len(pairs), dtype=int)
+    for chosen in _drawn(among, few, at_once) if is_drawn else _arrangements(among, few, at_once):
+        beyond += np.count_nonzero(np.abs(chosen @ pooled.T) >= enough, axis=0)
+    if is_drawn:
+        beyond, total = beyond + 1, _DRAWN + 1
+    else:
+        total = comb(among, few)
+    yield from (float(one) for one in beyond / total)
 
 
 def welch_p(base: Interval, new: Interval, least_errors: tuple[float, float] = (0.0, 0.0)) -> float | None:
@@ -98,9 +119,23 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected
 
 
-@lru_cache(maxsize=4)
-def _arrangements(among: int, few: int) -> "NDArray[np.intp]":
+def _drawn(among: int, few: int, at_once: int) -> Iterator["NDArray[np.float64]"]:
+    """Arrangements drawn by chance, some rows at a time: 1 where a value is in the smaller sample, else 0."""
     import numpy as np  # noqa: PLC0415 - what needs no test need not wait for it
 
-    flat = np.fromiter(chain.from_iterable(combinations(range(among), few)), dtype=np.intp)
-    return flat.reshape(-1, few)
+    chance = np.random.default_rng(_SEED)
+    for begin in range(0, _DRAWN, at_once):
+        chosen = np.zeros((min(at_once, _DRAWN - begin), among))
+        chosen[:, :few] = 1.0
+        yield chance.permuted(chosen, axis=1)
+
+
+def _arrangements(among: int, few: int, at_once: int) -> Iterator["NDArray[np.float64]"]:
+    """All arrangements, likewise."""
+    import numpy as np  # noqa: PLC0415 - what needs no test need not wait for it
+
+    every = combinations(range(among), few)
+    while rows := list(islice(every, at_once)):
+        chosen = np.zeros((len(rows), among))
+        np.put_along_axis(chosen, np.array(rows), 1.0, axis=1)
+        yield chosen
