@@ -107,6 +107,7 @@ class Record:
             totals.throughput_mbps,
             totals.loss_ratio,
             self.time_left.after(spec) if self.time_left else None,
+            self.time_left.expected_number if self.time_left else None,
         )
         self.tell(stored)
         self._note_senders(result, spec.key)

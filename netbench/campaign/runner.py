@@ -42,6 +42,7 @@ from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
 from netbench.plan.steady import held_steady
+from netbench.plan.time_budget import fitted
 from netbench.plan.time_left import TimeLeft
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
@@ -122,11 +123,13 @@ def read_request(
     settings: Sequence[str] = (),
     against: Sequence[str] = (),
     loads_from: Path | None = None,
+    time_budget_s: float | None = None,
 ) -> Request:
     """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong.
 
     `against` is another topology file, or overrides of this one: its UUTs are measured in turn with those of the same
-    name here. `loads_from` is the result directory of a campaign whose rates are replayed.
+    name here. `loads_from` is the result directory of a campaign whose rates are replayed. With a time budget the
+    campaign is fitted into so many seconds.
     """
     kinds = option_models(UUTS)
     topology = load_topology(topology_file, kinds, settings)
@@ -136,7 +139,7 @@ def read_request(
         topology = with_base_versions(topology, _base_topology(topology_file, against, kinds, settings))
         uuts = [name for uut in uuts for name in (uut, version_name(uut))]
     replayed = None if loads_from is None else _loads_from(ResultDirectory(loads_from))
-    return make_request(topology, profile, uuts, scenarios, replayed)
+    return make_request(topology, profile, uuts, scenarios, replayed, time_budget_s)
 
 
 def _loads_from(base: ResultDirectory) -> ReplayedLoads:
@@ -176,12 +179,20 @@ def make_request(
     uuts: Sequence[str] = (),
     scenarios: Sequence[str] = (),
     replayed: ReplayedLoads | None = None,
+    time_budget_s: float | None = None,
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, wanted.uuts)
-    costs = replace(_costs(topology, resolved.guests), warm_up_trials=expected_number(profile.warm_up_trials))
-    schedule = make_schedule(replace(wanted, costs=costs), replayed)
+    costs = _costs(topology, resolved.guests)
+    start_s = costs.start_s + profile.noise_floor_s
+    costs = replace(costs, start_s=start_s, warm_up_trials=expected_number(profile.warm_up_trials))
+    wanted = replace(wanted, costs=costs)
+    if time_budget_s is not None:
+        wanted = fitted(wanted, time_budget_s)
+        profile = wanted.profile
+        resolved = resolve(topology, profile, wanted.uuts)
+    schedule = make_schedule(wanted, replayed)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     _check_loads(resolved)
     impossible = refused_loads(topology, profile)
@@ -254,7 +265,7 @@ def resume(
     )
     with directory.complete_store(Store.read) as store:
         done, following = store.keys(), request.schedule.next(Results(store))
-    planned = {trial.key for trial in request.schedule.planned}
+    planned = {trial.key for trial in (*request.schedule.planned, *request.schedule.added)}
     done = {key for key in done if not key_finds_maximum(key)}
     for file, digest in digests(topology, profile).items():
         key = first_difference(manifest["digests"][file], digest)
@@ -351,7 +362,10 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
     # Of a campaign that goes on. One that was stopped before it had told of a sweep's end tells it yet.
     skipped = sum(one.skipped_trials for one in ended_sweeps_of(record.manifest))
     planned = None if request.planned is None else request.planned - skipped
-    record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), time_left.seconds))
+    begun = CampaignStarted(
+        topology.name, profile.name, planned, len(results), time_left.seconds, time_left.expected_number
+    )
+    record.tell(begun)
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(request.schedule.remarks)

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from netbench.cli import completion
+from netbench.errors import UsageError
+from netbench.model.units import parse_seconds
 
 TopologyArgument = Annotated[
     str,
@@ -59,3 +61,18 @@ SettingsOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]
+
+
+def time_budget_s(text: str | None) -> float | None:
+    """Return the seconds of a time budget such as `5m`, `90s` or `1h`; UsageError for anything else, or none."""
+    if text is None:
+        return None
+    # People write m for minutes, which no profile takes: there it could be milliseconds.
+    written = f"{text.strip()}in" if text.strip().endswith("m") else text
+    try:
+        seconds = parse_seconds(written)
+    except ValueError as error:
+        raise UsageError(f"--time-budget {text}: {error}") from None
+    if seconds <= 0:
+        raise UsageError(f"--time-budget {text}: more than 0 s")
+    return seconds

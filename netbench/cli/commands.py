@@ -95,6 +95,14 @@ def run(
             metavar="BASE", help="Replay the rates of this result directory where loads are shares of a maximum."
         ),
     ] = None,
+    time_budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long it may take, such as 5m: one repetition of everything first, then more; with shorter "
+            "trials where even one takes too long.",
+        ),
+    ] = None,
     wait: WaitOption = False,
     strict: StrictOption = False,
     dry_run: DryRunOption = False,
@@ -109,6 +117,7 @@ def run(
         scenario,
         overrides,
         against or (),
+        time_budget,
         wait=wait,
         strict=strict,
         dry_run=dry_run,
@@ -168,6 +177,7 @@ def _run(
     scenarios: list[str] | None,
     settings: list[str],
     against: Sequence[str] = (),
+    time_budget: str | None = None,
     *,
     wait: bool,
     strict: bool,
@@ -175,6 +185,7 @@ def _run(
     loads_from: Path | None = None,
 ) -> None:
     from netbench.campaign import runner as campaign
+    from netbench.cli.arguments import time_budget_s
     from netbench.cli.campaign_shown import carry_out
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
@@ -186,6 +197,7 @@ def _run(
         settings=settings,
         against=against,
         loads_from=loads_from,
+        time_budget_s=time_budget_s(time_budget),
     )
     if dry_run:
         from netbench.cli.dry_run import describe

@@ -31,8 +31,11 @@ from netbench.vmm.base import guest_directory
 def describe(request: Request) -> Iterator[str]:
     """The lines of `--dry-run`."""
     topology, profile, planned = request.topology, request.profile, len(request.schedule.planned)
+    expected = request.schedule.expected_number(())
     if request.schedule.trials is not None:
         number = f"{planned} trials"
+    elif expected is not None:
+        number = f"about {expected} trials" + (f", {expected - planned} of them to find maxima" if planned else "")
     else:
         number = "as many trials as results ask for" + (f", and {planned} more" if planned else "")
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"

@@ -67,6 +67,7 @@ class _State:
     """How far a campaign has come, as its events tell; times are those of time.time()."""
 
     planned: int | None = None
+    expected: int | None = None  # as planned, where results decide how many there will be
     done: int = 0
     ends_at: float | None = None
     now: str = ""  # what is being done
@@ -79,7 +80,7 @@ class _State:
         """Take note of what an event changes."""
         match event:
             case CampaignStarted():
-                self.planned, self.done = event.planned, event.done
+                self.planned, self.expected, self.done = event.planned, event.expected, event.done
                 self._ends_in(event.expected_s)
             case UutReady():
                 self.now = f"{event.uut} is ready"
@@ -95,6 +96,7 @@ class _State:
                 self.now = event.key + (f" (attempt {event.attempt})" if event.attempt != 1 else "")
             case TrialStored():
                 self.done += 1
+                self.expected = event.expected
                 self.last = _came_of(event)
                 self._ends_in(event.left_s)
                 if event.verdict != Verdict.VALID.value:
@@ -108,7 +110,9 @@ class _State:
     @property
     def number(self) -> str:
         """Trials that are done, of so many where that is known."""
-        return str(self.done) if self.planned is None else f"{self.done}/{self.planned}"
+        if self.planned is not None:
+            return f"{self.done}/{self.planned}"
+        return str(self.done) if self.expected is None else f"{self.done} of about {max(self.expected, self.done)}"
 
     @property
     def end(self) -> str:
@@ -162,7 +166,7 @@ class _LiveBar(Progress):
             self.start()
         for line in _told(event):
             self.console.print(line, markup=False, highlight=False)
-        self.update(self._task, total=self._state.planned, completed=self._state.done)
+        self.update(self._task, total=self._state.planned or self._state.expected, completed=self._state.done)
         if isinstance(event, CampaignFinished | CampaignStopped):
             self.close()
 
@@ -230,6 +234,8 @@ def duration_text(seconds: float) -> str:
 
 def _begins(event: CampaignStarted) -> str:
     about = "" if event.expected_s is None else f", about {duration_text(event.expected_s)}"
+    if event.planned is None and event.expected is not None:
+        return f"about {event.expected - event.done} of {event.expected} trials to measure{about}"
     if event.planned is None:
         return f"as many trials to measure as results ask for{about}; {event.done} are done"
     return f"{event.planned - event.done} of {event.planned} trials to measure{about}"

@@ -24,6 +24,7 @@ class CampaignStarted(Event):
     planned: int | None
     done: int
     expected_s: float | None
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,8 @@ class TrialFinished(Event):
 @dataclass(frozen=True, slots=True)
 class TrialStored(Event):
     """Its result is on disk: rates of all sources together in Mbit/s (L1), None where unknown, the kinds of its
-    reasons, and in how many seconds the campaign should be over, about, as far as anybody knows.
+    reasons, in how many seconds the campaign should be over, about, and how many trials it should have then, where
+    results decide that.
     """
 
     kind = "trial-stored"
@@ -187,6 +189,7 @@ class TrialStored(Event):
     throughput_mbps: float | None = None
     loss_ratio: float | None = None
     left_s: float | None = None
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from netbench.model.search import SearchResult
 from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Warning
+from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
+from netbench.statistics.contradictory_maxima import CalibrationKey
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
@@ -35,6 +37,7 @@ class MaximaFirst(Schedule):
         # By UUT, frame size and number of sources, once all is found.
         self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
+        self._added = AddedTrials(main.wanted, main.planned)
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
         """Those that find maxima, and then the others; where there is no maximum, why."""
@@ -43,7 +46,8 @@ class MaximaFirst(Schedule):
             if following is not None:
                 return following
             self._begin_main(_Part(results, finding=True))
-        following = self._main.next(_Part(results, finding=False))
+        of_main = _Part(results, finding=False)
+        following = self._main.next(of_main) or self._added.next(of_main, self._calibrated)
         if following is None:
             return None
         if isinstance(following, TrialResult):
@@ -54,6 +58,11 @@ class MaximaFirst(Schedule):
     def planned(self) -> Sequence[TrialSpec]:
         """The trials of the main part, as far as they are known: how many come before nobody knows."""
         return self._main.planned
+
+    @property
+    def added(self) -> Sequence[TrialSpec]:
+        """Higher loads, and repetitions, that the results of the main part call for."""
+        return self._added.trials
 
     @property
     def announced(self) -> Sequence[str]:
@@ -91,13 +100,32 @@ class MaximaFirst(Schedule):
         )
         return (*found, *self._main.searches)
 
+    def expected_number(self, done: Collection[str]) -> int | None:
+        """Of both parts."""
+        finding = self._trials_before
+        if self._found is None:
+            expected = self._finding.expected_number([key for key in done if key_finds_maximum(key)])
+            if expected is None:
+                return None
+            finding = expected
+        main = self._main.expected_number([key for key in done if not key_finds_maximum(key)])
+        return None if main is None else finding + main + len(self.added)
+
     def expected_s(self, done: Collection[str]) -> float | None:
         """Of both parts, of which the testbed is brought up once."""
-        finding = None if self._found is not None else self._finding.expected_s(done)
+        finding = None
+        if self._found is None:
+            finding = self._finding.expected_s([key for key in done if key_finds_maximum(key)])
         main = self._main.expected_s([key for key in done if not key_finds_maximum(key)])
         if main is None or finding is None:
             return main if self._found is not None else None
         return finding + main - self.wanted.costs.start_s
+
+    @property
+    def _calibrated(self) -> dict[CalibrationKey, tuple[str, float]]:
+        """The scenario and the maximum of all sources that loads are shares of."""
+        known = ((key, one.scenario, maximum_of(one)) for key, one in (self._found or {}).items())
+        return {key: (scenario, one.fps * key[2]) for key, scenario, one in known if one is not None}
 
     def _begin_main(self, found: Mapping[str, TrialResult]) -> None:
         self._found = {(one.uut, one.frame_size, len(one.streams)): one for one in self._finding.searches}

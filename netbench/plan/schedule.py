@@ -128,6 +128,11 @@ class Schedule(ABC):
         return self.trials or ()
 
     @property
+    def added(self) -> Sequence[TrialSpec]:
+        """Those that results called for beyond the planned ones, so far."""
+        return ()
+
+    @property
     def announced(self) -> Sequence[str]:
         """What is measured before the planned trials, in words, a line each; mostly nothing."""
         return ()
@@ -152,6 +157,13 @@ class Schedule(ABC):
     def searches(self) -> Sequence[SearchResult]:
         """What was found of each search that was begun, so far; none where nothing is searched for."""
         return ()
+
+    def expected_number(self, done: Collection[str]) -> int | None:
+        """How many trials there will be in all, those with these keys among them; None where that is unknown.
+
+        Where results decide what follows it is an estimate.
+        """
+        return None if self.trials is None else len(self.trials)
 
     def expected_s(self, done: Collection[str]) -> float | None:
         """How long all but the trials with these keys should take, in seconds; None where nobody knows."""

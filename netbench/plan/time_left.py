@@ -75,6 +75,11 @@ class TimeLeft:
                 left_s += planned_s * self._paces[uut, what].factor(of_uut, self._usual_s / 4)
         return left_s
 
+    @property
+    def expected_number(self) -> int | None:
+        """How many trials there will be in all, about, where results decide that; None where nobody knows."""
+        return None if self._schedule.trials is not None else self._schedule.expected_number(self._done)
+
     def after(self, trial: TrialSpec) -> float | None:
         """What is left once a trial is stored, which is now."""
         now = self._clock()

@@ -215,7 +215,7 @@ class ResultDirectory:
                     maxima.add(trial)
             found = [maximum_of(one) for one in searches if one.for_maxima]
             if planned is None and (after := manifest.get("planned_after_search")):
-                planned = after + sum(map(key_finds_maximum, done))
+                planned = max(after + sum(map(key_finds_maximum, done)), len(done))  # results may call for more
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],

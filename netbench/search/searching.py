@@ -87,15 +87,26 @@ class Search(Schedule):
         Those that are over say how many trials one takes here.
         """
         alike, boot = [], 1
+        for cell, trials, trial_s in self._left(done):
+            one, resets = self._alike(cell, trial_s), min(self._resets(cell), trials)
+            alike += [replace(one, boot=boot)] * (trials - resets)
+            # What follows a reset is measured on another boot, with warm-up trials of its own.
+            alike += [replace(one, boot=boot + number) for number in range(1, resets + 1)]
+            boot += resets
+        return self.wanted.costs.expected_s(alike)
+
+    def expected_number(self, done: Collection[str]) -> int:
+        """Trials done, and those that are left by expected_s()."""
+        return len(done) + sum(trials for _, trials, _ in self._left(done))
+
+    def _left(self, done: Collection[str]) -> Iterator[tuple[Cell, int, float]]:
+        """Each search that is not over, with the number of its trials to come, and the seconds of traffic in each."""
+        in_progress = len(done) - max(self._trials_before.values(), default=0)
         for cell in self._cells:
             if not self._is_over(cell):
                 trials, traffic_s = self._expected(cell)
-                one, resets = self._alike(cell, traffic_s / trials), self._resets(cell)
-                alike += [replace(one, boot=boot)] * (trials - resets)
-                # What follows a reset is measured on another boot, with warm-up trials of its own.
-                alike += [replace(one, boot=boot + number) for number in range(1, resets + 1)]
-                boot += resets
-        return self.wanted.costs.expected_s(alike)
+                yield cell, max(1, trials - in_progress), traffic_s / trials
+                in_progress = 0
 
     def _expected(self, cell: Cell) -> tuple[int, float]:
         """How many trials a search is, and how many seconds of traffic."""

@@ -299,7 +299,12 @@ def test_the_console_tells_bounds_as_they_narrow(campaign, capsys):
     observer = ConsoleProgress(Console(width=200))
     runner.start(campaign.request(**SHARES), campaign.directory, ["netbench"], [observer])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("as many trials to measure as results ask for, about ")
+    expected = int(lines[0].split()[1])
+    assert lines[0].startswith(f"about {expected} of {expected} trials to measure, about ")
+    first = next(line for line in lines if "/maximum valid" in line)
+    assert re.match(r"1 of about \d+ ", first)
+    last = [line for line in lines if " of about " in line][-1]
+    assert re.match(r"(\d+) of about \1 ", last), "in the end it is known"
     assert any(line.startswith("  maximum (PDR 5 %): ") for line in lines)
     found = [line for line in lines if line.startswith("bridge/shared-idle/s1/64/1/maximum (PDR 5 %): ")]
     assert len(found) == 1

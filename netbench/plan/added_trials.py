@@ -1,0 +1,105 @@
+"""Trials that the results of a plan call for: higher loads while throughput still rises, repetitions where maxima
+contradict each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil
+
+from netbench.model.frame_mix import FrameSize
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
+from netbench.plan.schedule import Wanted
+from netbench.statistics.contradictory_maxima import CalibrationKey, contradictory_maxima
+from netbench.statistics.groups import Group, gathered, grouped
+from netbench.statistics.limits import still_rises, with_limits
+from netbench.statistics.totals import TrialTotals
+
+_MOST_ROUNDS = 2
+_HIGHER = 1.5  # the next load ÷ the highest one so far
+_STEP, _MOST = 10, 1000  # percent of the maximum
+_FROM = 100  # percent: a profile whose loads are all lower is not about the maximum
+
+_Cell = tuple[str, str, int, FrameSize, Load]  # UUT, scenario, sources, frame size, load
+
+
+class AddedTrials:
+    """What is measured after a plan whose loads are shares of a maximum.
+
+    Each repetition has a boot of its own for each UUT. What follows depends on the results alone, so that a campaign
+    can be resumed.
+    """
+
+    def __init__(self, wanted: Wanted, planned: Sequence[TrialSpec]) -> None:
+        """`planned` are the trials of the plan, all of which are measured before."""
+        self._wanted, self._planned = wanted, planned
+        self._added: list[TrialSpec] = []
+        self._at = self._rounds = 0
+
+    @property
+    def trials(self) -> Sequence[TrialSpec]:
+        """Those that were called for so far."""
+        return tuple(self._added)
+
+    def next(
+        self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
+    ) -> TrialSpec | None:
+        """The first that is missing; None when the results call for no more."""
+        while True:
+            while self._at < len(self._added):
+                if self._added[self._at].key not in results:
+                    return self._added[self._at]
+                self._at += 1
+            if self._rounds == _MOST_ROUNDS:
+                return None
+            self._rounds += 1
+            self._added += self._round(results, calibrated)
+
+    def _round(
+        self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
+    ) -> Iterator[TrialSpec]:
+        measured = (results[one.key] for one in (*self._planned, *self._added) if one.key in results)
+        groups = with_limits(gathered(TrialTotals.of(one.without_counters) for one in measured))
+        repetitions = self._wanted.profile.repetitions
+        cells: list[tuple[int, _Cell]] = []
+        for same in grouped(groups, lambda one: (one.uut, one.scenario, one.sources, one.frame_size)).values():
+            if (load := _higher_load(same)) is not None:
+                first = same[0]
+                cell = first.uut, first.scenario, first.sources, first.frame_size, load
+                cells += [(number, cell) for number in range(1, repetitions + 1)]
+        if self._rounds == 1:
+            again = {
+                (one.uut, one.scenario, one.sources, one.frame_size, load): None
+                for contradiction in contradictory_maxima(groups, calibrated)
+                for one in contradiction.groups
+                for load in one.maximum_loads
+            }
+            cells += [(repetitions + number, cell) for cell in again for number in range(1, repetitions + 1)]
+        yield from self._specs(sorted(cells, key=lambda one: (one[0], one[1][0])))
+
+    def _specs(self, cells: Sequence[tuple[int, _Cell]]) -> Iterator[TrialSpec]:
+        known = (*self._planned, *self._added)
+        index = max((one.index for one in known), default=-1) + 1
+        boot, phase = max((one.boot for one in known), default=0), max((one.phase for one in known), default=1)
+        profile = self._wanted.profile
+        for (number, uut), same in groupby(cells, key=lambda one: (one[0], one[1][0])):
+            boot += 1
+            for _, (_, scenario, sources, size, load) in same:
+                case = profile.scenario(scenario)
+                yield self._wanted.trial(
+                    uut, case, size, load.as_asked, number, index=index, sources=sources, phase=phase, boot=boot
+                )
+                index += 1
+
+
+def _higher_load(same: Sequence[Group]) -> Load | None:
+    """Return the load above all of these; None where throughput rises no longer, or the source reaches no more."""
+    top = max(same, key=lambda one: (one.load.kind is LoadKind.MAX, one.load.value))
+    of_maximum = top.load.kind is LoadKind.OF_MAXIMUM and top.load.value >= _FROM
+    if not of_maximum or not still_rises(same):
+        return None
+    victims = [one.trial.spec.victim for one in top.everything]
+    if any(one.share_of_less or one.is_less_than_share for one in victims):
+        return None
+    percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
+    return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None

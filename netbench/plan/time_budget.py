@@ -1,0 +1,78 @@
+"""A campaign fitted into a time: one repetition of everything first, then as many more as there is time for. Pure."""
+
+from dataclasses import replace
+
+from netbench.errors import UsageError
+from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec
+from netbench.plan.making import make_schedule
+from netbench.plan.schedule import Wanted
+from netbench.statistics.intervals import MOST_REPETITIONS
+
+_CALIBRATION_PART = 1 / 3  # of the budget, at most
+_USED_PART = 0.9  # the estimate may be too low
+_SHORTEST_S = 0.2  # of a trial
+_SHORTER = 0.7  # how much shorter trials become at a time
+# Calibration trials and sums as short as this tell a maximum coarsely: loads above it show it exactly.
+_COARSE_S, _COARSE_WIDTH = 0.1, "5%"
+
+
+def fitted(wanted: Wanted, budget_s: float) -> Wanted:
+    """Return what is wanted, with repetitions and durations that fit into so many seconds.
+
+    Each repetition of everything comes before the next one, and as many are planned as there is time for. The search
+    for maxima takes at most a third of the time: it becomes coarser if it would take more. Trials become shorter only
+    if one repetition takes too long. UsageError where even the shortest one does, or the schedule is no list of loads.
+    """
+    profile = wanted.profile
+    if profile.schedule.kind != ScheduleSpec().kind:
+        raise UsageError(f"--time-budget: goes with schedule plan only, and profile {profile.name} has another one")
+    usable_s = _USED_PART * budget_s
+    update: dict[str, object] = {"order": "interleaved", "repetitions": 1}
+    one = _with(wanted, update)
+    for maxima in _coarser(profile):
+        if _calibration_s(one) <= _CALIBRATION_PART * usable_s:
+            break
+        update |= {"maxima": maxima}
+        one = _with(wanted, update)
+    duration = profile.duration
+    while _expected_s(one) > usable_s and duration > _SHORTEST_S:
+        duration = max(_SHORTEST_S, _SHORTER * duration)
+        warm_up = profile.warm_up and profile.warm_up * duration / profile.duration
+        update |= {"duration": round(duration, 3), "warm_up": warm_up}
+        one = _with(wanted, update)
+    one_s = _expected_s(one)
+    if one_s > budget_s:
+        raise UsageError(
+            f"--time-budget: one repetition of everything takes {one_s:,.0f} s, with trials of {duration:g} s; allow "
+            "more time, or choose fewer UUTs, scenarios, frame sizes or loads (--uut, --scenario, --set)"
+        )
+    repetition_s = _expected_s(_with(wanted, {**update, "repetitions": 2})) - one_s
+    more = int(max(0.0, usable_s - one_s) / repetition_s) if repetition_s > 0 else 0
+    return _with(wanted, {**update, "repetitions": min(1 + more, MOST_REPETITIONS)})
+
+
+def _coarser(profile: Profile) -> list[MaximaSpec]:
+    """Ever coarser searches for the maxima; none where they are not searched for."""
+    spec = profile.maxima or MaximaSpec()
+    if spec.kind != MaximaSpec().kind or spec.kind == LOADS:
+        return []
+    found = []
+    for sum_s in (1.0, 0.5, 0.2, _COARSE_S):
+        seconds = min(sum_s / 2, spec.duration or profile.duration, profile.duration)
+        options = {**spec.options, "duration_sum": sum_s, "width": _COARSE_WIDTH}
+        found.append(MaximaSpec.model_validate({**options, "kind": spec.kind, "duration": seconds}))
+    return found
+
+
+def _with(wanted: Wanted, update: dict[str, object]) -> Wanted:
+    return replace(wanted, profile=wanted.profile.model_copy(update=update))
+
+
+def _expected_s(wanted: Wanted) -> float:
+    return make_schedule(wanted).expected_s(()) or 0.0
+
+
+def _calibration_s(wanted: Wanted) -> float:
+    """Seconds of the trials that find maxima."""
+    schedule = make_schedule(wanted)
+    return (schedule.expected_s(()) or 0.0) - wanted.costs.expected_s(schedule.planned)

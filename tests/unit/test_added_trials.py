@@ -1,0 +1,98 @@
+"""Trials that results call for: higher loads while throughput rises, repetitions where maxima contradict each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.scenario import DEDICATED
+from netbench.model.units import Load, LoadKind
+from netbench.plan.added_trials import AddedTrials
+from netbench.plan.choice import choose
+from netbench.plan.static_plan import StaticPlan
+from netbench.statistics.contradictory_maxima import contradictory_maxima
+from netbench.statistics.groups import group_trials
+from netbench.statistics.limits import with_limits
+from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+
+def measured(spec, capacity, maximum=1000.0):
+    """The trial at that share of a maximum, of a UUT that forwards so many frames/s of this size."""
+    fps = round(maximum * spec.load.value / 100)
+    most = capacity(spec.frame_size) if callable(capacity) else capacity
+    counts = stream_counts(sent=fps, received=min(fps, most), intended_fps=float(fps), intended_frames=fps)
+    found = trial(counts, repetition=spec.repetition)
+    victim = replace(spec.victim, traffic=replace(spec.frames, load=replace(spec.load, found_fps=float(fps))))
+    return replace(found, spec=replace(spec, guests=(victim,)), boot=spec.boot)
+
+
+def added_to(capacity, calibrated=None, **wanted):
+    """The loads and repetitions that were added, and the specs, until nothing is missing."""
+    asked = choose(topology(), profile(**wanted))
+    plan = StaticPlan(asked)
+    results = {spec.key: measured(spec, capacity) for spec in plan.trials}
+    added = AddedTrials(asked, plan.trials)
+    while (spec := added.next(results, calibrated or {})) is not None:
+        assert spec.key not in results
+        results[spec.key] = measured(spec, capacity)
+    assert list(AddedTrials(asked, plan.trials).trials) == []
+    again = AddedTrials(asked, plan.trials)
+    assert again.next(results, calibrated or {}) is None
+    assert again.trials == added.trials, "it depends on the results alone"
+    return plan.trials, added.trials
+
+
+@pytest.mark.parametrize(
+    ("loads", "capacity", "higher"),
+    [
+        ([50, 100, 120], 2000, [180, 270]),
+        ([50, 100, 120], 1300, [180]),
+        ([50, 100, 120], 1000, []),  # it bends
+        ([50, 100, 120], 9000, [180, 270]),  # no end: two rounds at most
+        ([30, 70], 2000, []),  # no load of it is about the maximum
+        ([50, 800], 9000, []),
+    ],
+)
+def test_loads_are_extended_while_throughput_still_rises(loads, capacity, higher):
+    _, added = added_to(capacity, loads=[f"{load}% of maximum" for load in loads], repetitions=2)
+    assert [one.load for one in added] == [Load(LoadKind.OF_MAXIMUM, float(load)) for load in higher for _ in (1, 2)]
+
+
+def test_each_repetition_of_an_added_load_has_a_boot_of_its_own():
+    planned, added = added_to(1050, loads=["50% of maximum", "100% of maximum"], repetitions=3)
+    assert [one.repetition for one in added] == [1, 2, 3]
+    assert len({one.boot for one in planned}) + 3 == len({one.boot for one in (*planned, *added)})
+    assert [one.index for one in (*planned, *added)] == list(range(9))
+
+
+def test_small_frames_that_are_slower_than_large_ones_are_measured_again():
+    wanted = {
+        "frame_sizes": [64, 512],
+        "loads": ["50% of maximum", "100% of maximum", "150% of maximum"],
+        "repetitions": 2,
+    }
+    _, added = added_to(lambda size: 500 if size == 64 else 900, **wanted)
+    assert {(one.frame_size, one.repetition) for one in added} == {(64, 3), (64, 4), (512, 3), (512, 4)}
+    assert added_to(lambda size: 900 if size == 64 else 500, **wanted)[1] == ()
+
+
+def test_a_plateau_far_below_its_calibration_is_measured_again():
+    wanted = {"loads": ["50% of maximum", "100% of maximum", "150% of maximum"], "repetitions": 2}
+    uut = topology().uuts[0].name
+    _, added = added_to(600, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)
+    assert [(one.load.value, one.repetition) for one in added] == [(100.0, 3), (150.0, 3), (100.0, 4), (150.0, 4)]
+    assert added_to(900, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)[1] == ()
+
+
+def test_a_contradiction_names_both_numbers():
+    trials = [
+        measured(replace(spec, uut="raw"), lambda size: 500 if size == 64 else 900)
+        for spec in StaticPlan(
+            choose(
+                topology(),
+                profile(frame_sizes=[64, 512], loads=["50% of maximum", "100% of maximum", "150% of maximum"]),
+            )
+        ).trials
+    ]
+    (found,) = contradictory_maxima(with_limits(group_trials(campaign(trials))), {})
+    assert "64-byte frames are forwarded at 0.5 kfps, fewer than of 512 bytes (0.9 kfps)" in found.text
