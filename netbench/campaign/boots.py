@@ -27,6 +27,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
+from netbench.plan.warnings import too_short_for
 from netbench.statistics.noise_floor import noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
@@ -106,7 +107,7 @@ class Boots:
                     with testbed.uut(uut) as up, ActiveGuests(testbed, uut, up) as guests:
                         boot = next(self.numbers)
                         self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
-                        self.record.keep_facts(uut.name, guests.facts())
+                        self._keep_facts(uut.name, guests.facts())
                         self.record.tell(UutReady(uut.name))
                         failure = yield from self._measure_on(guests, boot, progress)
                 except MachineGoneError as error:
@@ -126,6 +127,13 @@ class Boots:
             self.record.tell(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
             yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
+
+    def _keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
+        self.record.keep_facts(uut, facts)
+        is_emulated = "emulated" in facts or "vm_emulated" in facts
+        too_short = too_short_for(uut, is_emulated=is_emulated, duration_s=self.profile.duration)
+        if too_short is not None:
+            self.record.store.keep_warnings([too_short])
 
     def _gone(self, progress: _Progress, why: str, kind: ReasonKind) -> Iterator[TrialResult]:
         """A machine of the testbed has gone, and with it, where one was being measured, an attempt at a trial."""

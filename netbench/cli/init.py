@@ -40,7 +40,8 @@ def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str]
     yield f"written: {recipe}"
     yield f"what is missing, if anything:  netbench doctor {topology}"
     yield f"what would be done:            netbench run {topology} {profile} --dry-run"
-    yield f"measure:                       netbench run {topology} {profile}"
+    yield f"first results in 3 minutes:    netbench run {topology} {profile} --time-budget 3m"
+    yield f"all repetitions:               netbench run {topology} {profile}"
     yield f"compare two versions in CI:    {recipe} BASE NEW"
 
 

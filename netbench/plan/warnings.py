@@ -16,6 +16,7 @@ from netbench.plan.choice import loads_above_line_rate, most_sources
 from netbench.plan.steady import that_follow_load
 
 _SHORT_S = 1.0
+_EMULATED_S = 3.0
 _FEW = 3
 _ONE_FRAME = 1 - 1e-9  # rate × duration, which are rounded
 
@@ -49,6 +50,21 @@ def ceiling_unknown_on(vm: str | None) -> Warning:
     where = "on no VM" if vm is None else f"on VM {vm}"
     text = f"The tester's own ceiling for UUTs {where} is not known: no load on them can be told to be above it."
     return Warning(WarningKind.CEILING_UNKNOWN, text)
+
+
+def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Warning | None:
+    """The warning that trials are too short for this UUT; None where they are not.
+
+    An emulated CPU translates code while it runs, and its threads wait for the host's: throughput wanders over seconds.
+    """
+    if not is_emulated or duration_s >= _EMULATED_S:
+        return None
+    text = (
+        f"Trials of {duration_s:g} s are too short for UUT {uut}, whose CPU is emulated: its throughput changes over "
+        "seconds, so another run may differ by more than the intervals. Use trials of at least "
+        f"{_EMULATED_S:g} s (--set duration={_EMULATED_S:g}s)."
+    )
+    return Warning(WarningKind.SHORT_TRIALS, text)
 
 
 def _as_argument(spec: KindSpec) -> str:

@@ -20,6 +20,7 @@ from netbench.report.open_questions import open_questions
 from netbench.report.ratio_words import cost, excluded, limit_excluded, not_measurable, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
+from netbench.statistics.contradictory_maxima import contradictory_maxima
 from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import (
     CountedLoads,
@@ -31,6 +32,7 @@ from netbench.statistics.interference import (
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
+from netbench.statistics.reference_throughput import maximum_of
 
 _MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # of all frames lost: a second place with as many
@@ -80,6 +82,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         *_lost(results),
         *_neighbours(results, groups),
         *_unstable_maxima(results),
+        *_contradictions(results, groups),
     ]
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         said = []
@@ -400,6 +403,19 @@ def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
         uuts = enumerated([label(uut, results.emulated) for uut in list(unstable)[:_MOST_NAMED]])
         text = f"Loads of {uuts} are shares of a maximum whose search was unstable: read them as rates, not as shares."
         yield Finding("Loads", text, "searches")
+
+
+def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """Maxima that contradict each other though they were measured again."""
+    calibrated = {
+        (one.uut, one.frame_size, len(one.streams)): (one.scenario, maximum.fps * len(one.streams))
+        for one in results.maxima_searches
+        if (maximum := maximum_of(one)) is not None
+    }
+    found = contradictory_maxima(groups, calibrated)
+    if found:
+        text = "; ".join(one.text for one in found[:_MOST_NAMED])
+        yield Finding("Contradictions", f"{text[0].upper()}{text[1:]}: repeat the run on an idle machine.", "maximum")
 
 
 def _cell(best: Sequence[Group]) -> _Cell | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.findings import findings
 from tests.unit.interference_factory import small_campaign
@@ -249,3 +250,20 @@ def test_a_whole_campaign_has_five_findings_at_most():
     results = comparison(repetitions=2)
     assert 3 <= len(findings(results)) <= 5
     assert findings(replace(results, planned_trials=len(results.trials)))[0] == findings(results)[0]
+
+
+def test_loads_of_an_unstable_search_are_said_to_be_no_shares():
+    found = SearchResult(
+        "raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "maximum", 0.05, SearchState.FOUND, 0.05, unstable="x"
+    )
+    results = replace(campaign(LOSSY), maxima_searches=(replace(found, for_maxima=True),))
+    (loads,) = [one for one in findings(results) if one.topic == "Loads"]
+    assert loads.text.startswith("Loads of raw are shares of a maximum whose search was unstable")
+    assert [one for one in findings(campaign(LOSSY)) if one.topic == "Loads"] == []
+
+
+def test_one_boot_is_said_to_tell_nothing_of_the_next():
+    one = [replace(trial, boot=1) for trial in LOSSY]
+    several = [replace(trial, boot=trial.spec.repetition) for trial in LOSSY]
+    assert "(n = 3, one boot: variation between boots unknown)." in findings(campaign(one))[0].text
+    assert "(n = 3 on 3 boots)." in findings(campaign(several))[0].text

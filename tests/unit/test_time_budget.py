@@ -35,6 +35,7 @@ def test_it_fits_and_calibration_takes_a_third_at_most(budget_s):
     wanted = fitted(demo(), budget_s)
     schedule = make_schedule(wanted)
     expected_s, planned_s = schedule.expected_s(()), wanted.costs.expected_s(schedule.planned)
+    assert expected_s is not None
     assert 0.5 * budget_s <= expected_s <= budget_s
     assert expected_s - planned_s <= budget_s / 3
     assert wanted.profile.order == "interleaved"
