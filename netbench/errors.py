@@ -41,6 +41,10 @@ class TestbedError(NetbenchError):
     __test__ = False  # not a test class, whatever pytest reads into its name
 
 
+class NotUndoneError(TestbedError):
+    """Changes to this machine could not be undone. It is reported whatever else goes wrong."""
+
+
 class MachineGoneError(TestbedError):
     """A machine that the testbed stands on has died or hangs: no unit under test is to blame."""
 
@@ -58,3 +62,13 @@ class UutError(TestbedError):
 
 class NeighbourError(UutError):
     """A neighbour of a unit under test did not come up, or is beyond help; what needs none of it may do better."""
+
+
+def unreported(error: BaseException) -> NotUndoneError | None:
+    """The NotUndoneError that another error has replaced on its way, if any."""
+    if isinstance(error, NotUndoneError):
+        return None
+    seen = error.__cause__ or error.__context__
+    while seen is not None and not isinstance(seen, NotUndoneError):
+        seen = seen.__cause__ or seen.__context__
+    return seen

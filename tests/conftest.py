@@ -104,8 +104,8 @@ def start():
     """Start a netbench that a failing test does not leave running."""
     started = []
 
-    def begin(*arguments, netns=""):
-        started.append(start_command(*arguments, netns=netns))
+    def begin(*arguments, netns="", **more):
+        started.append(start_command(*arguments, netns=netns, **more))
         return started[-1]
 
     yield begin

@@ -12,7 +12,7 @@ from rich.console import Console
 from netbench.cli.output import LastingOutput, console_on, printable, visible
 from netbench.cli.progress import ConsoleProgress
 from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
-from netbench.errors import ExitCode, NetbenchError
+from netbench.errors import ExitCode, NetbenchError, NotUndoneError, unreported
 from netbench.hosts.signals import Stopped, stopping_on_signals
 from netbench.model.campaign import CampaignResults
 from netbench.model.events import Observer
@@ -49,6 +49,8 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
             finally:  # also where that is stopped in its turn
                 kept = f"stopped; what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
                 print(printable(kept), file=errors)
+        if (left := unreported(stopped)) is not None:
+            raise NotUndoneError(str(left)) from stopped
         raise typer.Exit(128 + stopped.signum) from None
     except NetbenchError as error:
         progress.close()

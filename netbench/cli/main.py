@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
-from netbench.errors import ExitCode, NetbenchError
+from netbench.errors import ExitCode, NetbenchError, unreported
 from netbench.hosts.search_path import absolute_path
-from netbench.hosts.signals import Stopped
+from netbench.hosts.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
 # New objects before garbage is looked for among them. With Python's 700 that is a seventh of what it takes to load a
 # campaign, of which nothing is garbage.
@@ -20,7 +20,13 @@ def main() -> None:
     gc.set_threshold(_NEW_OBJECTS)
     open_standard_streams()
     os.environ["PATH"] = absolute_path()  # for all that is run
-    code = _outcome()
+    shield = stop_on_signals()
+    with shield.held():  # they stop the command, and not the report of its outcome
+        _end(_outcome(shield))
+
+
+def _end(code: int) -> None:
+    """End the process once all it has written is out."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -29,33 +35,50 @@ def main() -> None:
         code = code or _complain(str(error), error.exit_code)
     LastingOutput(sys.stderr).flush()
     gc.freeze()  # all that is left goes with the process: to look for garbage in it takes a tenth of a second
+    ignore_signals()  # Python would let them end it with a code of theirs
     sys.exit(code)
 
 
-def _outcome() -> int:
-    """The exit code of the command that was asked for."""
+def _outcome(shield: Shield) -> int:
+    """The exit code of the command that was asked for; signals stop it."""
     try:
-        if capture := _capture_to_analyze(sys.argv[1:]):
-            from netbench.cli.analyze import analyze_command
+        with shield.lifted():
+            return _do_command()
+    except (Exception, KeyboardInterrupt) as error:
+        code = _explain(error)
+        if (left := unreported(error)) is not None:
+            return _complain(str(left), left.exit_code)
+        return code
 
-            say(analyze_command(capture, as_json="--json" in sys.argv))
-            return ExitCode.DONE
-        from netbench.cli.commands import run_command_line
 
-        return run_command_line(sys.argv[1:])
-    except Stopped as stopped:
-        return 128 + stopped.signum
-    except NetbenchError as error:
-        return _complain(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return ExitCode.SIGINT
-    except BrokenPipeError:  # whoever read our output has gone
+def _do_command() -> int:
+    """Do what the command line asks for; its exit code."""
+    if capture := _capture_to_analyze(sys.argv[1:]):
+        from netbench.cli.analyze import analyze_command
+
+        say(analyze_command(capture, as_json="--json" in sys.argv))
         return ExitCode.DONE
-    except Exception as error:  # a defect of ours: still one line for the user, who is told how to see more
-        if os.environ.get("NETBENCH_DEBUG"):
-            raise
-        message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
-        return _complain(message, ExitCode.BROKEN)
+    from netbench.cli.commands import run_command_line
+
+    return run_command_line(sys.argv[1:])
+
+
+def _explain(error: BaseException) -> int:
+    """Print what ended the command, if it is an error; the exit code."""
+    match error:
+        case Stopped():
+            return 128 + error.signum
+        case NetbenchError():
+            return _complain(str(error), error.exit_code)
+        case KeyboardInterrupt():
+            return ExitCode.SIGINT
+        case BrokenPipeError():  # whoever read our output has gone
+            return ExitCode.DONE
+    if os.environ.get("NETBENCH_DEBUG"):
+        raise error
+    # A defect of netbench: still one line, which says how to see more.
+    message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
+    return _complain(message, ExitCode.BROKEN)
 
 
 def _capture_to_analyze(arguments: list[str]) -> Path | None:

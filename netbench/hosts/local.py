@@ -12,6 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
 from netbench.hosts.search_path import search_path
+from netbench.hosts.signals import shielded
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -53,20 +54,31 @@ class LocalHost:
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """As every host; MissingError when the command is not there."""
-        require_tool(argv[0])
-        try:
-            done = subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=timeout_s, env=self._environment
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TestbedError(f"{self}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from error
-        except OSError as error:
-            raise TestbedError(f"{self}: `{' '.join(argv)}` cannot start: {error.strerror}") from error
-        return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+        # Shielded, or a signal could arrive before there is something to kill.
+        with shielded() as shield, self._started_unnoticed(argv) as process:
+            try:
+                with shield.lifted():
+                    stdout, stderr = process.communicate(stdin, timeout_s)
+            except subprocess.TimeoutExpired as error:
+                raise TestbedError(f"{self}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from error
+            finally:
+                process.kill()
+        return Completed(tuple(argv), process.returncode, stdout, stderr)
 
     def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
         """Start a command; the kernel kills it when netbench dies, however it dies (PR_SET_PDEATHSIG)."""
-        command = ["setpriv", "--pdeathsig", "KILL", *argv]
+        return self._start(["setpriv", "--pdeathsig", "KILL", *argv], argv)
+
+    def _started_unnoticed(self, argv: Sequence[str]) -> _Leader:
+        """Start a command that Ctrl-C does not reach, also before it has left netbench's session."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return self._start(argv, argv)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _start(self, command: Sequence[str], argv: Sequence[str]) -> _Leader:
+        """Start `command`, by which `argv` runs, with pipes."""
         require_tool(command[0])
         require_tool(argv[0])
         try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
+from netbench.hosts.signals import shielded
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.running import forget_killed
@@ -37,7 +38,8 @@ def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
         processes = tuple(words for _, words in marked_processes(journal.run_id))
         journal.close()
         return Cleaned(journal.run_id, processes, changes, ())
-    ended, failures = take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
+    with shielded():
+        ended, failures = take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
     damage = (journal.damage,) if journal.damage else ()
     return Cleaned(journal.run_id, tuple(ended), changes, (*failures, *damage))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.errors import MachineGoneError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Named, Namespaced
 from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
@@ -83,8 +83,12 @@ class Machine:
         """Take changes back, last first, down to a point; what could not be undone, as messages.
 
         A change inside a namespace that is itself about to be removed goes with it, unless it is one to a
-        port that was only lent to that namespace and is going home.
+        port that was only lent to that namespace and is going home. A namespace that still holds such a port stays.
+        What fails is tried once more: something may have killed the command.
         """
+        return self._undo_each(to) and self._undo_each(to)
+
+    def _undo_each(self, to: int) -> list[str]:
         doomed = self._record.pending[to:]
         removed = {change.name for _, change in doomed if isinstance(change, AddNamespace)}
         lent = {(change.netns, change.interface) for _, change in doomed if isinstance(change, MovePort)}
@@ -95,16 +99,25 @@ class Machine:
             if change.inside not in removed or (change.inside, getattr(change, "interface", "")) in lent
         ]
         failures = []
+        stranded: list[MovePort] = []
         for batch in _batches(alone, undoing=True):
-            failed = self._undo(batch)
+            kept = {place: words for place, change in enumerate(batch) if (words := _kept_for(change, stranded))}
+            tried = [place for place in range(len(batch)) if place not in kept]
+            failed = self._undo([batch[place] for place in tried]) if tried else {}
+            failed = kept | {tried[nth]: words for nth, words in failed.items()}
             for place, change in enumerate(batch):
                 number = numbers.pop(id(change))
-                if place in failed:
-                    failures.append(f"`{change.command}` could not be undone: {failed[place]}")
-                else:
+                if place not in failed:
                     self._record.undone(number)
-        for number in numbers.values():
-            self._record.undone(number)  # it went with its namespace
+                    continue
+                failures.append(f"`{change.command}` could not be undone: {failed[place]}")
+                if isinstance(change, MovePort):
+                    stranded.append(change)
+                elif isinstance(change, AddNamespace):
+                    removed.remove(change.name)
+        for _, change in doomed:
+            if id(change) in numbers and change.inside in removed:
+                self._record.undone(numbers[id(change)])  # it went with its namespace
         return failures
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
@@ -164,9 +177,20 @@ class Machine:
             batch[0].undo(self._host)
         except MachineGoneError:
             return {}  # all changes went with it
-        except (TestbedError, MissingError) as error:
+        except NetbenchError as error:
             return dict.fromkeys(range(len(batch)), str(error))
+        except (OSError, ValueError, LookupError) as error:  # a defect, for which no other change is to stay
+            return dict.fromkeys(range(len(batch)), repr(error))
         return {}
+
+
+def _kept_for(change: Change, stranded: Iterable[MovePort]) -> str:
+    """Why a change must stay as long as lent ports have not come home; empty where it need not."""
+    for port in stranded:
+        of_port = change.inside is None and getattr(change, "interface", "") == port.interface
+        if of_port or (isinstance(change, AddNamespace) and change.name == port.netns):
+            return f"it waits for the port {port.interface}, which is still in the network namespace {port.netns}"
+    return ""
 
 
 def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[list[Change]]:

@@ -1,6 +1,7 @@
 """Network namespaces: which there are, and reading from inside them without a process."""
 
 import ctypes
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from netbench.errors import MachineGoneError, TestbedError
 T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
+_NO_NAMESPACE = (errno.ENOENT, errno.EINVAL)  # no file, or one that no namespace is mounted on any more
 _NAMED = Path("/run/netns")
 
 
@@ -124,7 +126,7 @@ def _enter(path: str, netns: str) -> None:
                 raise OSError(number, os.strerror(number))
         finally:
             os.close(descriptor)
-    except FileNotFoundError as error:
-        raise MachineGoneError(f"network namespace {netns} is gone: somebody deleted it") from error
     except OSError as error:
+        if error.errno in _NO_NAMESPACE:
+            raise MachineGoneError(f"network namespace {netns} is gone: somebody deleted it") from error
         raise TestbedError(f"network namespace {netns} cannot be entered: {error.strerror}") from error

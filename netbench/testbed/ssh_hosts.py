@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, MissingError, NotUndoneError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import module_command_on
 from netbench.hosts.signals import shielded
@@ -80,7 +80,7 @@ def connected_hosts(
 
 
 def _close(machines: Mapping[str, RemoteMachine], _: object, error: BaseException | None, __: object) -> None:
-    """Take back what was changed on them; TestbedError for what could not be, which their guards try once more.
+    """Take back what was changed on them; NotUndoneError for what could not be, which their guards try once more.
 
     MachineGoneError where nobody can tell, as one is lost; not where an error is on its way, which tells of that.
     """
@@ -89,7 +89,9 @@ def _close(machines: Mapping[str, RemoteMachine], _: object, error: BaseExceptio
     failures = [failure for failed, _ in left for failure in failed]
     lost = [death for _, death in left if death]
     if failures:
-        raise TestbedError(f"not everything could be undone; `netbench clean` there tries again: {'; '.join(failures)}")
+        raise NotUndoneError(
+            f"not everything could be undone; `netbench clean` there tries again: {'; '.join(failures)}"
+        )
     if lost and error is None:
         raise MachineGoneError(
             f"{'; '.join(lost)}: what was changed there is taken back by netbench's program there, or, if that was "

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, count
 
-from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
+from netbench.errors import MachineGoneError, MissingError, NeighbourError, NotUndoneError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
@@ -212,7 +212,7 @@ class Testbed:
                 finally:
                     failures = machine.undo(to=point)
             if failures:
-                raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
+                raise NotUndoneError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
 
         def restarted() -> ActiveGuest:
             nonlocal guest
@@ -220,10 +220,12 @@ class Testbed:
             guest = resolved.make()
             return brought_up()
 
-        try:
-            yield brought_up()
-        finally:
-            ended()
+        with shielded() as shield:
+            try:
+                with shield.lifted():
+                    yield brought_up()
+            finally:
+                ended()
 
     def _await_ways(self, active: ActiveGuest, paths: Sequence[StreamPath]) -> None:
         outside = [self._endpoints[one.name] for one in paths if one.leads_outside and one.name in self._endpoints]
@@ -367,7 +369,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
     fails. What a killed run left is undone first.
     """
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
-    with ExitStack() as stack:
+    with ExitStack() as stack, shielded() as shield:
         presence = held or stack.enter_context(machine_held(resolved))
         clean()
         refuse_unsafe_ports(topology)
@@ -376,7 +378,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
         testbed: Testbed | None = None
         try:
-            with ExitStack() as others:
+            with ExitStack() as others, shield.lifted():
                 machines: dict[str | None, Machine] = {None: here}
                 here.make([AddRunDirectory(local.scratch)])
                 here.make([*server_changes(topology), *base_changes(topology)])
@@ -412,7 +414,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
 def _take_down(journal: Journal, machine: Machine) -> None:
     _, failures = take_back(journal, machine)
     if failures:
-        raise TestbedError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
+        raise NotUndoneError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
 
 
 def require_root() -> None:

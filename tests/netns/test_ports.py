@@ -1,7 +1,10 @@
 """Ports of the machine, lent to a testbed: veth ends in this machine's own namespace play them."""
 
+import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -108,8 +111,17 @@ def everything(port: str) -> str:
     return "\n".join((addresses, ip("-d", "link", "show", port), routes, offloads(port), values))
 
 
+def interrupted_until_its_end(campaign: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The exit code of a run to whose process group SIGINT was sent all the time, and what is left to clean up."""
+    while campaign.poll() is None:
+        os.killpg(campaign.pid, signal.SIGINT)
+        time.sleep(0.005)
+    campaign.communicate()
+    return campaign.returncode, netbench("clean").stdout
+
+
 @pytest.mark.parametrize("kind", ["netns", "local"])
-@pytest.mark.parametrize("ending", ["done", "killed"])
+@pytest.mark.parametrize("ending", ["done", "killed", "Ctrl-C held down"])
 def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_path, start, kind, ending):
     named = "{nic: nbt-a0, addresses: [192.0.5.7, 192.0.3.7, 192.0.4.7, 2001:db8::7, 2001:db8::8]}"
     topology.write_text(TOPOLOGY.replace("KIND", kind).replace("nbt-a0", named))
@@ -120,11 +132,15 @@ def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_pa
     if ending == "done":
         assert netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW).returncode == 0
     else:
-        campaign = start("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(duration="20s"))
+        long = [*FEW, *settings(duration="20s")]
+        campaign = start("run", topology, "quick", "-o", tmp_path / "results", *long, start_new_session=True)
         wait_for(lambda: events(tmp_path / "results"))
-        campaign.kill()
-        campaign.communicate()
-        assert netbench("clean").returncode == 0
+        if ending == "killed":
+            campaign.kill()
+            campaign.communicate()
+            assert netbench("clean").returncode == 0
+        else:
+            assert interrupted_until_its_end(campaign) == (130, "nothing to clean up\n")
     assert everything("nbt-a0") == before
 
 

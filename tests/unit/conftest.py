@@ -1,5 +1,6 @@
 """The command line, run in this process."""
 
+import signal
 import sys
 from functools import partial
 
@@ -15,10 +16,14 @@ def command(monkeypatch, capsys):
     def run(*arguments) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
         code = 0
+        handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             cli.main()
         except SystemExit as done:
             code = int(done.code or 0)
+        finally:
+            for signum, handler in handlers.items():
+                signal.signal(signum, handler)
         said = capsys.readouterr()
         return code, said.out, said.err
 

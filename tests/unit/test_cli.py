@@ -13,7 +13,7 @@ from importlib.metadata import version
 import pytest
 
 from netbench.campaign import runner as campaign
-from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
+from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import Cleaned
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
@@ -344,6 +344,20 @@ def test_where_no_report_can_be_written_what_stopped_it_is_still_told(command, m
 def test_stopped_before_there_was_anything_to_go_on_with(command, monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "start", raising(Stopped(signal.SIGINT)))
     assert command("run", "netns", "quick", "-o", tmp_path / "x") == (ExitCode.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("another", [Stopped(signal.SIGINT), KeyboardInterrupt(), TestbedError("x"), ValueError("odd")])
+def test_what_was_not_undone_is_reported_also_where_another_error_replaces_it(command, monkeypatch, results, another):
+    def fail(*_: object, **__: object) -> None:
+        try:
+            raise NotUndoneError("not everything could be undone: ip netns add nb-x")
+        finally:
+            raise another
+
+    monkeypatch.setattr(campaign, "resume", fail)
+    code, _, err = command("resume", results.path)
+    assert code == 4
+    assert err.count("not everything could be undone: ip netns add nb-x") == 1
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

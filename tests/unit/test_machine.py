@@ -261,6 +261,70 @@ def test_what_lives_in_a_namespace_goes_with_it(guest):
     assert guest.log == ["ip netns del nb-x"]
 
 
+@pytest.mark.parametrize("code", [-2, -9, 130, 137])
+def test_a_killed_command_may_have_made_each_of_its_changes(guest, code):
+    """They stay on record, so that each is undone; what is not there is undone already."""
+    run = guest._batch
+    guest._batch = lambda argv, stdin: Completed((), code, "", "")
+    with pytest.raises(TestbedError, match="`ip -batch -` was killed and may have made only some"):
+        guest.machine.make([SetUp(None, "eth1", was_up=False), AddNamespace("nb-x")])
+    assert guest.machine.point == 2
+    assert len(guest.machine.undo()) == 2
+    assert guest.machine.point == 2
+    guest._batch = run
+    assert guest.machine.undo() == []
+    assert guest.log == ["ip netns del nb-x"]
+
+
+def test_what_was_killed_while_it_undid_changes_is_tried_again(guest):
+    guest.machine.make([AddNamespace("nb-x")])
+    run, killed = guest._batch, iter([Completed((), -15, "", "")])
+    guest._batch = lambda argv, stdin: next(killed, None) or run(argv, stdin)
+    assert guest.machine.undo() == []
+    assert guest.machine.point == 0
+
+
+@pytest.mark.parametrize(
+    "words", ["File exists", "Operation not permitted", ""], ids=["name taken", "refused", "killed"]
+)
+def test_a_namespace_is_not_removed_as_long_as_a_lent_port_is_in_it(guest, words):
+    """The port would go with it, and what it had at home would never be given back."""
+    port = {"ifname": "eth1", "ifindex": 7, "flags": ["UP"], "addr_info": []}
+    guest.there = [port]
+    changes = [AddNamespace("nb-x"), KeepPort("eth1", lent=True), MovePort("eth1", "nb-x"), SetUp("nb-x", "eth1")]
+    guest.machine.make(changes)
+    guest.log.clear()
+    sent_home = guest.answers.get("sh")
+    guest.answers["sh"] = Completed((), 2 if words else -2, "", words)
+    moved, found, namespace = guest.machine.undo()
+    assert moved == f"`ip link set eth1 netns nb-x` could not be undone: {words or '`ip` ended with exit code -2'}"
+    for failure in (found, namespace):
+        assert failure.endswith("it waits for the port eth1, which is still in the network namespace nb-x")
+    assert "ip netns del nb-x" not in guest.log
+    guest.answers["sh"] = sent_home or Completed((), 0, "", "")
+    assert guest.machine.undo() == []
+    assert guest.log[-1] == "ip netns del nb-x"
+    assert guest.machine.point == 0
+
+
+class Broken(KeepPort):
+    """A change with a defect."""
+
+    __slots__ = ()
+
+    def undo(self, host):
+        raise IndexError("list index out of range")
+
+
+def test_a_defect_in_one_change_does_not_keep_the_others_from_being_undone(guest):
+    guest.there = [{"ifname": "eth1", "ifindex": 7, "flags": ["UP"], "addr_info": []}]
+    guest.machine.make([AddNamespace("nb-x"), Broken("eth1", lent=False)])
+    guest.log.clear()
+    (failure,) = guest.machine.undo()
+    assert "IndexError('list index out of range')" in failure
+    assert guest.log == ["ip netns del nb-x"]
+
+
 PORT = [
     {
         "ifname": "eth1",

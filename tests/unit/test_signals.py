@@ -124,6 +124,90 @@ def test_a_shield_is_lifted_whatever_happens():
             send(signal.SIGTERM)
 
 
+HELD_DOWN = """
+def put_back():
+    for _ in range(50):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+    os.write(1, b"put back, ")
+
+try:
+    with stopping_on_signals():
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            finally:
+                put_back()  # with no shield
+        finally:
+            put_back()
+except Stopped:
+    os.write(1, b"stopped")
+"""
+
+
+def test_a_key_that_is_held_down_stops_once():
+    done = run(HELD_DOWN)
+    assert (done.stdout, done.stderr) == ("put back, put back, stopped", "")
+
+
+def test_a_signal_after_a_pause_stops_again(monkeypatch):
+    """The first one may have been swallowed, by what ignores exceptions, or its clean-up may take too long."""
+    monkeypatch.setattr("netbench.hosts.signals._REPEATED_S", 0.02)
+    with stopping_on_signals():
+        for _ in range(2):
+            with pytest.raises(Stopped):
+                send(signal.SIGINT)
+            send(signal.SIGINT)
+            time.sleep(0.03)
+
+
+def test_a_shield_is_lifted_for_a_part_of_its_block_but_not_beneath_another():
+    steps = []
+
+    def stopped_in_the_outer_block():
+        with stopping_on_signals(), shielded() as outer:
+            send(signal.SIGTERM)
+            with shielded() as inner, inner.lifted():
+                steps.append("still held")
+            with outer.lifted():
+                steps.append("too far")
+
+    with pytest.raises(Stopped):
+        stopped_in_the_outer_block()
+    assert steps == ["still held"]
+
+
+def test_signals_wait_again_when_the_lifted_part_was_stopped():
+    steps = []
+
+    def stopped_in_the_lifted_part():
+        with stopping_on_signals(), shielded() as shield:
+            try:
+                with shield.lifted():
+                    send(signal.SIGINT)
+            finally:
+                send(signal.SIGTERM)
+                steps.append("put back")
+
+    with pytest.raises(Stopped):
+        stopped_in_the_lifted_part()
+    assert steps == ["put back"]
+
+
+def test_an_error_that_leaves_a_shielded_block_is_not_replaced():
+    def failing_while_a_signal_waits():
+        with shielded():
+            send(signal.SIGINT)
+            raise ZeroDivisionError
+
+    with stopping_on_signals():
+        with pytest.raises(ZeroDivisionError):
+            failing_while_a_signal_waits()
+        with pytest.raises(Stopped), shielded():
+            pass
+
+
 FORKED = """
 with stopping_on_signals():
     try:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Self
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.composed import Namespaced
 
 # What iproute2 says of what is not there any more, and so is undone already.
@@ -23,7 +23,9 @@ _GONE = (
     "Cannot assign requested address",
     "Cannot delete qdisc with handle of zero",
     "Invalid handle",
+    '" failed: Invalid argument',  # the file of a network namespace that was removed, or never made, by halves
 )
+_BY_SHELL, _LAST_SIGNAL = 128, 64  # exit codes of a shell for what a signal ended: signal(7)
 _FAILED = re.compile(r"Command failed .*:(\d+)$")
 
 
@@ -159,10 +161,16 @@ def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
 def tell(
     host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, all_of_them: bool = False
 ) -> dict[int, str]:
-    """Make requests in order up to the first that fails, or all of them; the words about each that failed, by place."""
+    """Make requests in order up to the first that fails, or all of them; the words about each that failed, by place.
+
+    TestbedError when the command was killed: any of the requests may have been made.
+    """
     force = ["-force"] if all_of_them else []
     text = "".join(f"{' '.join(line)}\n" for line in lines)
-    done = host.run([*tool, *force, "-batch", "-"], stdin=text, timeout_s=120.0)
+    command = [*tool, *force, "-batch", "-"]
+    done = host.run(command, stdin=text, timeout_s=120.0)
+    if was_killed(done):
+        raise TestbedError(f"{host}: `{' '.join(command)}` was killed and may have made only some of its changes")
     failed: dict[int, str] = {}
     words: list[str] = []
     for line in done.stderr.splitlines():
@@ -174,6 +182,11 @@ def tell(
     if done.exit_code != 0 and not failed:  # not even begun
         failed = dict.fromkeys(range(len(lines)), "; ".join(words) or f"exit code {done.exit_code}")
     return failed
+
+
+def was_killed(done: Completed) -> bool:
+    """Whether a signal ended a command, or, as a shell reports it, what a shell had started."""
+    return done.exit_code < 0 or _BY_SHELL < done.exit_code <= _BY_SHELL + _LAST_SIGNAL
 
 
 def is_gone(words: str) -> bool:

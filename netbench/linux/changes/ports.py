@@ -10,7 +10,7 @@ from typing import Any, Self
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell
+from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell, was_killed
 
 # `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
 # Its number may be taken by now, or this kernel may not give any (before 5.16): then it gets another.
@@ -51,8 +51,8 @@ class MovePort(Change):
     def undo(self, host: Host) -> None:
         # A port that never got there is still at home, and there is nothing to bring back.
         sent = host.run(["sh", "-c", _SEND_HOME, self.netns, self.interface, str(self.index)])
-        if sent.exit_code != 0 and not is_gone(sent.stderr):
-            raise TestbedError(sent.stderr.strip())
+        if sent.exit_code != 0 and (was_killed(sent) or not is_gone(sent.stderr)):
+            raise TestbedError(sent.stderr.strip() or f"`ip` ended with exit code {sent.exit_code}")
 
 
 @dataclass(frozen=True, slots=True)
