@@ -91,7 +91,7 @@ def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
     environment = read(root=tmp_path, which=nothing)
     cpu = environment["cpu"]
     assert cpu.pop("online_count") == os.cpu_count()
-    assert len(cpu) == 8
+    assert len(cpu) == 9
     assert environment["activity"].keys() == {"load_average", "cpu_ticks"}
     told = [cpu, environment["activity"], environment["virtualisation"], environment["tools"]]
     assert {value for one in told for value in one.values()} == {environment["memory_bytes"]} == {None}

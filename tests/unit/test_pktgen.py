@@ -325,3 +325,11 @@ def test_threads_that_wake_up_at_different_times_are_told():
     assert (sent.apart_s, sent.in_order, sent.frames) == (0.091, False, 20)
     alone = what_was_sent([one], MAX, 0)
     assert (alone.apart_s, alone.in_order) == (0.0, True)
+
+
+@pytest.mark.parametrize(("shows_threads", "expected"), [(True, (0.09, 0)), (False, (None, None))])
+def test_how_long_its_kernel_thread_waited_is_known_where_the_thread_is_seen(kernel, host, shows_threads, expected):
+    kernel.shows_threads, kernel.wait_ns = shows_threads, 90_000_000
+    with closing(opened(host)) as source:
+        sent = trial(source)
+    assert (sent.wait_s, sent.cpu) == expected

@@ -104,7 +104,7 @@ class Trial:
             sender.time.begin()
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
-            sender.spent = sender.time.spent(sender.returned_ns)
+            sender.spent = sender.time.spent(max(sender.returned_ns, pacer.due_ns) if sender.returned_ns else None)
         except Exception as error:  # nobody above a thread could catch it
             self._halt.set(f"the sending thread failed: {error!r}")
 
