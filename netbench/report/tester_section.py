@@ -1,15 +1,18 @@
 """What the tester knows of itself: the last self-test on the testbed, and the loads it can be trusted up to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from statistics import median
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.tester import HostIdentity, Identity, LinkIdentity
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
-from netbench.report.formats import UNKNOWN, count, kfps, mbps
+from netbench.report.formats import UNKNOWN, count, kfps, mbps, percent
 from netbench.report.markup import Column, Html, element, join, table
 from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Section, note, section
@@ -36,6 +39,36 @@ _CEILINGS: tuple[Column[Ceiling], ...] = (
     Column("Mbit/s of each source, L1", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
 )
 
+
+@dataclass(slots=True)
+class _Disturbed:
+    """How far the tester was held up in the trials of a UUT: the parts of their duration for which it was stalled."""
+
+    uut: str
+    parts: list[float] = field(default_factory=list)
+    steal_s: float = 0.0
+    throttled_s: float = 0.0
+
+    def add(self, trial: TrialResult) -> None:
+        """Account for one trial."""
+        found = trial.disturbance
+        if found is None:
+            return
+        stalled = [seconds for stream in trial.spec.streams if (seconds := found.stalled_of(stream)) is not None]
+        if stalled:
+            self.parts.append(max(stalled) / trial.spec.duration_s)
+        self.steal_s += found.steal_s or 0.0
+        self.throttled_s += found.throttled_s or 0.0
+
+
+_DISTURBED: tuple[Column[_Disturbed], ...] = (
+    Column("UUT", lambda one: one.uut),
+    Column("Trials", lambda one: f"{len(one.parts):,}", "number"),
+    Column("Stalled, median", lambda one: percent(median(one.parts)), "number"),
+    Column("Stalled, most", lambda one: percent(max(one.parts)), "number"),
+    Column("Steal time, s", lambda one: f"{one.steal_s:.2f}", "number"),
+    Column("Stopped by CPU limits, s", lambda one: f"{one.throttled_s:.2f}", "number"),
+)
 _ENDS: tuple[Column[tuple[str, str, Identity]], ...] = (
     Column("Stream", lambda end: end[0]),
     Column("End", lambda end: end[1]),
@@ -74,17 +107,19 @@ def tester_line(results: CampaignResults) -> Html:
 def tester_section(results: CampaignResults) -> Section:
     """The checks of the self-test, and the ceilings with what was measured above them."""
     record = selftest_of(results.manifest)
+    limited, held_up = _seen(results)
     if record is None:
         unknown = note("Its ceilings on this testbed are unknown, and so is its honesty.")
-        return section("tester", "The tester", unknown, *_identities(results.manifest))
+        return section("tester", "The tester", unknown, *_identities(results.manifest), *_held_up(held_up))
     return section(
         "tester",
         "The tester",
         *_identities(results.manifest),
+        *_held_up(held_up),
         note(f"The last self-test on this testbed was made {_before(record, results.manifest)}."),
         element("p", element("strong", selftest_sentence(record))),
         _checks(record),
-        *_ceilings(record, _limited(results)),
+        *_ceilings(record, limited),
     )
 
 
@@ -178,5 +213,22 @@ def _long(seconds: float) -> str:
     return "less than a minute"
 
 
-def _limited(results: CampaignResults) -> int:
-    return sum(any(reason.kind is ReasonKind.TESTER_LIMITED for reason in trial.reasons) for trial in results.trials)
+def _seen(results: CampaignResults) -> tuple[int, list[_Disturbed]]:
+    """How many trials are tester-limited, and how far the tester was held up, by UUT; in one pass over the trials."""
+    limited, held_up = 0, {uut: _Disturbed(uut) for uut in results.uuts}
+    for trial in results.trials:
+        limited += any(reason.kind is ReasonKind.TESTER_LIMITED for reason in trial.reasons)
+        held_up.setdefault(trial.spec.uut, _Disturbed(trial.spec.uut)).add(trial)
+    return limited, [one for one in held_up.values() if one.parts]
+
+
+def _held_up(found: Sequence[_Disturbed]) -> Iterable[Html]:
+    """How far the tester was held up while frames were sent."""
+    if found:
+        yield element("h3", "Stalls of the tester")
+        yield note(
+            "For what part of a trial its source and its ingress thread were kept from running by others than the"
+            f" trial itself. Beyond the limit a trial is {ReasonKind.TESTER_DISTURBED.value}, and repeated. The exports"
+            " have the numbers of each trial."
+        )
+        yield table(_DISTURBED, [found])

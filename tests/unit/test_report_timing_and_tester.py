@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
+from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
@@ -160,6 +161,20 @@ def test_an_order_that_is_not_known_is_not_in_order() -> None:
     page = page_of(campaign([trial(refused)]))
     assert f"No order of 1 stream of trials: {why}." in page.text
     assert "raw 64 500 0 – – –" in page.text
+
+
+def test_how_far_the_tester_was_held_up_is_summed_up_for_each_uut() -> None:
+    held_up = [
+        replace(
+            trial(stream_counts()),
+            disturbance=Disturbance(1.0, (ThreadDelay("source", "xdp", 0.0, stalled_s, "s1"),), steal_s=0.25),
+        )
+        for stalled_s in (0.01, 0.02, 0.5)
+    ]
+    page = page_of(campaign(held_up))
+    assert "Stalls of the tester" in page.text
+    assert "raw 3 2 % 50 % 0.75 0.00" in page.text
+    assert "Stalls of the tester" not in page_of(campaign([trial(stream_counts())])).text
 
 
 def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:
