@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from netbench.linux.cpu_limits import throttled_s
-from netbench.linux.proc import CpuTicks, SchedTimes, parse_cpu_ticks, read_sched_times
+from netbench.linux.proc import CpuTicks, SchedTimes, all_processes, parse_cpu_ticks, read_sched_times
 
 
 class CpuDelays(NamedTuple):
     """Counters of this machine since it was started; what is not there, or None, is unknown.
 
-    `threads` are single-threaded processes by id, `bound` the CPU of each that may run on one CPU alone. `ticks` are
-    those of each CPU, and of all together (None). Pressure and throttling are in seconds.
+    `threads` are single-threaded processes by id, `bound` the CPU of each that may run on one CPU alone. `softirqs` are
+    the kernel's own threads for softirqs (ksoftirqd), by CPU. `ticks` are those of each CPU, and of all together
+    (None). Pressure and throttling are in seconds.
     """
 
     at_ns: int  # CLOCK_MONOTONIC
     threads: Mapping[int, SchedTimes] = {}
     bound: Mapping[int, int] = {}
+    softirqs: Mapping[int, SchedTimes] = {}
     ticks: Mapping[int | None, CpuTicks] = {}
     pressure_s: float | None = None
     throttled_s: float | None = None
@@ -30,8 +32,17 @@ class CpuDelays(NamedTuple):
 DelayReader = Callable[[Iterable[int]], CpuDelays]
 
 
-def read_cpu_delays(processes: Iterable[int] = ()) -> CpuDelays:
-    """Those of this machine now, and of single-threaded processes of it; takes less than 1 ms."""
+def softirq_threads() -> dict[int, int]:
+    """The process ids of this machine's ksoftirqd threads by CPU; none where they are not seen."""
+    name = "ksoftirqd/"
+    return {int(one.name.removeprefix(name)): one.pid for one in all_processes() if one.name.startswith(name)}
+
+
+def read_cpu_delays(processes: Iterable[int] = (), softirqs: Mapping[int, int] = {}) -> CpuDelays:
+    """Those of this machine now, and of single-threaded processes of it; takes less than 1 ms.
+
+    `softirqs` is as `softirq_threads` found them.
+    """
     threads, bound = {}, {}
     for process in processes:
         times = read_sched_times(process, process)
@@ -42,7 +53,16 @@ def read_cpu_delays(processes: Iterable[int] = ()) -> CpuDelays:
             cpus = os.sched_getaffinity(process)
             if len(cpus) == 1:
                 bound[process] = min(cpus)
-    return CpuDelays(time.monotonic_ns(), threads, bound, _ticks(), _pressure_s(), throttled_s())
+    of_softirqs = {cpu: read_sched_times(thread, thread) for cpu, thread in softirqs.items()}
+    return CpuDelays(
+        time.monotonic_ns(),
+        threads,
+        bound,
+        {cpu: times for cpu, times in of_softirqs.items() if times},
+        _ticks(),
+        _pressure_s(),
+        throttled_s(),
+    )
 
 
 def _ticks(stat: Path = Path("/proc/stat")) -> dict[int | None, CpuTicks]:

@@ -16,7 +16,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean, take_back
-from netbench.linux.cpu_delays import read_cpu_delays
+from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -95,6 +95,7 @@ class Testbed:
         self._endpoints: dict[str, Endpoints] = {}
         self._delayed_by_sink: set[str] = set()
         self._trials = count()
+        self._softirqs = softirq_threads()
         self._delays: dict[tuple[str, str], SeenDelays] = {}  # by UUT, and guest beside it
 
     def open_endpoints(self) -> None:
@@ -262,7 +263,7 @@ class Testbed:
             realtime=lambda machine: self._machines[machine].realtime,
             not_own=self.topology.ssh_hosts.keys(),
             scratch=self._scratch,
-            cpu_delays=read_cpu_delays,
+            cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
         )
 
     def interfaces(self) -> dict[str | None, list[str]]:

@@ -1,7 +1,8 @@
 """From readings before and after sending to how far the tester was held up, and by whom.
 
 A wait for a CPU is only a disturbance where somebody else took the CPU. Threads of the tester, guests and the loads of
-neighbours share CPUs by design: what they take from each other is part of the measurement.
+neighbours share CPUs by design: what they take from each other is part of the measurement. So is what the kernel's own
+threads take that handle softirqs: frames on their way to the UUT, and from there to the sink.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,6 +127,11 @@ def _stalled_s(
     beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
     parties_s = sum(one.ran_s or 0.0 for one in beside)
     parties_s += sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    parties_s += sum(
+        (later.ran_ns - before.softirqs[cpu].ran_ns) / 1e9
+        for cpu, later in after.softirqs.items()
+        if cpu in before.softirqs and _share_cpu(cpu, thread.cpu)
+    )
     others_s = wait_s - parties_s
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
         others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)

@@ -23,6 +23,7 @@ BEFORE = CpuDelays(
     0,
     {NAPI: SchedTimes(0, 0), TCPDUMP: SchedTimes(0, 0)},
     {NAPI: 1, TCPDUMP: 1},
+    {1: SchedTimes(0, 0)},
     {None: IDLE, 0: IDLE, 1: IDLE},
     throttled_s=1.0,
 )
@@ -39,8 +40,8 @@ def measured(
     tcpdump=(0, 0),
     busy_ms=0,
     steal_ms=0,
+    softirqs_ms=0,
     guests=(),
-    bound=BEFORE.bound,
 ) -> dict[str, float | None]:
     """Stalled time in ms of each role in a trial of 1 s.
 
@@ -50,7 +51,8 @@ def measured(
     after = CpuDelays(
         ms(1000),
         {NAPI: SchedTimes(*map(ms, napi)), TCPDUMP: SchedTimes(*map(ms, tcpdump))},
-        bound,
+        BEFORE.bound,
+        {1: SchedTimes(ms(softirqs_ms), 0)},
         {None: IDLE, 0: IDLE, 1: IDLE._replace(system=busy_ms // 10, steal=steal_ms // 10)},
         throttled_s=1.25,
     )
@@ -78,6 +80,8 @@ NEIGHBOUR = GuestTime(0.5, (1,))
         ({"steal_ms": 10}, (0, 0)),  # may be far less than a tick
         # it waited for the sink on its CPU
         ({"napi": (600, 300), "tcpdump": (300, 600), "busy_ms": 900}, (0, 0)),
+        # for frames on their way from the UUT to the sink
+        ({"napi": (500, 480), "softirqs_ms": 500, "busy_ms": 1000}, (0, 0)),
         # for the neighbour that computes there
         ({"napi": (500, 480), "busy_ms": 1000, "guests": [NEIGHBOUR]}, (0, 0)),
         # for the neighbour, and another program that took 100 ms
