@@ -173,7 +173,7 @@ def test_how_far_the_tester_was_held_up_is_summed_up_for_each_uut() -> None:
     ]
     page = page_of(campaign(held_up))
     assert "Stalls of the tester" in page.text
-    assert "raw 3 2.0 % 50.0 % 0.75 0.00" in page.text
+    assert "raw 3 2.000 % 50.000 % 0.75 0.00" in page.text
     assert "Stalls of the tester" not in page_of(campaign([trial(stream_counts())])).text
 
 
