@@ -19,7 +19,7 @@ from netbench.errors import MissingError, TestbedError
 _LIBRARY, PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
-_OWN_NAMES = b"nb_"
+_OWN_NAMES = "nb_"
 # Of `struct bpf_prog_info` (linux/bpf.h): where the 16 bytes of the name begin, and all up to their end.
 _INFO_NAME, _INFO_BYTES = 64, 80
 
@@ -144,16 +144,21 @@ def load(name: str, sizes: Mapping[str, int] | None = None, only: str = "") -> L
 
 def is_own_program(number: int) -> bool:
     """Whether a program in the kernel is netbench's, by the number that the kernel gave it: their names begin so."""
+    return program_name(number).startswith(_OWN_NAMES)
+
+
+def program_name(number: int) -> str:
+    """Return the name of a program in the kernel, by its number; empty where it has none, or is not there any more."""
     info, fd = ctypes.create_string_buffer(_INFO_BYTES), -1
     try:
         fd = libbpf()("bpf_prog_get_fd_by_id", ctypes.c_uint32(number))
         libbpf()("bpf_obj_get_info_by_fd", fd, info, ctypes.byref(ctypes.c_uint32(_INFO_BYTES)))
     except (BpfError, MissingError):
-        return False  # it is gone, or nobody here can have loaded one
+        return ""  # it is gone, or nobody here can have loaded one
     finally:
         if fd >= 0:
             os.close(fd)
-    return info.raw[_INFO_NAME:].startswith(_OWN_NAMES)
+    return info.raw[_INFO_NAME:].partition(b"\0")[0].decode(errors="replace")
 
 
 def _explained(error: BpfError, name: str) -> MissingError:

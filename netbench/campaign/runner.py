@@ -352,6 +352,7 @@ def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
     record.keep_identities(found)
     remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in found.links.values() if link.remark]
     remarks += [Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
+    remarks += [Warning(WarningKind.PACKET_SOCKETS, text) for text in testbed.port_warnings]
     record.store.keep_warnings(remarks)
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.bpf.libbpf import is_own_program
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
+from netbench.linux.foreign_hooks import foreign_tcx_programs, foreign_xdp_programs
 from netbench.linux.netlink import Netlink, ask, attributes, nested, number, route_socket
 from netbench.linux.netns import within_each
 from netbench.linux.pause import PauseFrames, read_pause_frames
@@ -28,17 +28,17 @@ _QDISC = struct.Struct("=BxxxiII4x")  # tcmsg: family, index, handle, parent, re
 _TCA_KIND, _TCA_STATS2, _TCA_STATS_QUEUE = 1, 7, 3
 _QUEUE = struct.Struct("=8xI")  # gnet_stats_queue: length, backlog, drops, …
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
-_IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
-_IFLA_INFO_DATA, _IFLA_XDP_ATTACHED, _IFLA_XDP_PROG_ID, _IFLA_BR_NF_CALL_IPTABLES = 2, 2, 4, 36
+_IFLA_MASTER, _IFLA_LINKINFO = 10, 18
+_IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES = 2, 36
 
 
 class _Attached(NamedTuple):
-    """Which of some interfaces have an XDP program of others, and whether a bridge of theirs asks for br_netfilter.
+    """The programs of others by interface and direction, and whether a bridge of these asks for br_netfilter.
 
     The latter is `nf_call_iptables` of ip-link(8), the bridge's own.
     """
 
-    xdp: frozenset[str]
+    programs: dict[tuple[str, str], list[str]]
     bridged_ip: bool
 
 
@@ -81,20 +81,19 @@ def _read(
         ip=inside.ip,
         bridged_ip=inside.bridged_ip or (bridges(points) and inside.attached.bridged_ip),
         pause=inside.pause,
-        xdp=inside.attached.xdp,
+        programs=inside.attached.programs,
     )
 
 
 def _look(points: Sequence[CountingPoint]) -> _Inside:
     indices = dict(_indices(points))
-    entries = _interfaces(point for point in points if point.direction == "rx")
     return _Inside(
         indices=indices,
         ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
         bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
         has_rules=has_foreign_tables(),
         pause=read_pause_frames(_interfaces(points)),
-        attached=_read_attached({name: index for name, index in indices.items() if name in entries}),
+        attached=_read_attached(indices),
     )
 
 
@@ -134,14 +133,22 @@ def _read_attached(indices: dict[str, int]) -> _Attached:
         links = {name: _link(asked, index) for name, index in indices.items()}
         bridges = {number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
         return _Attached(
-            xdp=frozenset(
-                name
-                for name, link in links.items()
-                if number(nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
-                and not is_own_program(number(nested(link, _IFLA_XDP, _IFLA_XDP_PROG_ID)))
-            ),
+            programs={
+                (name, direction): programs
+                for name, index in indices.items()
+                for direction in ("rx", "tx")
+                if (programs := list(_programs(index, links[name], direction)))
+            },
             bridged_ip=any(_calls_iptables(_link(asked, index)) for index in bridges),
         )
+
+
+def _programs(index: int, link: dict[int, bytes], direction: str) -> Iterator[str]:
+    """Yield what each program at an interface is called that may take frames going this way."""
+    if direction == "rx":
+        yield from (f"XDP program {program}" for program in foreign_xdp_programs(link))
+    hook = "ingress" if direction == "rx" else "egress"
+    yield from (f"tcx {hook} program {program}" for program in foreign_tcx_programs(index, hook))
 
 
 def _link(asked: socket.socket, index: int) -> dict[int, bytes]:

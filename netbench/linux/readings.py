@@ -58,16 +58,16 @@ class Queue:
 class NamespaceCounters:
     """What one network namespace counts. `rules` is None when there are some that cannot be read.
 
-    `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `xdp` are the interfaces with a program
-    attached, `ip` what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames of NICs that count them,
-    `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells.
+    `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `programs` names the BPF programs of
+    others by interface and direction, `ip` is what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames
+    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells.
     """
 
     queues: tuple[Queue, ...] = ()
     rules: tuple[Dropper, ...] | None = ()
     ip: str = ""
     bridged_ip: bool = False
-    xdp: frozenset[str] = frozenset()
+    programs: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     pause: Mapping[str, PauseFrames] = field(default_factory=dict)
     nics: Mapping[str, NicCounters] = field(default_factory=dict)
     out_of_buffers: Mapping[str, int] = field(default_factory=dict)
@@ -163,8 +163,9 @@ def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[Counter
             # Of either kind, those that hold this stream's frames back.
             counter, frames = ("rx_pause", pause.rx) if direction == "tx" else ("tx_pause", pause.tx)
             yield CounterReading(one.stream, name, counter, "passed", frames)
-        if one.interface in there.xdp and direction == "rx":
-            yield CounterReading(one.stream, name, "XDP program", "dropped", None, attached=True)
+        for program in there.programs.get((one.interface, direction), ()):
+            counter = f"{program} on {one.interface}"
+            yield CounterReading(one.stream, name, counter, "dropped", None, attached=True)
         for queue in there.queues:
             counter = _queue_counter(queue, direction)
             if counter and queue.interface == one.interface:

@@ -20,6 +20,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.linux.foreign_hooks import PPPOE, hooks_on
 from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import lines_of
 from netbench.linux.ssh_sessions import Address, ssh_sessions
@@ -31,8 +32,6 @@ _ADDRESS_REASON = "carries the address"
 _TABLES = {253: "default", 254: "main", 255: "local"}
 _TO_SOMEBODY = (1, 2)  # RTN_UNICAST, RTN_LOCAL of linux/rtnetlink.h: broadcast and multicast routes every port has
 _MOST_ROUTES = 3  # that are named of one interface
-# Discovery and session frames of PPPoE (RFC 2516), as /proc/net/packet writes their EtherTypes.
-_PPPOE = ("8863", "8864")
 # A NIC has no kind. The far end of a veth pair or of a tap belongs to whoever made it; every other kind
 # (bridge, bond, vlan, macvlan, tunnels, …) passes its frames on to interfaces that nobody named.
 _PORT_KINDS = (None, "veth", "tun")
@@ -311,9 +310,13 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
             for index, text in within(path, lambda: _resting_on(home)):
                 carried[index].append(f"the {text} in {whose}")
     with suppress(TestbedError, OSError):  # likewise
-        for index, text in within(home, lambda: list(pppoe_sessions(Path("/proc/thread-self/net"), indexes))):
+        for index, text in within(home, lambda: _read_here(indexes)):
             carried[index].append(text)
     return {index: tuple(dict.fromkeys(texts)) for index, texts in carried.items()}
+
+
+def _read_here(indexes: Mapping[str, int]) -> list[tuple[int, str]]:
+    return [*pppoe_sessions(Path("/proc/thread-self/net"), indexes), *hooks_on(indexes)]
 
 
 def _resting_on(home: str) -> list[tuple[int, str]]:
@@ -345,7 +348,7 @@ def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int,
             yield indexes[device], f"the PPPoE session {session}"
     for line in lines_of(net / "packet")[1:]:
         columns = line.split()
-        if columns[3] in _PPPOE:
+        if columns[3] in PPPOE:
             yield int(columns[4]), "PPPoE of some program"
 
 

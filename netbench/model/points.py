@@ -9,6 +9,8 @@ from netbench.model.paths import Nic, StreamPath, direction
 
 # The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
 OTHERHOST = "rx_otherhost_dropped"
+# How the counters of BPF programs of others begin; none of them counts.
+BPF_PROGRAMS = ("XDP program ", "tcx ")
 UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
 
 

@@ -44,6 +44,7 @@ class ReasonKind(Enum):
     MAXIMUM_UNKNOWN = "maximum-unknown"
     SHARE_OF_LOWER_BOUND = "share-of-lower-bound"
     LESS_THAN_SHARE = "less-than-share"
+    FOREIGN_PROGRAM = "foreign-program"
     FOREIGN_FRAMES = "foreign-frames"
     LATE_FRAMES = "late-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
@@ -69,6 +70,7 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.LINK_UNKNOWN,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
         ReasonKind.SOURCES_APART,
+        ReasonKind.FOREIGN_PROGRAM,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.LATE_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
@@ -111,6 +113,7 @@ class WarningKind(Enum):
     BOOTS_DIFFER = "boots-differ"
     FIRST_TRIALS_DIFFER = "first-trials-differ"
     OTHER_CAMPAIGN = "other-campaign"
+    PACKET_SOCKETS = "packet-sockets"
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
     NOT_AS_RFC_2544 = "not-as-rfc-2544"

@@ -17,6 +17,7 @@ from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
+from netbench.linux.foreign_hooks import unbound_packet_sockets
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -72,13 +73,16 @@ class Testbed:
         others: Callable[[], Sequence[Other]] = list,
         rings: Rings | None = None,
         scratch: str | None = None,
+        port_warnings: Sequence[str] = (),
     ) -> None:
         """`in_use` are the paths that sources and sinks are needed for; None: all. `rings` are switched on.
 
         `others` says which other netbenches have measured on this machine since it is held. `scratch` is a directory of
-        this machine that goes with the run; None: temporary files are where others have theirs.
+        this machine that goes with the run; None: temporary files are where others have theirs. `port_warnings` are as
+        the function of this name returned them before sources and sinks were opened.
         """
         self._scratch = scratch
+        self.port_warnings = port_warnings
         self.others = others
         self.topology = topology
         self._run_id = run_id
@@ -361,6 +365,23 @@ def refuse_unsafe_ports(topology: Topology) -> None:
         refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
 
 
+def port_warnings(topology: Topology) -> list[str]:
+    """Return what a reader of the results must know of the ports that stay in this machine's own network namespace."""
+    here = [
+        port.nic
+        for name, host in topology.hosts.items()
+        if topology.machine(name) is None and topology.netns(name) is None
+        for port in host.ports.values()
+    ]
+    programs = unbound_packet_sockets() if here else []
+    if not programs:
+        return []
+    return [
+        f"Every frame of {', '.join(here)} is also copied to packet sockets that are bound to no interface: of "
+        f"{', '.join(programs)}. This costs rate. End these programs before the run, or use a host of kind netns."
+    ]
+
+
 @contextmanager
 def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and, however the block is left, down again.
@@ -374,6 +395,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
         presence = held or stack.enter_context(machine_held(resolved))
         clean()
         refuse_unsafe_ports(topology)
+        warnings = port_warnings(topology)
         journal = Journal.create(topology.name)
         local = LocalHost("local", journal.run_id, _scratch(journal.run_id))
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
@@ -400,7 +422,9 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
-                testbed = Testbed(*known, others=presence.others, rings=rings, scratch=local.scratch)
+                testbed = Testbed(
+                    *known, others=presence.others, rings=rings, scratch=local.scratch, port_warnings=warnings
+                )
                 try:
                     testbed.open_endpoints()
                     yield testbed

@@ -6,7 +6,7 @@ from math import ceil, inf
 from netbench.model.counts import StreamCounts
 from netbench.model.disturbance import Disturbance
 from netbench.model.frame_mix import FrameSize, in_bytes
-from netbench.model.points import OTHERHOST, Where
+from netbench.model.points import BPF_PROGRAMS, OTHERHOST, Where
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
@@ -174,6 +174,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_tester(evidence, counts),
         *_links(evidence),
         *_addressed_elsewhere(evidence, counts),
+        *_foreign_programs(evidence, counts),
         *_frames(evidence, counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
@@ -452,6 +453,16 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
         )
     if counts.lost_frames:
         yield from _changed_counters(evidence)
+
+
+def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+    """Yield a finding for each BPF program of others that may have dropped the frames lost at a place."""
+    for one in evidence.growths:
+        if one.counter.startswith(BPF_PROGRAMS):
+            frames = sum(loss.frames for loss in counts.lost_at if one.counter in loss.cause)
+            if frames:
+                detail = f"{one.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
+                yield ReasonKind.FOREIGN_PROGRAM, detail
 
 
 def _changed_counters(evidence: Evidence) -> Iterator[Finding]:

@@ -1,6 +1,10 @@
 """Interfaces in use, for real: each reason made in a namespace of the test's own."""
 
+import ctypes
 import os
+import re
+import socket
+import struct
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -8,7 +12,11 @@ from contextlib import contextmanager
 import pytest
 from pyroute2 import IPRoute, netns
 
+from netbench.bpf.attaching import attach_tc_ingress, attach_xdp
+from netbench.bpf.libbpf import libbpf
 from netbench.errors import UsageError
+from netbench.linux.foreign_hooks import unbound_packet_sockets
+from netbench.linux.netns import within
 from netbench.linux.safety import read_ports, refuse_unsafe_port
 
 pytestmark = pytest.mark.root
@@ -142,6 +150,103 @@ discovery.bind(("nbt-a", 0x8863))
 """
 
     assert "nbt-a|carries PPPoE of some program" in inside(lab, ask + ASK).splitlines()
+
+
+U32 = "protocol all u32 match u32 0 0 action mirred egress redirect dev nbt-b"
+INGRESS = "type filter hook ingress device nbt-a priority 0;"
+EGRESS = 'type filter hook egress devices = { "nbt-b", "nbt-a" } priority 0;'
+
+
+@pytest.mark.parametrize(
+    ("commands", "described"),
+    [
+        (
+            ["tc qdisc add dev nbt-a ingress", f"tc filter add dev nbt-a ingress {U32}"],
+            "a tc ingress filter of kind u32 (`tc filter del dev nbt-a ingress` removes it)",
+        ),
+        (
+            ["tc qdisc add dev nbt-a clsact", f"tc filter add dev nbt-a egress {U32}"],
+            "a tc egress filter of kind u32 (`tc filter del dev nbt-a egress` removes it)",
+        ),
+        (
+            ["nft add table netdev t", f"nft add chain netdev t c {{ {INGRESS} }}"],
+            "the nft ingress chain netdev t c (`nft delete chain netdev t c` removes it)",
+        ),
+        (["nft add table netdev t", f"nft add chain netdev t c {{ {EGRESS} }}"], "the nft egress chain netdev t c"),
+        (["nft add table inet t", f"nft add chain inet t c {{ {INGRESS} }}"], "the nft ingress chain inet t c"),
+        (
+            ["ip rule add iif nbt-a table 100 pref 77"],
+            "the routing rule `iif nbt-a` (`ip rule del pref 77` removes it)",
+        ),
+        (["ip -6 rule add oif nbt-a table 100"], "the routing rule `oif nbt-a` (`ip -6 rule del pref "),
+    ],
+)
+def test_what_takes_frames_of_a_port(lab, commands, described):
+    for command in commands:
+        subprocess.run(["ip", "netns", "exec", lab, *command.split()], check=True)
+    message = refusal(lab, "nbt-a")
+    assert f"it carries {described}" in message
+    assert message.count("carries") == 1
+
+
+# r0 = 1; exit: XDP_DROP of XDP.
+_DROP = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 1, 0x95, 0, 0, 0)
+_TC, _XDP = 3, 6  # enum bpf_prog_type
+
+
+@contextmanager
+def program(lab, interface, kind, attach):
+    """A program of others at an interface; `attach` is called in the namespace with it and the index."""
+    fd = libbpf()("bpf_prog_load", kind, b"drop_all", b"GPL", _DROP, ctypes.c_size_t(2), None)
+    link = within(f"/run/netns/{lab}", lambda: attach(fd, socket.if_nametoindex(interface)))
+    try:
+        yield
+    finally:
+        link.close()
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attach", "described"),
+    [
+        (_XDP, lambda fd, index: attach_xdp(fd, index, "generic"), ("XDP program", "generic", "xdpgeneric off")),
+        (_XDP, lambda fd, index: attach_xdp(fd, index, "native"), ("XDP program", "native", "xdpdrv off")),
+        (_TC, attach_tc_ingress, ("tcx ingress program", "bpftool net show dev nbt-a", "")),
+    ],
+)
+def test_a_program_in_the_kernel(lab, kind, attach, described):
+    with program(lab, "nbt-a", kind, attach):
+        message = refusal(lab, "nbt-a")
+    what, how, remedy = described
+    assert re.search(rf"it carries the {what} drop_all \(id \d+\) \(", message), message
+    assert how in message
+    assert remedy in message
+    refuse_unsafe_port("nbt-a", netns=lab)
+
+
+LISTENS = """
+import socket, sys
+opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+if sys.argv[1]: opened.bind((sys.argv[1], 3))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("interface", ["nbt-a", ""])
+def test_a_packet_socket_is_refused_where_it_is_bound_to_the_port(lab, interface):
+    command = ["ip", "netns", "exec", lab, sys.executable, "-c", LISTENS, interface]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+        listener.stdout.readline()
+        owner = re.compile(rf"python[\d.]* \(PID {listener.pid}\)")
+        if interface:
+            message = refusal(lab, "nbt-a")
+            assert re.search(f"carries a packet socket of {owner.pattern}", message), message
+        else:
+            refuse_unsafe_port("nbt-a", netns=lab)
+        unbound = within(f"/run/netns/{lab}", unbound_packet_sockets)
+        assert [bool(owner.fullmatch(one)) for one in unbound] == [True] * (not interface)
+        listener.stdin.close()
 
 
 def test_a_bridge_and_its_member(lab):

@@ -178,9 +178,10 @@ def test_a_queue_without_statistics_has_dropped_nobody_knows_how_many():
 
 
 def test_a_program_of_xdp_counts_nothing():
-    there = NamespaceCounters(xdp=frozenset({"in1", "out1"}))
+    programs = {("in1", "rx"): ["XDP program drop (id 7)"], ("in1", "tx"): ["tcx egress program x (id 8)"]}
+    there = NamespaceCounters(programs=programs)
     assert readings(there, IN, OUT) == [
-        CounterReading("s1", "ingress NIC", "XDP program", "dropped", None, attached=True)
+        CounterReading("s1", "ingress NIC", "XDP program drop (id 7) on in1", "dropped", None, attached=True)
     ]
 
 
