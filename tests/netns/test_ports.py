@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -218,6 +219,34 @@ def test_a_port_that_never_forwards_is_not_ready_instead_of_losing_all(topology,
     assert "stream s1: not ready: of" in done.stderr + done.stdout
     (row,) = rows(tmp_path / "results")
     assert (row["verdict"], row["reasons"], row["received_frames"]) == ("invalid", "uut-failed", "")
+
+
+# A device that puts an 802.1Q tag into each frame from a0 to b0.
+TAGS = """
+import socket
+receiver, sender = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in range(2))
+receiver.bind(("a0", 3))
+sender.bind(("b0", 0))
+print(flush=True)
+while True:
+    frame, address = receiver.recvfrom(2048)
+    if address[2] != socket.PACKET_OUTGOING:
+        sender.send(frame[:12] + bytes.fromhex("81000064") + frame[12:])
+"""
+
+
+def test_probes_that_arrive_changed_are_described(topology, tmp_path):
+    for end in ("a0", "b0"):
+        ip("-n", OUTSIDE, "link", "set", end, "nomaster")
+    topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+    inside = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", TAGS]
+    with subprocess.Popen(inside, stdout=subprocess.PIPE) as device:
+        assert device.stdout.readline(), "its sockets are open then"
+        done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(sink="bpf"))
+        device.kill()
+    assert "probes of 64 bytes arrived at nbt-b0 with VLAN 100, 68 bytes" in done.stderr + done.stdout
+    (row,) = rows(tmp_path / "results")
+    assert (row["verdict"], row["reasons"]) == ("invalid", "uut-failed")
 
 
 def test_ports_come_back_after_a_killed_run(topology, tmp_path, start):

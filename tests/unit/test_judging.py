@@ -14,7 +14,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
-from netbench.trial.evidence import Evidence, NicDelta
+from netbench.trial.evidence import UNCOUNTED, Evidence, NicDelta
 from netbench.trial.judging import buffered, judge, judge_trial
 from tests.unit.accounts import account
 from tests.unit.inputs import topology, trial_spec
@@ -32,6 +32,8 @@ TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 CLEAN = Evidence(
     PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, THROUGH_UUT
 )
+
+XDP = "XDP program drop_all (id 7) on nb-in1"
 
 # What is taken for the NIC of the source receives, and what is taken for that of the sink sends.
 SENDS = replace(NIC, rx=0)
@@ -161,6 +163,16 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             "counters of drops on the way exceed the loss by 300 frames: they counted frames of others as well",
         ),
         (
+            replace(
+                CLEAN,
+                growths=(growth("ingress NIC", XDP, "dropped", None, THROUGH_UUT, silent=UNCOUNTED),),
+                nics=counting(egress=0, sink=0),
+                received=received(0),
+            ),
+            ReasonKind.FOREIGN_PROGRAM,
+            f"{XDP} is not netbench's and may have dropped 1,000 frames; remove it",
+        ),
+        (
             with_nic("ingress", replace(NIC, changed_mac=("02:00:00:00:00:01", "02:00:00:00:00:77"))),
             ReasonKind.LINK_CHANGED,
             "ingress NIC nb-in1 has the MAC address 02:00:00:00:00:77, and had 02:00:00:00:00:01 when the UUT became "
@@ -232,6 +244,7 @@ def test_each_reason_from_the_least_that_causes_it(evidence, kind, detail):
 def test_every_kind_of_reason_but_two_can_be_told_apart_from_valid():
     only_suspicious = {kind for kind in ReasonKind if kind.verdict is Verdict.SUSPICIOUS}
     assert only_suspicious == {
+        ReasonKind.FOREIGN_PROGRAM,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.LATE_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,

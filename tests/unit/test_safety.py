@@ -14,6 +14,8 @@ from netbench.linux.safety import (
     uses,
 )
 from netbench.linux.ssh_sessions import ssh_sessions
+from netbench.testbed.testbed import port_warnings
+from tests.unit.fakes import fake_ports
 
 
 def reasons(link, *, others=(), addresses=(), routes=(), carried=(), ssh=(), wireless=(), allowed=()):
@@ -194,3 +196,11 @@ def test_ipv6_and_ipv4_mapped_sessions(proc):
     )
 
     assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1"), ("2001:db8::1", "2001:db8::2")}
+
+
+@pytest.mark.parametrize(("kind", "programs", "warned"), [("local", 1, 1), ("local", 0, 0), ("netns", 1, 0)])
+def test_programs_that_see_every_interface_are_named(monkeypatch, kind, programs, warned):
+    found = ["tcpdump (PID 7)"] * programs
+    monkeypatch.setattr("netbench.testbed.testbed.unbound_packet_sockets", lambda: found)
+    texts = port_warnings(fake_ports(kind))
+    assert ["eth1, eth2" in text and "tcpdump (PID 7)" in text for text in texts] == [True] * warned
