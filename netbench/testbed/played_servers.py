@@ -158,6 +158,11 @@ def _control_groups(mounts: str) -> str:
     return "".join(f"{kind} {where} {options}\n" for _, where, kind, options, *_ in there)
 
 
+def quoted(argument: str) -> str:
+    """Return an argument as sshd_config(5) reads it whole, also with spaces."""
+    return '"' + argument.replace('"', '\\"') + '"'
+
+
 def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
     """The SSH server of one; TestbedError when nobody listens at its address in time."""
     program = shutil.which("sshd", path=search_path())
@@ -173,7 +178,7 @@ def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
         "StrictModes": "no",  # the directory is root's alone
         "UsePAM": "no",
         "UseDNS": "no",
-        "SetEnv": f"PATH={Path(sys.executable).parent}:{search_path()}",  # whose Python has numpy
+        "SetEnv": quoted(f"PATH={Path(sys.executable).parent}:{search_path()}"),  # whose Python has numpy
         "PidFile": "none",
         "PrintMotd": "no",
     }

@@ -25,7 +25,7 @@ from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
 from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.played_servers import namespaces_of, played, server_changes
+from netbench.testbed.played_servers import namespaces_of, played, quoted, server_changes
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.vmm.libvirt_daemon import driver_sign
@@ -36,6 +36,14 @@ SEVEN = load_shipped("netns-ssh")
 
 def option(command, name):
     return next(word.partition("=")[2] for word in command if word.startswith(f"{name}="))
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [("/a/bin", '"PATH=/a/bin"'), ("/a b/bin", '"PATH=/a b/bin"'), ('/a "b/bin', '"PATH=/a \\"b/bin"')],
+)
+def test_an_emulated_server_reads_its_path_whole_whatever_the_folder_of_the_checkout(path, written):
+    assert quoted(f"PATH={path}") == written
 
 
 def test_ssh_is_called_as_its_user_has_it_and_checks_host_keys():
