@@ -25,8 +25,8 @@ DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
 # Tests that touch nothing of the machine, so that several can run at once.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
-# All others change whatever they are on: each file of them runs apart from the machine and from the others, two at a
-# time. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
+# All others change whatever they are on: each file of them runs apart from the machine and from the others, three at a
+# time, as each uses a third of a CPU. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
 # other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
 LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
@@ -77,7 +77,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
-	    $(FILES) --jobs=2 $(IN_NAMESPACES); paired=$$?; \
+	    $(FILES) --jobs=3 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
