@@ -19,6 +19,7 @@ from netbench.model.events import Observer
 from netbench.report.formats import count
 from netbench.report.page import write_report
 from netbench.report.steadiness_words import steadiness_warnings
+from netbench.report.summary_json import write_summary
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import group_trials
@@ -104,6 +105,7 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
     if (tests := rfc2544_table(results)) is not None:
         console.print(tests)
     write_report(results, directory.report)
+    write_summary(results, directory.summary)
     warnings = list(results.warnings)
     if not results.searches:
         warnings += steadiness_warnings(steadiness_of(group_trials(results)))

@@ -365,7 +365,9 @@ def selftest(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Write selftest.json and selftest.html there."),
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="Write selftest.json, selftest.html and summary.json there."
+        ),
     ] = None,
 ) -> None:
     """Measure UUTs of known behaviour: is the tester right, here?

@@ -24,7 +24,7 @@ from netbench.report.comparison_words import (
     verdict_words,
 )
 from netbench.report.formats import at_least, mbps, mean
-from netbench.statistics.comparison import DISTURBING, Difference, Place, noise_floor_of
+from netbench.statistics.comparison import DISTURBING, Difference, Place, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 from netbench.statistics.regression_gate import CellResult, Outcome, total
@@ -172,7 +172,7 @@ def _summary(one: Compared | ComparedSearches) -> str:
 
 
 def _campaign(name: str, results: CampaignResults) -> dict[str, object]:
-    floor = noise_floor_of(results.manifest)
+    floor = half_width_of(results.noise_floor)
     return {
         "name": name,
         "topology": results.topology,

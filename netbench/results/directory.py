@@ -61,6 +61,11 @@ class ResultDirectory:
         """The HTML page."""
         return self.path / "report.html"
 
+    @property
+    def summary(self) -> Path:
+        """Findings and verdicts for other programs."""
+        return self.path / "summary.json"
+
     def keep_console(self, uut: str, log: str) -> None:
         """Keep what a UUT wrote to its console before it failed; the last such time counts, and nothing for nothing.
 

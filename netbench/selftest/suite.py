@@ -13,6 +13,7 @@ from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
+from netbench.report.summary_json import write_selftest_summary
 from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
@@ -104,13 +105,14 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
 
 
 def _write(record: SelftestRecord, directory: Path) -> None:
-    """selftest.json and selftest.html in a directory; UsageError or TestbedError when they cannot be written."""
+    """Write selftest.json, selftest.html and summary.json; UsageError or TestbedError where that is not possible."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made: {error.strerror}; name another with -o") from error
     write_atomically(directory / "selftest.json", (record.model_dump_json(indent=2) + "\n").encode())
     write_atomically(directory / "selftest.html", selftest_page(record).encode())
+    write_selftest_summary(record, directory / "summary.json")
 
 
 def _passed(checks: list[Check]) -> bool:

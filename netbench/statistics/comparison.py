@@ -15,6 +15,7 @@ from statistics import fmean, median
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Warning, WarningKind
 from netbench.model.virtualisation import Setting
@@ -120,16 +121,14 @@ class Campaign:
             frozenset(one for one in skipped if selection.includes(one.uut, one.scenario, one.frame_size)),
             results.settings,
             tuple(one for one in results.warnings if one.kind in DISTURBING),
-            noise_floor_of(results.manifest),
+            half_width_of(results.noise_floor),
             complete=missing <= 0,
         )
 
 
-def noise_floor_of(manifest: Mapping[str, object]) -> float | None:
-    """The noise floor that a manifest has, as the ratio of a 95 % half width; None where it has none."""
-    stored = manifest.get("noise_floor")
-    half_width = stored.get("half_width") if isinstance(stored, Mapping) else None
-    return float(half_width) if isinstance(half_width, int | float) and half_width > 0 else None
+def half_width_of(floor: NoiseFloor | None) -> float | None:
+    """The noise floor as the ratio of a 95 % half width; None where it was not measured."""
+    return None if floor is None else floor.half_width
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.comparison import ALL_CELLS, Selection, doubt_of, noise_floor_of, of_different_emulation
+from netbench.statistics.comparison import ALL_CELLS, Selection, doubt_of, half_width_of, of_different_emulation
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST
@@ -190,7 +190,7 @@ def compare_searches(
         )
         for side in (before, after)
     ]
-    floors = [noise_floor_of(side.manifest) for side in (before, after)]
+    floors = [half_width_of(side.noise_floor) for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
     found, left_out = [], []
     for what in dict.fromkeys((*sides[0], *sides[1])):

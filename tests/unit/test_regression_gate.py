@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.statistics.comparison import Campaign, Selection, compare
 from netbench.statistics.regression_gate import Outcome, judge
 from netbench.statistics.search_comparison import compare_maxima
 from tests.unit.comparison_factory import made_up, trials_of
-from tests.unit.results_factory import MANIFEST, campaign, stream_counts, trial
+from tests.unit.results_factory import campaign, stream_counts, trial
 
 BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
 OTHER = Warning(WarningKind.OTHER_CAMPAIGN, "Another netbench measured.")
@@ -80,12 +81,10 @@ def test_a_noise_floor_widens_the_interval():
     base = made_up(80_000, noisy(0.0001), seed=1)
     new = made_up(77_600, noisy(0.0001), seed=2)
     assert gate(base, new).outcome is Outcome.FAILED
-    floor = {**MANIFEST, "noise_floor": {"half_width": 0.08, "repeats": 5}}
-    assert gate(base, replace(new, manifest=floor)).outcome is Outcome.INCONCLUSIVE
-    assert gate(base, replace(base, manifest=floor)).outcome is Outcome.INCONCLUSIVE
-    assert gate(base, replace(new, manifest={**MANIFEST, "noise_floor": {"half_width": 0.001}})).outcome is (
-        Outcome.FAILED
-    )
+    for half_width, expected in ((0.08, Outcome.INCONCLUSIVE), (0.001, Outcome.FAILED)):
+        floor = NoiseFloor(half_width, 5, "bridge, 64 bytes, max")
+        assert gate(base, replace(new, noise_floor=floor)).outcome is expected
+        assert gate(replace(base, noise_floor=floor), new).outcome is expected
 
 
 def test_several_boots_are_the_units_of_replication():

@@ -1,0 +1,161 @@
+"""summary.json: what a campaign or a self-test found, for other programs. docs/results.md has the schema."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.counts import l1_mbps
+from netbench.model.frame_mix import size_text
+from netbench.model.search import SearchResult
+from netbench.model.selftest_record import SelftestRecord
+from netbench.model.verdict import Verdict
+from netbench.report.findings import findings
+from netbench.report.formats import mean
+from netbench.report.steadiness_words import steadiness_warnings
+from netbench.results.atomic import write_atomically
+from netbench.statistics.drift import steadiness_of
+from netbench.statistics.groups import Group, best_groups, group_trials
+from netbench.statistics.intervals import Interval
+from netbench.statistics.limits import with_limits
+
+SCHEMA, SCHEMA_VERSION = "netbench-summary", 1
+
+
+def write_summary(results: CampaignResults, path: Path) -> None:
+    """Write the summary of a campaign, whole or not at all; UsageError or TestbedError where that is not possible."""
+    _write(campaign_summary(results), path)
+
+
+def write_selftest_summary(record: SelftestRecord, path: Path) -> None:
+    """Write the summary of a self-test likewise."""
+    _write(selftest_summary(record), path)
+
+
+def campaign_summary(results: CampaignResults) -> dict[str, object]:
+    """The summary of a campaign, finished or not."""
+    groups = with_limits(group_trials(results))
+    trials = list(results.wanted_trials)
+    verdicts = Counter(trial.verdict for trial in trials)
+    reasons = Counter(kind.value for trial in trials for kind in {reason.kind for reason in trial.reasons})
+    warnings = [*results.warnings, *(() if results.searches else steadiness_warnings(steadiness_of(groups)))]
+    floor = results.noise_floor
+    return {
+        **_head("search" if results.searches else "run"),
+        "topology": results.topology,
+        "profile": results.profile,
+        "started": results.manifest.get("started"),
+        "finished": results.manifest.get("finished"),
+        "complete": results.manifest.get("finished") is not None,
+        "trials": {
+            **{verdict.value: verdicts[verdict] for verdict in Verdict},
+            "planned": results.planned_trials,
+            "skipped": results.skipped_trials,
+            "calibration": len(results.trials) - len(trials),
+            "discarded_attempts": sum(len(trial.thrown_away) for trial in trials),
+            "reasons": dict(sorted(reasons.items())),
+        },
+        "findings": [{"topic": one.topic, "text": one.text} for one in findings(results, groups)],
+        "warnings": [{"kind": one.kind.value, "text": one.text} for one in warnings],
+        "noise_floor_percent": None if floor is None else 100 * floor.half_width,
+        "maxima": [_maximum(group) for group in best_groups(groups)],
+        "loads": [_load(group) for group in groups],
+        "searches": [_search(one) for one in (*results.maxima_searches, *results.searches)],
+    }
+
+
+def selftest_summary(record: SelftestRecord) -> dict[str, object]:
+    """The summary of a self-test."""
+    outcomes = {True: "passed", False: "failed", None: "skipped"}
+    return {
+        **_head("selftest"),
+        "topology": record.topology,
+        "generator": record.generator,
+        "verdict": "passed" if record.passed else "failed",
+        "checks": [
+            {"name": one.name, "uut": one.uut, "verdict": outcomes[one.passed], "detail": one.detail}
+            for one in record.checks
+        ],
+        "ceilings": [asdict(one) for one in record.ceilings],
+    }
+
+
+def _head(kind: str) -> dict[str, object]:
+    return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "netbench": version("netbench"), "kind": kind}
+
+
+def _of(group: Group) -> dict[str, object]:
+    size = size_text(group.frame_size)
+    return {
+        "uut": group.uut,
+        "scenario": group.scenario,
+        "sources": group.sources,
+        "frame_size": size,
+        "load": str(group.load),
+    }
+
+
+def _maximum(group: Group) -> dict[str, object]:
+    return {
+        **_of(group),
+        "loads": [str(load) for load in group.plateau.loads] if group.plateau else [str(group.load)],
+        "throughput_fps": mean(group.maximum_fps),
+        "throughput_fps_ci95": _half_width(group.maximum_fps),
+        "throughput_mbps": mean(group.maximum_mbps),
+        "throughput_mbps_ci95": _half_width(group.maximum_mbps),
+        "limited_by": group.limited_by or "the UUT",
+        "is_lower_bound": bool(group.limited_by),
+    }
+
+
+def _load(group: Group) -> dict[str, object]:
+    return {
+        **_of(group),
+        "intended_fps": group.intended_fps,
+        "offered_fps": mean(group.offered_fps),
+        "throughput_fps": mean(group.throughput_fps),
+        "throughput_fps_ci95": _half_width(group.throughput_fps),
+        "throughput_mbps": mean(group.throughput_mbps),
+        "loss_ratio": mean(group.loss_ratio),
+        "valid": len(group.valid),
+        "suspicious": len(group.suspicious),
+        "invalid": len(group.invalid),
+    }
+
+
+def _search(found: SearchResult) -> dict[str, object]:
+    bounds = dict(_bounds(found))
+    return {
+        "uut": found.uut,
+        "scenario": found.scenario,
+        "sources": len(found.streams),
+        "frame_size": size_text(found.frame_size),
+        "repetition": found.repetition,
+        "method": found.method,
+        "goal": found.goal,
+        "for_maxima": found.for_maxima,
+        "verdict": found.state.value,
+        **bounds,
+        "limited_by": found.limited_by or None,
+        "unstable": found.unstable or None,
+        "why": found.why or None,
+        "trials": found.trials,
+    }
+
+
+def _bounds(found: SearchResult) -> Iterator[tuple[str, float | None]]:
+    """The bounds in frames/s and Mbit/s (L1) of each stream."""
+    for name, fps in (("lower", found.lower_fps), ("upper", found.upper_fps), ("throughput", found.throughput_fps)):
+        yield f"{name}_fps", fps
+        yield f"{name}_mbps", l1_mbps(fps, found.frame_size)
+
+
+def _half_width(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.half_width
+
+
+def _write(document: dict[str, object], path: Path) -> None:
+    write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())

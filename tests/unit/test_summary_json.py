@@ -1,0 +1,83 @@
+"""summary.json of campaigns and self-tests: findings and verdicts, numbers with their units."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.noise_floor import NoiseFloor
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.report.summary_json import campaign_summary, selftest_summary, write_summary
+from tests.unit.comparison_factory import made_up, trials_of
+from tests.unit.results_factory import campaign
+
+SEARCH = SearchResult(
+    "raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005, 99_600.0, 100_000.0
+)
+
+
+def test_a_campaign_has_its_findings_verdicts_and_maxima():
+    spoilt = trials_of()
+    spoilt[-1] = replace(spoilt[-1], reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),), thrown_away=((),))
+    busy = Warning(WarningKind.HOST_WAS_BUSY, "busy")
+    told = campaign_summary(replace(campaign(spoilt, warnings=(busy,)), noise_floor=NoiseFloor(0.08, 5, "a trial")))
+    assert (told["schema"], told["schema_version"], told["kind"]) == ("netbench-summary", 1, "run")
+    assert told["trials"] == {
+        "valid": 8,
+        "suspicious": 0,
+        "invalid": 1,
+        "planned": 9,
+        "skipped": 0,
+        "calibration": 0,
+        "discarded_attempts": 1,
+        "reasons": {"link-down": 1},
+    }
+    assert told["findings"][0]["topic"] == "Throughput"
+    assert {"kind": "host-was-busy", "text": "busy"} in told["warnings"]
+    assert told["noise_floor_percent"] == 8
+    (most,) = told["maxima"]
+    assert (most["uut"], most["frame_size"], most["limited_by"], most["is_lower_bound"]) == (
+        *("raw", "64", "the UUT"),
+        False,
+    )
+    assert most["throughput_fps"] == 80_000
+    assert [one["load"] for one in told["loads"]] == ["50000fps", "100000fps", "120000fps"]
+    assert [one["invalid"] for one in told["loads"]] == [0, 0, 1]
+
+
+def test_a_search_has_its_bounds_and_state():
+    told = campaign_summary(replace(made_up(), searches=(SEARCH, replace(SEARCH, repetition=2, unstable="losses"))))
+    assert told["kind"] == "search"
+    first, second = told["searches"]
+    assert (first["verdict"], first["lower_fps"], first["upper_fps"], first["unstable"]) == (
+        *("found", 99_600.0, 100_000.0),
+        None,
+    )
+    assert first["upper_mbps"] == pytest.approx(67.2)
+    assert second["unstable"] == "losses"
+
+
+def test_a_selftest_has_its_checks_and_ceilings():
+    checks = (Check(name="drops", uut="known", passed=True), Check(name="delay", passed=None, detail="no netem"))
+    record = SelftestRecord(
+        passed=True,
+        when_ns=0,
+        topology="netns",
+        generator="xdp",
+        fingerprint="f",
+        checks=checks,
+        ceilings=(Ceiling(1, 64, 1e6),),
+    )
+    told = selftest_summary(record)
+    assert (told["kind"], told["verdict"]) == ("selftest", "passed")
+    assert [one["verdict"] for one in told["checks"]] == ["passed", "skipped"]
+    assert told["ceilings"] == [{"sources": 1, "frame_size": 64, "fps": 1e6}]
+
+
+def test_it_is_written_as_json_even_of_nothing(tmp_path):
+    path = tmp_path / "summary.json"
+    write_summary(campaign([], planned=3), path)
+    assert json.loads(path.read_text())["trials"]["valid"] == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
