@@ -1,5 +1,6 @@
 """What two campaigns do not have in common beside their numbers: machine, kernel, versions, topology, profile, UUTs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,9 +95,9 @@ def _of_tester(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Diff
         own: dict[str, str] = {}
         if identities:
             last = identities[-1]
-            own |= {f"source of {name}": str(ends.source) for name, ends in last.streams.items()}
-            own |= {f"sink of {name}": str(ends.sink) for name, ends in last.streams.items()}
-            own |= {f"links of {name}": str(link.details) for name, link in last.links.items()}
+            own |= {f"source of {name}": lasting(str(ends.source)) for name, ends in last.streams.items()}
+            own |= {f"sink of {name}": lasting(str(ends.sink)) for name, ends in last.streams.items()}
+            own |= {f"links of {name}": lasting(link.details) for name, link in last.links.items()}
             machines = {name: host for name, host in last.hosts.items() if host.machine is not None}
             own |= {f"kernel of host {name}": host.kernel for name, host in machines.items()}
         found.append(own)
@@ -117,7 +118,7 @@ def _of_facts(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
     for uut, facts in base.facts.items():
         others = new.facts.get(uut, {})
         for name in dict.fromkeys((*facts, *others)) if others else ():
-            before, after = facts.get(name, _UNKNOWN), others.get(name, _UNKNOWN)
+            before, after = _text(facts.get(name)), _text(others.get(name))
             if before != after:
                 yield Differs(f"UUT {uut}: {name}", _short(before), _short(after), matters=False)
 
@@ -162,7 +163,21 @@ def _dotted(value: object, key: str) -> Iterator[tuple[str, object]]:
 def _text(value: object) -> str:
     if value is None:
         return _UNKNOWN
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return lasting(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+
+
+# What is another in each run of the same campaign: numbers of kernel threads and processes, names of runs.
+_PASSING = re.compile(
+    r"(?P<thread>\bnapi/[^\s;,/]+?)-\d+\b"
+    r"|(?P<process>\b(?:pid|process id|PID)[ =:]+)\d+\b"
+    r"|(?P<proc>/proc/)\d+\b"
+    r"|(?P<run>/run/netbench/\S*?-|\bnb-)[0-9a-f]{12}\b"
+)
+
+
+def lasting(text: str) -> str:
+    """A setting without what is another in each run: numbers of threads and processes, names of runs."""
+    return _PASSING.sub(lambda found: f"{next(part for part in found.groups() if part is not None)}…", text)
 
 
 def _short(text: str) -> str:

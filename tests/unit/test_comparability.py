@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
+from netbench.model.tester import Identities, LinkIdentity
 from netbench.results.comparability import what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
+from netbench.results.manifest import with_identities
 from tests.unit.comparison_factory import exact_campaign, stored
 from tests.unit.inputs import topology
 from tests.unit.results_factory import MANIFEST
@@ -80,3 +84,50 @@ def test_keys_of_topologies_that_differ_are_told_with_their_values(tmp_path):
     ]
     (tmp_path / "new" / "topology.yaml").write_text("[")
     assert str(what_was_asked_differs(base, new)[0]) == "topology: uuts.0.forward: not there → unknown"
+
+
+PASSING = [
+    ("napi; kernel thread napi/nb-in1-585; CPU 1", "napi; kernel thread napi/nb-in1-587; CPU 1"),
+    ("kernel thread napi/eth0.100-8193", "kernel thread napi/eth0.100-12"),
+    ("owner netbench, pid 4711", "owner netbench, pid 815"),
+    ("process id 12 of trex", "process id 99 of trex"),
+    ("/proc/123/root/proc", "/proc/9/root/proc"),
+    ("/run/netbench/guests/lab-0123456789ab/uut-vm", "/run/netbench/guests/lab-ba9876543210/uut-vm"),
+    ("group nb-0123456789ab-vm", "group nb-00aa11bb22cc-vm"),
+]
+LASTING = [
+    ("napi; kernel thread napi/nb-in1-585; CPU 1", "napi; kernel thread napi/nb-in1-585; CPU 0"),
+    ("napi/nb-in1-585", "napi/nb-in2-585"),
+    ("image micro 0123456789ab", "image micro ba9876543210"),
+    ("Linux 6.1.0-31-amd64", "Linux 6.1.0-32-amd64"),
+    ("2 threads", "4 threads"),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"), [*((*one, 0) for one in PASSING), *((*one, 1) for one in LASTING)]
+)
+def test_numbers_that_are_others_in_each_run_are_no_difference(before, after, differs):
+    """Wherever they occur: in what a UUT says of itself, and in the environment."""
+    base = exact_campaign()
+    sides = [replace(base, facts={"raw": {"where": one}}) for one in (before, after)]
+    assert len(what_differs(*sides)) == differs
+    manifests = [{**MANIFEST, "before": {"sysctls": {"where": one}}} for one in (before, after)]
+    assert len(what_differs(*(replace(base, manifest=one) for one in manifests))) == differs
+
+
+def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
+    base = exact_campaign()
+
+    def manifest(thread, cpus):
+        links = {"s1": LinkIdentity("napi", thread, cpus)}
+        return with_identities(dict(MANIFEST), Identities("2026-01-01T00:00:00+00:00", {}, {}, links))
+
+    first, again, other = (
+        replace(base, manifest=manifest(*one))
+        for one in (("napi/nb-in1-585", (1,)), ("napi/nb-in1-587", (1,)), ("napi/nb-in1-587", (0,)))
+    )
+    assert what_differs(first, again) == ()
+    assert [str(one) for one in what_differs(first, other)] == [
+        "links of s1: napi; kernel thread napi/nb-in1…; CPU 1 → napi; kernel thread napi/nb-in1…; CPU 0"
+    ]
