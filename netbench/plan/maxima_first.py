@@ -12,6 +12,7 @@ from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
 from netbench.model.search import SearchResult
+from netbench.model.topology import measured_pairs
 from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Warning
@@ -151,7 +152,9 @@ class MaximaFirst(Schedule):
             return without_maximum(trial, str(why))
 
     def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> Reference:
-        found = (self._found or {}).get((trial.uut, size, sources))
+        # Two versions of a UUT that are compared are offered the same.
+        uut = measured_pairs(self.wanted.uuts).get(trial.uut, trial.uut)
+        found = (self._found or {}).get((uut, size, sources))
         maximum = None if found is None else maximum_of(found)
         if maximum is None:
             raise _NoMaximumError(why_no_maximum(found))

@@ -125,10 +125,8 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
     made = number_of_tests(comparisons)
     tests = {one.throughput_test.test for each in comparisons for one in each.differences}
     if made:
-        yield (
-            f"limits in brackets: a 95 % interval, corrected for {count(made, 'cell')}, that covers the variation "
-            "between runs"
-        )
+        covers = "" if Test.PAIRED in tests else ", that covers the variation between runs"
+        yield f"limits in brackets: a 95 % interval, corrected for {count(made, 'cell')}{covers}"
         yield f"p: two-sided, corrected by Holm's method for {count(made, 'test')}; significant up to 0.05"
     if Test.WELCH in tests:
         needed = repetitions_needed(made)
@@ -138,6 +136,8 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
             f"Welch's t test{also}: with so few repetitions a permutation test cannot be significant among so many"
             f" cells; it needs {least}"
         )
+    if Test.PAIRED in tests:
+        yield "paired t test: of the ratio in each repetition, as both versions were measured in turn"
     if Test.PERMUTATION in tests:
         yield "permutation test: how often chance alone sets the means as far apart"
     if Test.NONE in tests:

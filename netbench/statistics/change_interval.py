@@ -22,21 +22,17 @@ MOST_UNITS = 1000  # as many repetitions as a profile may have
 _NORMAL_95 = 1.959964  # standard deviations in the half width of a 95 % interval
 
 
-@dataclass(frozen=True, slots=True)
-class Units:
-    """The independent values of a cell: the means of its boots, or its trials where all were measured on one boot."""
+def units_of(group: Group, number: Counted[Totals]) -> tuple[float, ...]:
+    """The independent values of a number over the valid trials of a group.
 
-    values: tuple[float, ...]
-    of_boots: bool
-
-
-def units_of(group: Group, number: Counted[Totals]) -> Units:
-    """The units of a number over the valid trials of a group."""
-    known = [(one.trial.boot, value) for one in group.valid if (value := number.read(one)) is not None]
-    boots = grouped(known, lambda pair: pair[0])
+    These are the means of its boots, or of its repetitions where all were measured on one boot. A repetition has
+    several trials where the group has several loads, those of a plateau.
+    """
+    known = [(one.trial, value) for one in group.valid if (value := number.read(one)) is not None]
+    boots = grouped(known, lambda pair: pair[0].boot)
     if len(boots) < 2 or 0 in boots:
-        return Units(tuple(value for _, value in known), of_boots=False)
-    return Units(tuple(fmean(value for _, value in own) for own in boots.values()), of_boots=True)
+        boots = grouped(known, lambda pair: pair[0].spec.repetition)
+    return tuple(fmean(value for _, value in own) for own in boots.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from math import fsum, isclose, sqrt
+from math import fsum, hypot, isclose, sqrt
 from statistics import fmean, median
 
 from netbench.model.campaign import CampaignResults
@@ -33,11 +33,11 @@ from netbench.statistics.intervals import (
     DifferenceOfMeans,
     RatioOfMeans,
     difference_of_intervals,
-    mean_interval,
+    known_interval,
     ratio_of_intervals,
 )
 from netbench.statistics.limits import with_limits, would_not_take_more
-from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_ps, smallest_p, welch_p
+from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
 # What is less than this is called no difference, whatever the p: repetitions of a campaign resemble each other more
@@ -163,6 +163,7 @@ class Difference:
     doubt: str = ""
     sides: tuple[SideMean, SideMean] | None = None
     tests: int = 1
+    samples: tuple[Group, Group] | None = None  # the trials that means are of, where these are of several loads
 
     @property
     def change(self) -> float | None:
@@ -254,15 +255,15 @@ def compare(
     """Each of the other campaigns against the base, intervals and p values corrected for all cells of all of them.
 
     Throughput and loss are corrected each for itself: a regression is one of throughput. Cells of disturbed campaigns
-    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, intervals do not
-    include the variation between runs: it affects both sides alike.
+    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, each repetition of
+    one is compared with the same of the other, and there is no variation between runs.
     """
     comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
     pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
-    throughputs = [_Pair(number, one, of_loss=False) for number, one in pairs]
+    throughputs = [_Pair(number, one, of_loss=False, in_turn=in_turn) for number, one in pairs]
     of_throughput = _tested(throughputs)
     of_loss = _tested([_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None])
-    tests = sum(one.test in (Test.PERMUTATION, Test.WELCH) for one in of_throughput.values())
+    tests = sum(one.test in _TESTS for one in of_throughput.values())
     usual = _usual_variances(throughputs)
     floors = [(base.noise_floor, other.noise_floor) for other in others]
     with_intervals = {
@@ -290,7 +291,7 @@ def compare(
 def number_of_tests(comparisons: Iterable[Comparison]) -> int:
     """How many p values of throughput were corrected for each other."""
     differences = (one for comparison in comparisons for one in comparison.differences)
-    return sum(one.throughput_test.test in (Test.PERMUTATION, Test.WELCH) for one in differences)
+    return sum(one.throughput_test.test in _TESTS for one in differences)
 
 
 def why_nothing_compares(comparison: Comparison) -> str:
@@ -308,6 +309,7 @@ def why_nothing_compares(comparison: Comparison) -> str:
     return "; ".join(reasons[:_LISTED])
 
 
+_TESTS = (Test.PERMUTATION, Test.WELCH, Test.PAIRED)
 _LISTED = 5
 _DIMENSIONS: tuple[tuple[str, Callable[[Place], str]], ...] = (
     ("they have no UUT in common", lambda place: place.uut),
@@ -476,7 +478,17 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
             base_is_limit=not best.limited_by,
             new_is_limit=not other.limited_by,
         )
-        yield Difference(place, best, other, ratio, _NOT_YET, None, None)
+        samples = (_on_plateau(best, base.groups), _on_plateau(other, new.groups))
+        yield Difference(place, best, other, ratio, _NOT_YET, None, None, samples=samples)
+
+
+def _on_plateau(best: Group, groups: Iterable[Group]) -> Group:
+    """The maximum with the trials of all loads of its plateau."""
+    loads = {load.as_asked for load in best.plateau.loads} if best.plateau else set()
+    place = place_of(best).of_maximum
+    same = (one for one in groups if one.load.as_asked in loads and place_of(one).of_maximum == place)
+    valid = tuple(trial for one in same for trial in one.valid)
+    return replace(best, valid=valid) if valid else best
 
 
 class _Pair:
@@ -485,20 +497,20 @@ class _Pair:
     `comparison` is the number of the one that it is from.
     """
 
-    def __init__(self, comparison: int, difference: Difference, *, of_loss: bool) -> None:
+    def __init__(self, comparison: int, difference: Difference, *, of_loss: bool, in_turn: bool = False) -> None:
         read = LOSS_RATIO if of_loss else THROUGHPUT_FPS
         self.comparison = comparison
         self.difference = difference
-        self.groups = (difference.base, difference.new)
+        self.groups = difference.samples or (difference.base, difference.new)
         # What is expected to scatter alike: a UUT that keeps up forwards what it is offered, without any scatter.
         limited = any(map(_falls_short, self.groups))
         self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
         self.testable = of_loss or difference.throughput.change is not None
-        units = tuple(units_of(group, read) for group in self.groups)
-        self.values = tuple(one.values for one in units)
+        self.ratios = _ratios(*self.groups) if in_turn else None
+        self.values = tuple(units_of(group, read) for group in self.groups)
         self.intervals = tuple(
-            mean_interval(one.values) if one.of_boots else read.over(group.valid)
-            for one, group in zip(units, self.groups, strict=True)
+            read.over(group.valid) if len(values) == len(group.valid) else known_interval(values)
+            for values, group in zip(self.values, self.groups, strict=True)
         )
         self.scales = (1.0, 1.0) if of_loss else tuple(one.mean if one else 0.0 for one in self.intervals)
         self.sizes = tuple(map(len, self.values))
@@ -509,6 +521,8 @@ class _Pair:
         `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one.
         """
         one = self.difference
+        if self.ratios is not None and one.throughput.change is not None:
+            return self._with_paired_interval(self.ratios, tests)
         runs = (0.0, 0.0)
         if floors is not None:
             base, new = (max(RUN_PART * usual, deviation_of_noise_floor(floor or 0.0)) for floor in floors)
@@ -521,12 +535,28 @@ class _Pair:
         if len(sides) < 2 or one.throughput.change is None:
             return one
         before, after = sides
-        ratio = change_interval(after, before, tests)
+        return self._with_sides(before, after, tests)
+
+    def _with_paired_interval(self, ratios: Sequence[float], tests: int) -> Difference:
+        """By the scatter of the ratios of repetitions: what both sides have in common is not part of it."""
+        mean, count = fmean(ratios), len(ratios)
+        deviation = _deviation(ratios) if count > 1 else 0.0
+        counted = [
+            THROUGHPUT_FPS.counting_half_width(group.valid) / scale
+            for group, scale in zip(self.groups, self.scales, strict=True)
+            if scale
+        ]
+        least = deviation_of_noise_floor(hypot(*counted)) * mean
+        return self._with_sides(SideMean(1.0, count, 0.0), SideMean(mean, count, deviation, 0.0, least), tests)
+
+    def _with_sides(self, base: SideMean, new: SideMean, tests: int) -> Difference:
+        one = self.difference
+        ratio = change_interval(new, base, tests)
         if one.throughput.bound == "≤":
             ratio = replace(ratio, low=None, bound="≤")
         elif one.throughput.bound == "≥":
             ratio = replace(ratio, high=None, bound="≥")
-        return replace(one, throughput=ratio, sides=(before, after), tests=tests)
+        return replace(one, throughput=ratio, sides=(base, new), tests=tests)
 
     def _side(self, values: Sequence[float], group: Group, usual: float, run: float) -> SideMean:
         mean = fmean(values)
@@ -547,8 +577,16 @@ class _Pair:
         pairs = zip(self.values, self.scales, strict=True)
         return sum(_deviation(values) ** 2 / scale**2 for values, scale in pairs) / 2
 
-    def welch(self, usual: float) -> float | None:
-        """The p of Welch's t test; `usual` is the relative variance of the cells of the same UUT."""
+    def test(self, tests: int) -> Test:
+        """How its p is found, among so many."""
+        if self.ratios is not None:
+            return Test.PAIRED
+        return Test.PERMUTATION if smallest_p(*self.sizes) * tests <= ALPHA else Test.WELCH
+
+    def t_test(self, usual: float) -> float | None:
+        """The p of the t test; `usual` is the relative variance of the cells of the same UUT."""
+        if self.ratios is not None:
+            return paired_p([ratio - 1 for ratio in self.ratios])
         (base, new), (n_base, n_new) = self.intervals, self.sizes
         if base is None or new is None:
             return None
@@ -567,11 +605,11 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     usual = _usual_variances(open_ones)
     made: dict[int, Tested] = {id(one.difference): _NOT_YET for one in pairs}
     made |= {id(one.difference): Tested(Test.ALIKE, 1.0, 1.0) for one in testable if one.alike}
-    tests = [Test.PERMUTATION if smallest_p(*one.sizes) * len(open_ones) <= ALPHA else Test.WELCH for one in open_ones]
+    tests = [one.test(len(open_ones)) for one in open_ones]
     permuted = [one for one, test in zip(open_ones, tests, strict=True) if test is Test.PERMUTATION]
     by_permutation = iter(permutation_ps([(one.values[0], one.values[1]) for one in permuted]))
     ps = [
-        next(by_permutation) if test is Test.PERMUTATION else one.welch(usual[one.family])
+        next(by_permutation) if test is Test.PERMUTATION else one.t_test(usual[one.family])
         for one, test in zip(open_ones, tests, strict=True)
     ]
     known = [(one, test, p) for one, test, p in zip(open_ones, tests, ps, strict=True) if p is not None]
@@ -579,6 +617,23 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     for (one, test, p), total in zip(known, corrected, strict=True):
         made[id(one.difference)] = Tested(test, p, total)
     return made
+
+
+def _ratios(base: Group, new: Group) -> tuple[float, ...] | None:
+    """New ÷ base of each repetition that both have, the means over its trials; None where the base may be 0."""
+    sides = []
+    for group in (base, new):
+        trials = grouped(group.valid, lambda one: one.trial.spec.repetition)
+        known = {
+            number: [fps for one in own if (fps := THROUGHPUT_FPS.read(one)) is not None]
+            for number, own in trials.items()
+        }
+        sides.append({number: fmean(values) for number, values in known.items() if values})
+    before, after = sides
+    common = [number for number in before if number in after]
+    if not common or not all(before[number] for number in common):
+        return None
+    return tuple(after[number] / before[number] for number in common)
 
 
 def _deviation(values: Sequence[float]) -> float:

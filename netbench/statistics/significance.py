@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import combinations, islice
-from math import comb, sqrt
+from math import comb, fsum, sqrt
 from typing import TYPE_CHECKING
 
 from netbench.statistics.intervals import Interval
@@ -26,6 +26,7 @@ class Test(Enum):
 
     PERMUTATION = "permutation"
     WELCH = "Welch's t"
+    PAIRED = "paired t"
     ALIKE = "all alike"
     NONE = "none"
 
@@ -93,6 +94,19 @@ def welch_p(base: Interval, new: Interval, least_errors: tuple[float, float] = (
     from scipy.stats import t  # noqa: PLC0415 - half a second that only results need
 
     return float(2 * t.sf(apart / sqrt(first + second), degrees))
+
+
+def paired_p(differences: Sequence[float]) -> float | None:
+    """The two-sided p of Student's t test of paired differences; None for fewer than two."""
+    if len(differences) < 2:
+        return None
+    mean = fsum(differences) / len(differences)
+    deviation = sqrt(fsum((one - mean) ** 2 for one in differences) / (len(differences) - 1))
+    if not deviation:
+        return 0.0 if mean else 1.0
+    from scipy.stats import t  # noqa: PLC0415 - half a second that only results need
+
+    return float(2 * t.sf(abs(mean) / deviation * sqrt(len(differences)), len(differences) - 1))
 
 
 def smallest_p(base: int, new: int) -> float:

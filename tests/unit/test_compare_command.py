@@ -191,6 +191,7 @@ def odd(tmp_path):
 
 
 WRONG = [
+    ((), "Missing argument"),
     (("base",), "holds one version of each UUT"),
     (("base", "nowhere"), "nowhere: is no result directory of `netbench run`"),
     (("base", "nothing"), "nothing: is no result directory of `netbench run`"),

@@ -1,0 +1,74 @@
+"""`netbench compare DIR` of a campaign that measured two versions of its UUTs in turn."""
+
+import random
+
+import pytest
+
+from netbench.errors import ExitCode
+from netbench.model.topology import measured_pairs
+from netbench.results.versions import split_versions
+from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.regression_gate import Outcome, judge
+from tests.unit.comparison_factory import stored
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Behaviour
+from tests.unit.inputs import topology
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+
+def in_turn(factor, *, seed=1, repetitions=9, drift=0.1, scatter=0.003):
+    """A UUT and its base, whose host is as fast in both trials of a repetition, and otherwise in each other one."""
+    chance = random.Random(seed)
+    trials = []
+    for repetition in range(1, repetitions + 1):
+        host = chance.gauss(1, drift)
+        for uut, own in (("raw", factor), ("raw.base", 1.0)):
+            received = round(80_000 * host * own * chance.gauss(1, scatter))
+            counts = stream_counts(sent=150_000, received=received, intended_fps=150_000.0, intended_frames=150_000)
+            trials.append(trial(counts, uut=uut, load="150000fps", repetition=repetition, boot=len(trials) + 1))
+    return campaign(trials, uuts=("raw", "raw.base"))
+
+
+def gate(results, threshold=0.02, *, in_turn=True):
+    base, new = split_versions(results)
+    (found,) = compare(Campaign.of("base", base), [Campaign.of("new", new)], in_turn=in_turn)
+    return judge(found, threshold)
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, Outcome.PASSED), (1.1, Outcome.PASSED), (0.97, Outcome.FAILED)])
+def test_what_both_versions_have_in_common_is_no_difference(factor, expected):
+    """The host varies by 10 %, and 1 % is told apart."""
+    assert gate(in_turn(factor)).outcome is expected
+    assert gate(in_turn(factor), in_turn=False).outcome is Outcome.INCONCLUSIVE
+
+
+def test_equal_versions_hardly_ever_fail_and_slower_ones_never_pass():
+    equal = [gate(in_turn(1.0, seed=seed, scatter=0.02)).outcome for seed in range(60)]
+    slower = [gate(in_turn(0.97, seed=seed, scatter=0.02)).outcome for seed in range(60)]
+    assert equal.count(Outcome.FAILED) <= 1
+    assert slower.count(Outcome.PASSED) == 0
+
+
+def test_few_repetitions_are_inconclusive_and_more_are_asked_for():
+    found = gate(in_turn(1.0, repetitions=3, scatter=0.02))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert {one.repetitions for one in found.cells} != {None}
+
+
+def test_the_command_compares_the_split_versions_one_directory(compare, tmp_path):
+    directory = stored(tmp_path / "both", in_turn(0.95))
+    code, out, err = compare(directory, "--fail-on-regression", "2")
+    assert (code, err) == (ExitCode.INVALID_RESULTS, "")
+    told = " ".join(out.split())
+    assert "both (new) against both (base): slower in 2, by up to 5." in told
+    assert "paired t test: of the ratio in each repetition" in told
+
+
+def test_both_versions_are_offered_the_shares_of_the_maximum_of_the_base(monkeypatch, tmp_path):
+    uuts = [{"name": name, "kind": "raw"} for name in ("bridge", "bridge.base")]
+    made = FakeCampaign.on(topology(uuts=uuts), tmp_path / "results", monkeypatch)
+    made.testbed.usual = Behaviour(capacity_fps=4321.0)
+    results = made.run(loads=["50% of maximum"], repetitions=2)
+    assert measured_pairs(results.uuts)
+    rates = {trial.spec.uut: trial.spec.load.found_fps for trial in results.wanted_trials}
+    assert rates["bridge"] == rates["bridge.base"]
