@@ -255,8 +255,8 @@ def compare(
     """Each of the other campaigns against the base, intervals and p values corrected for all cells of all of them.
 
     Throughput and loss are corrected each for itself: a regression is one of throughput. Cells of disturbed campaigns
-    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, each repetition of
-    one is compared with the same of the other, and there is no variation between runs.
+    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, each repetition
+    of one is compared with the same of the other, and there is no variation between runs.
     """
     comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
     pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
