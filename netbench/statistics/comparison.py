@@ -48,6 +48,8 @@ LEAST_DIFFERENCE = 0.0001  # of the frames offered
 _OFFERED_ALIKE = 0.99
 # A UUT that forwards more than this part of what it is offered hardly scatters.
 _KEEPS_UP = 0.95
+# A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
+_MOST_DISTURBED = 1 / 3
 # What says that the host had other work while a campaign was measured.
 DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
 
@@ -365,7 +367,8 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
         if place.uut in emulated:
             left_out.append(LeftOut(place, emulated[place.uut], Absence.EMULATION))
         elif place in common and place in of_base and place in of_new:
-            difference = _at_load(place, of_base[place], of_new[place], doubt)
+            own = doubt or ("" if accept_disturbed else _disturbed_trials((base, of_base[place]), (new, of_new[place])))
+            difference = _at_load(place, of_base[place], of_new[place], own)
             if isinstance(difference, LeftOut):
                 left_out.append(difference)
             else:
@@ -375,12 +378,25 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
         else:
             why = f"only in {base.name if place in of_base else new.name}"
             left_out.append(LeftOut(place, why, Absence.ONE_SIDE))
-    maxima = tuple(replace(one, doubt=doubt) for one in _maxima(base, new, common))
+    maxima = tuple(
+        replace(one, doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, one.base), (new, one.new))))
+        for one in _maxima(base, new, common)
+    )
     without = dict.fromkeys(one.place.of_maximum for one in found)
     for one in maxima:
         without.pop(one.place, None)
     left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in without]
     return Comparison(base, new, (*maxima, *found), tuple(left_out), doubt)
+
+
+def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:
+    """Which side lost too many trials of a cell because the tester was disturbed, in words; empty for none."""
+    for campaign, group in sides:
+        kinds = ({reason.kind for reason in one.trial.reasons} for one in group.everything)
+        number, total = sum(ReasonKind.TESTER_DISTURBED in one for one in kinds), len(group.everything)
+        if number > _MOST_DISTURBED * total:
+            return f"the tester was disturbed in {number} of {total} trials of {campaign.name}"
+    return ""
 
 
 def doubt_of(*sides: tuple[str, Iterable[Warning]]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05  # what CONFIDENCE leaves
 FEWEST = 3  # repetitions; of two, which are alike by chance too often, no test is right for UUTs that have two modes
 _ENUMERATED = 200_000  # arrangements: all of ten and ten repetitions
-_DRAWN = 100_000  # of more, so many are drawn
+_DRAWN = 50_000  # of more, so many are drawn
 _AT_ONCE, _NUMBERS_AT_ONCE = 10_000, 1_000_000  # so that they fit into memory
 _SEED = 1  # the same data has the same p
 _ROUNDING = 1e-9  # of the largest sum: sums in another order differ by less
@@ -36,7 +36,7 @@ class Test(Enum):
 def permutation_p(base: Sequence[float], new: Sequence[float]) -> float:
     """How often the means of two samples are at least as far apart when it is left to chance which value is whose.
 
-    Two-sided; every arrangement is tried, or 100,000 drawn where there are more than 200,000 (Fisher 1935, "The Design
+    Two-sided; every arrangement is tried, or 50,000 drawn where there are more than 200,000 (Fisher 1935, "The Design
     of Experiments", section 21; of drawn ones p = (b + 1) ÷ (m + 1), Phipson and Smyth 2010, "Permutation p-values
     should never be zero"). It asks nothing of the distribution but that repetitions can be exchanged.
     """

@@ -76,6 +76,20 @@ def test_cells_of_a_disturbed_campaign_are_inconclusive(warning, disturbed):
     assert gate(base, new, accept_disturbed=True).outcome is Outcome.FAILED
 
 
+def test_a_cell_that_lost_many_trials_to_a_disturbance_is_inconclusive():
+    reasons = (Reason(ReasonKind.TESTER_DISTURBED, "s1", "stalled for 0.2 s"),)
+
+    def spoilt(repetitions):
+        trials = made_up(64_000, repetitions=9).trials
+        return campaign(replace(one, reasons=reasons) if one.spec.repetition <= repetitions else one for one in trials)
+
+    assert gate(made_up(repetitions=9), spoilt(3)).outcome is Outcome.FAILED
+    found = gate(made_up(repetitions=9), spoilt(4))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "the tester was disturbed in 4 of 9 trials of new" in {one.why for one in found.cells}
+    assert gate(made_up(repetitions=9), spoilt(4), accept_disturbed=True).outcome is Outcome.FAILED
+
+
 def test_a_noise_floor_widens_the_interval():
     """A campaign whose repetitions are equal was measured on a host whose repeats of one trial vary."""
     base = made_up(80_000, noisy(0.0001), seed=1)
