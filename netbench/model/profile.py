@@ -17,7 +17,7 @@ MAX_SECONDS = 86_400.0
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
 _WARM_UP_PART = 0.25
-_NOISE_FLOOR_S = 1.5
+_NOISE_FLOOR_S = 1.2
 _MOST_WARM_UP_TRIALS = 100
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Profile(BaseModel):
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
     sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
     needs no `loads`. `maxima` says how those are found that loads are a share of, where any is. At its start a campaign
-    repeats a fixed trial for `noise_floor` seconds, which tells how far the host varies; left out, 1.5; 0: it does not.
+    repeats a fixed trial for `noise_floor` seconds, which tells how far the host varies; left out, 1.2; 0: it does not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
