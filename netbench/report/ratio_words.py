@@ -58,6 +58,8 @@ def not_measurable(ratio: RatioOfMeans) -> str:
         return f"too noisy to tell ({_repetitions(ratio)})"
     if ratio.unknown is not None:
         return f"not measurable: {ratio.why_unknown}"
+    if ratio.bound and not ratio.significant:
+        return "not measurable: a maximum is only a lower bound"
     if (excluded := ratio.excluded) is not None and excluded > _TOO_NOISY:
         return f"too noisy to tell (±{ceil(100 * excluded)} %)"
     return ""

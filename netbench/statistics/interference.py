@@ -130,7 +130,8 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
         return None
 
     def tried(load_of: Group, side: Group) -> bool:
-        return any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
+        known = side.limited_by == ""  # its plateau is, whatever became of higher loads
+        return known or any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
 
     return ratio_of_maxima(
         most,

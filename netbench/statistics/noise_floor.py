@@ -9,6 +9,7 @@ from netbench.statistics.intervals import student_t
 
 FEWEST = 3  # repeats: of fewer nothing is known of their variation
 _ENOUGH_FOR_MEDIAN = 5
+_MOST_ABOVE = 2
 _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
 
 
@@ -16,9 +17,9 @@ def noise_floor(throughputs_fps: Sequence[float], trial: str) -> NoiseFloor | No
     """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
 
     t(0.975; n − 1) · s · √(1 + 1/n) ÷ mean is the prediction interval of a further repeat (NIST/SEMATECH e-Handbook of
-    Statistical Methods, section 1.3.5.2; Hahn and Meeker 1991, "Statistical Intervals"). Of 5 repeats or more s is
-    1.4826 times the median absolute deviation where that is less (Hampel 1974), and the centre the median: one repeat
-    that was disturbed does not decide.
+    Statistical Methods, section 1.3.5.2; Hahn and Meeker 1991, "Statistical Intervals"). The centre is the
+    median, and s, of 5 repeats or more, at most twice the one that their median absolute deviation tells (Hampel 1974,
+    "The influence curve and its role in robust estimation"): one repeat that was disturbed does not decide.
     """
     n = len(throughputs_fps)
     if n < FEWEST:
@@ -29,6 +30,6 @@ def noise_floor(throughputs_fps: Sequence[float], trial: str) -> NoiseFloor | No
     mean = sum(throughputs_fps) / n
     deviation = sqrt(sum((value - mean) ** 2 for value in throughputs_fps) / (n - 1))
     if n >= _ENOUGH_FOR_MEDIAN:
-        deviation = min(deviation, _OF_NORMAL * median(abs(value - centre) for value in throughputs_fps))
+        deviation = min(deviation, _MOST_ABOVE * _OF_NORMAL * median(abs(value - centre) for value in throughputs_fps))
     half_width = student_t(n - 1) * deviation * sqrt(1 + 1 / n) / centre
     return NoiseFloor(half_width, n, trial, tuple(throughputs_fps))
