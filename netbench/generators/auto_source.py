@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
 from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.xdp.xdp import Xdp
+from netbench.generators.xdp.xdp import Xdp, XdpOptions
 from netbench.hosts.base import Host
 from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes
 from netbench.model.tester import Identity
@@ -25,6 +25,7 @@ class AutoOptions(BaseModel, extra="forbid"):
     """With `steady` all loads are sent by what the highest ones need: a search has one source throughout."""
 
     steady: bool = False
+    realtime: int = Field(default=0, ge=0, le=98)  # of afpacket and xdp: priority in SCHED_FIFO; 0: another class
 
 
 class Auto(Generator):
@@ -34,10 +35,11 @@ class Auto(Generator):
     sends_mixes: ClassVar[bool] = True  # afpacket and xdp do
 
     def __init__(self, options: AutoOptions | None = None) -> None:
-        self._high_fps = 0 if options and options.steady else _HIGH_FPS
+        options = options or AutoOptions()
+        self._high_fps = 0 if options.steady else _HIGH_FPS
         self._pktgen = PktGen(PktGenOptions())
-        self._afpacket = AfPacket(AfPacketOptions())
-        self._xdp = Xdp(attach=False)  # nobody has asked for a program at a NIC
+        self._afpacket = AfPacket(AfPacketOptions(realtime=options.realtime))
+        self._xdp = Xdp(XdpOptions(realtime=options.realtime), attach=False)  # nobody asked for a program at a NIC
 
     def unfit(self, host: Host) -> str:
         no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)

@@ -2,7 +2,7 @@
 
 They talk JSON, one object a line. The first reply, to no request, says that it can send, and may have a `version`:
 
-    → {"do": "prepare", "traffic": {…}}       ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
+    → {"do": "prepare", "traffic": {…}, …}    ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
     → {"do": "start", "at_monotonic_ns": n}   ← {"sent": {…}} or {"failed": "why"} when sending has ended
     → {"do": "stop"}                          ends sending early; the reply to `start` says so
 
@@ -25,6 +25,8 @@ from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
 _CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
+# A delay of so many seconds is caught up at once even where catching up is limited: sources are often late by some µs.
+AT_ONCE_S = 25e-6
 # So many times as long as the mean pause between two sends may any take without a reason.
 _USUAL_SCATTER = 10
 # A sleeping thread wakes up late by the timer slack (50 µs, prctl(2)) and the scheduler's whim.
@@ -74,6 +76,7 @@ class Worker:
 
     halt = Halt()
     version = ""  # of what sends, where that is not netbench itself
+    realtime = 0  # the priority in SCHED_FIFO of the threads that send; 0: another class
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial."""
@@ -99,7 +102,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
         request = json.loads(line)
         match request["do"]:
             case "prepare":
-                worker.halt = Halt()
+                worker.halt, worker.realtime = Halt(), request.get("realtime", 0)
                 try:
                     worker.prepare(traffic_of(request["traffic"]))
                 except (OSError, NetbenchError) as error:
@@ -123,9 +126,18 @@ def _send(worker: Worker, at_monotonic_ns: int) -> None:
         _reply({"failed": f"sending failed: {error!r}"})
 
 
-def catch_up_fps(fps: float) -> float:
-    """The rate at which frames that are overdue are sent to a ring, which a burst of them would overrun."""
-    return max(_CATCH_UP * fps, _CATCH_UP_FPS)
+def use_realtime(priority: int) -> None:
+    """Have the calling thread scheduled as SCHED_FIFO with this priority (0: as it is); OSError where it must not."""
+    if priority:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+
+
+def catch_up_fps(fps: float, catch_up: float | None = None) -> float:
+    """The rate at which overdue frames are sent: `catch_up`, a part of the rate, above it.
+
+    Without it, as fast as a ring takes them, which a burst would overrun.
+    """
+    return max(_CATCH_UP * fps, _CATCH_UP_FPS) if catch_up is None else (1 + catch_up) * fps
 
 
 def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:

@@ -31,8 +31,12 @@ class WorkerSource(Source):
 
     open_limit_s = 20.0  # for it to be ready to send
 
-    def __init__(self, kind: str, module: str, *arguments: str) -> None:
-        """`module` is run with the interface, these arguments, and the numbers of the CPUs to be pinned to."""
+    def __init__(self, kind: str, module: str, *arguments: str, realtime: int = 0) -> None:
+        """`module` is run with the interface, these arguments, and the numbers of the CPUs to be pinned to.
+
+        With `realtime`, a priority, its threads send in the scheduling class SCHED_FIFO.
+        """
+        self._realtime = realtime
         self._kind = kind
         self._module = module
         self._arguments = arguments
@@ -59,7 +63,7 @@ class WorkerSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""
-        self._opened.tell({"do": "prepare", "traffic": asdict(traffic)})
+        self._opened.tell({"do": "prepare", "traffic": asdict(traffic), "realtime": self._realtime})
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:

@@ -16,6 +16,8 @@ NAPI_POLICY = "napi_policy"
 # What is overdue at the end of a trial is sent for so much longer, in seconds and as a part of the duration.
 _CATCH_UP_S = 0.5  # a machine with other work to do takes its CPUs away for as long as that
 _CATCH_UP_PART = 0.05
+# How late the last frame may be where nothing is sent after the end: a moment's delay is no unsent frame.
+_LAST_FRAME_S = 0.002
 
 # RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24, sinks in
 # 198.19.n.0/24, n being the stream's number from 1. Not in paths.py, which takes longer to load than a short capture to
@@ -34,6 +36,8 @@ class Traffic:
     `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
     With `first_fps` the first `first_s` seconds have that rate, and what is left of all frames is paced evenly over the
     rest: `fps` is the mean then.
+    A source that is late catches up: `catch_up` is by what part of its rate it may exceed the rate for that. Frames
+    that are overdue at the end are not sent. None: it catches up as its kind does, also after the end.
     """
 
     stream: str
@@ -50,6 +54,7 @@ class Traffic:
     receive: Receive = "inline"
     first_fps: float | None = None
     first_s: float = 0.0
+    catch_up: float | None = None
 
     @property
     def first_frames(self) -> int:
@@ -76,6 +81,8 @@ class Traffic:
     @property
     def longest_s(self) -> float:
         """How long a source with a rate goes on, at most: one whose link is too slow does not make a trial longer."""
+        if self.catch_up is not None:
+            return self.duration_s + _LAST_FRAME_S
         return self.duration_s + max(_CATCH_UP_S, _CATCH_UP_PART * self.duration_s)
 
 

@@ -90,7 +90,8 @@ class TrialSpec:
     its load is not a steady one, so that it is no repetition of any other. `tolerance` is how far the offered load of
     the victim may be from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind. At
     `restart_at_s` seconds after their start the victim is ended and started again, while they go on. One that
-    `finds_maximum` is made for nothing but to find what loads are a share of.
+    `finds_maximum` is made for nothing but to find what loads are a share of. `catch_up` is by what part of the rate
+    the victim's sources may exceed it to catch up, as Traffic has it.
     """
 
     index: int  # position in the campaign, from 0
@@ -108,6 +109,7 @@ class TrialSpec:
     benchmark: str = ""
     restart_at_s: float | None = None
     finds_maximum: bool = False
+    catch_up: float | None = None
 
     @property
     def victim(self) -> GuestTask:

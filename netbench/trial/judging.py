@@ -333,7 +333,9 @@ def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[
         if sent.max_lateness_s > part * traffic.duration_s:
             yield ReasonKind.UNEVEN_PACING, f"the source was stopped for {sent.max_lateness_s * 1e3:,.0f} ms"
         return
-    is_late = sent.max_lateness_s > min(max_lateness_s, part * traffic.duration_s)
+    # Where catching up is limited there is no burst, and what could not be caught up with is unsent.
+    limit_s = max_lateness_s if traffic.catch_up is None else inf
+    is_late = sent.max_lateness_s > min(limit_s, part * traffic.duration_s)
     if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):
         yield (
             ReasonKind.UNEVEN_PACING,

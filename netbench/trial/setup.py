@@ -112,12 +112,13 @@ def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
     for task in spec.guests:
         active = setup.guests[task.name]
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
-        traffic = {ends.path.name: _traffic(ends, active, task, trial) for ends in endpoints}
+        catch_up = spec.catch_up if task is spec.victim else None
+        traffic = {ends.path.name: _traffic(ends, active, task, trial, catch_up) for ends in endpoints}
         guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), endpoints, traffic))
     return guests
 
 
-def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int) -> Traffic:
+def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int, catch_up: float | None) -> Traffic:
     frames, path = task.traffic, ends.path
     assert frames is not None, "whose streams are used has something to send on them"
     wanted = frames.load.fps(frames.size, path.link_bps)
@@ -136,4 +137,5 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int) 
         receive=path.receive,
         first_fps=task.first_fps,
         first_s=task.first_s,
+        catch_up=catch_up,
     )

@@ -18,6 +18,7 @@ class AfPacketOptions(BaseModel, extra="forbid"):
     """What a profile may say about the sources."""
 
     threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
+    realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
 
 
 class AfPacket(Generator):
@@ -43,8 +44,10 @@ class AfPacketSource(WorkerSource):
     Options = AfPacketOptions
 
     def __init__(self, options: AfPacketOptions | None = None) -> None:
-        self._threads = (options or AfPacketOptions()).threads
-        super().__init__("afpacket", "netbench.generators.afpacket.afpacket_worker", str(self._threads))
+        options = options or AfPacketOptions()
+        self._threads = options.threads
+        module = "netbench.generators.afpacket.afpacket_worker"
+        super().__init__("afpacket", module, str(self._threads), realtime=options.realtime)
 
     def stamps(self, traffic: Traffic) -> Stamps:
         return Stamps(first_sequence=0)

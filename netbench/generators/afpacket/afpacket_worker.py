@@ -39,7 +39,8 @@ class AfPacketWorker(Worker):
                 each.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
             self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
         rings = self._rings if traffic.receive == "napi" else ()
-        self._trial = Trial(traffic, [each.fileno() for each in self._sockets], self._cpus, self.halt, rings)
+        sockets = [each.fileno() for each in self._sockets]
+        self._trial = Trial(traffic, sockets, self._cpus, self.halt, rings, self.realtime)
 
     def send(self, at_monotonic_ns: int) -> Sent:
         return self._trial.run(at_monotonic_ns)

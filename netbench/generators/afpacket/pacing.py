@@ -6,7 +6,7 @@ A pacer is shared by the threads of a source; they call `next_block` one at a ti
 import time
 from math import inf
 
-from netbench.generators.worker_process import Halt, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.worker_process import AT_ONCE_S, Halt, catch_up_fps, pause_beyond_usual_ns
 
 # One system call may carry this many frames: more gains nothing measurable, and all frames of a call
 # bear one time stamp.
@@ -65,8 +65,13 @@ class Paced(Pacer):
         *,
         gently: bool = False,
         first: tuple[int, float] | None = None,
+        catch_up: float | None = None,
     ) -> None:
-        """`first` has a number of frames, and their rate in frames/s; None: all have the same."""
+        """`first` has a number of frames, and their rate in frames/s; None: all have the same.
+
+        `catch_up` is by what part of the rate it may be exceeded to catch up, which is gentle too; None: as a ring
+        takes it.
+        """
         super().__init__(start_ns, halt)
         first_frames, first_fps = first or (0, fps)
         highest_fps = max(fps, first_fps)
@@ -80,10 +85,12 @@ class Paced(Pacer):
         self._looks: list[tuple[int, int]] = []  # when, and how many frames had been handed out
         self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
         self._look_ns = self.start_ns
+        gently = gently or catch_up is not None
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
         # Between two blocks.
-        self._least_ns = round(self._block_frames / catch_up_fps(highest_fps) * 1e9) if gently else 0
-        self._handed_ns = self.start_ns - self._least_ns
+        self._least_ns = round(self._block_frames / catch_up_fps(highest_fps, catch_up) * 1e9) if gently else 0
+        self._at_once_ns = 0 if catch_up is None else round(AT_ONCE_S * 1e9)
+        self._earliest_ns = self.start_ns  # of the next block but for `_at_once_ns`, whenever it was due
 
     def next_block(self) -> range | None:
         """A block of about 50 µs; when late, all that is overdue, up to 256 frames, or gently a block, but earlier."""
@@ -91,7 +98,7 @@ class Paced(Pacer):
         if first >= self._frames:
             return None
         due_ns = self.end_ns(first)  # the end of the slot of the frame before
-        free_ns = max(due_ns, self._handed_ns + self._least_ns)
+        free_ns = max(due_ns, self._earliest_ns - self._at_once_ns)
         now_ns = time.monotonic_ns()
         if now_ns < free_ns:
             now_ns = self._halt.wait_until(free_ns)
@@ -107,7 +114,7 @@ class Paced(Pacer):
         overdue = self._due_by(now_ns - self.start_ns) + 1 - first
         count = min(max(self._block_frames, overdue), self._most_frames, self._frames - first)
         self._next, self.due_ns = first + count, due_ns
-        self._handed_ns = now_ns
+        self._earliest_ns = max(self._earliest_ns, now_ns) + self._least_ns
         self._burst_frames += count
         self.max_burst_frames = max(self.max_burst_frames, self._burst_frames)
         return range(first, first + count)

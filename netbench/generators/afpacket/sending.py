@@ -13,7 +13,7 @@ from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, 
 from netbench.generators.afpacket.sendmmsg import Messages
 from netbench.generators.afpacket.time_spent import Spent, TimeSpent
 from netbench.generators.frames import Frames
-from netbench.generators.worker_process import Halt
+from netbench.generators.worker_process import Halt, use_realtime
 from netbench.model.traffic import Sent, Traffic
 
 # The queue to the NIC is full: worth another try.
@@ -55,10 +55,19 @@ class Trial:
     """
 
     def __init__(
-        self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int], halt: Halt, rings: Sequence[Context] = ()
+        self,
+        traffic: Traffic,
+        fds: Sequence[int],
+        cpus: Sequence[int],
+        halt: Halt,
+        rings: Sequence[Context] = (),
+        realtime: int = 0,
     ) -> None:
-        """`rings` are there, one for each of `fds`, where frames go to a ring: each for MAX_BLOCK_FRAMES writes."""
-        self._halt = halt
+        """`rings` are there, one for each of `fds`, where frames go to a ring: each for MAX_BLOCK_FRAMES writes.
+
+        `realtime` is the priority of the threads in SCHED_FIFO; 0: another class.
+        """
+        self._halt, self._realtime = halt, realtime
         self._traffic = traffic
         self._senders = [
             _Sender(fd, cpus[index % len(cpus)] if cpus else None, traffic, ring)
@@ -82,6 +91,7 @@ class Trial:
                 traffic.longest_s,
                 gently=traffic.receive == "napi",
                 first=None if traffic.first_fps is None else (traffic.first_frames, traffic.first_fps),
+                catch_up=traffic.catch_up,
             )
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
@@ -101,6 +111,7 @@ class Trial:
         try:
             if sender.cpu is not None:
                 os.sched_setaffinity(0, {sender.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
+            use_realtime(self._realtime)
             sender.time.begin()
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
@@ -152,6 +163,8 @@ class Trial:
         if frames:
             returned_ns = max(sender.returned_ns for sender in self._senders)
             end_ns = max(returned_ns, pacer.end_ns(frames))
+            if self._traffic.catch_up is not None and not error:  # what is missing was due, and is unsent
+                end_ns = max(end_ns, pacer.start_ns + round(self._traffic.duration_s * 1e9))
             self._halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
         spent = [sender.spent for sender in self._senders]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
+from netbench.generators.worker_process import use_realtime
 from netbench.linux.proc import SchedTimes, read_sched_times
 
 _FIRST = -20  # of all processes, after what is real-time
@@ -41,12 +42,15 @@ class LiveRun(threading.Thread):
         end_ns: int,
         *,
         limited: bool = False,
+        realtime: int = 0,
     ) -> None:
         """`program` gets copies of `frame`, whose `batch` leave together, on the first of `cpus` (none: any).
 
         It ends at `end_ns` (CLOCK_MONOTONIC) at the latest. `limited`: in a group whose CPU limit it exhausts.
+        `realtime` is a priority in SCHED_FIFO; 0: it runs before all processes of other classes.
         """
         super().__init__()
+        self._realtime = realtime
         self._program, self._frame, self._batch, self._is_done, self._cpus = program, frame, batch, is_done, cpus
         self._end_ns, self._limited = end_ns, limited
         self._has_left, self._may_end = threading.Event(), threading.Event()
@@ -62,6 +66,7 @@ class LiveRun(threading.Thread):
                 os.sched_setaffinity(0, self._cpus[:1])
                 os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
                 _put_session_first()
+            use_realtime(self._realtime)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             left_s = (self._end_ns - time.monotonic_ns()) / 1e9
             every_s = _LIMITED_CALL_S if self._limited else _SIGNAL_EVERY_S

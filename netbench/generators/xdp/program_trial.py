@@ -5,7 +5,7 @@ import time
 from sys import byteorder
 
 from netbench.generators.frames import build_frame
-from netbench.generators.worker_process import catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.worker_process import AT_ONCE_S, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
 from netbench.model.frame_mix import genome_of, mean_bytes
@@ -82,9 +82,11 @@ class Trial:
             shared.gap_ns, shared.gap_fraction = _gap(traffic.first_fps or traffic.fps)
             shared.first_frames = traffic.first_frames
             shared.later_gap_ns, shared.later_gap_fraction = _gap(traffic.later_fps or traffic.fps)
-            shared.least_gap_ns = round(1e9 / catch_up_fps(highest_fps))
+            shared.least_gap_ns = int(1e9 / catch_up_fps(highest_fps, traffic.catch_up))
             # One by one they would cost a whole call of the driver each, and a high rate would never be caught up with.
             shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
+            if traffic.catch_up is not None:
+                shared.ahead_ns = max(shared.ahead_ns, round(AT_ONCE_S * 1e9))
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
@@ -124,6 +126,8 @@ class Trial:
             if first and traffic.first_fps:
                 slots_s += first / traffic.first_fps
             end_ns = max(shared.last_ns, self.start_ns + round(slots_s * 1e9))
+            if traffic.catch_up is not None and not error:  # what is missing was due, and is unsent
+                end_ns = max(end_ns, self.nominal_end_ns)
             if frames >= (traffic.frames or 0):
                 tail_ns = 0  # it had nothing left to send
         else:

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from netbench.generators.base import Generator
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import Probes
-from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.units import FCS_BYTES
@@ -21,10 +20,16 @@ from netbench.model.units import FCS_BYTES
 _LARGEST_FRAME = 4096 - 256 - 112 - 320 + FCS_BYTES
 
 
+class XdpOptions(BaseModel, extra="forbid"):
+    """What a profile may say about the sources."""
+
+    realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
+
+
 class Xdp(Generator):
     """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3, napi links, NICs)."""
 
-    Options = NoOptions
+    Options = XdpOptions
     sends_mixes: ClassVar[bool] = True
     may_need = (
         Feature(
@@ -39,9 +44,9 @@ class Xdp(Generator):
         ),
     )
 
-    def __init__(self, options: BaseModel | None = None, *, attach: bool = True) -> None:
-        """There is nothing to choose; `attach` as of its sources."""
-        self._attach = attach
+    def __init__(self, options: XdpOptions | None = None, *, attach: bool = True) -> None:
+        """`attach` as of its sources."""
+        self._options, self._attach = options or XdpOptions(), attach
 
     @property
     def largest_frame(self) -> int:
@@ -51,16 +56,16 @@ class Xdp(Generator):
         return no_netbench(host)
 
     def source(self) -> "XdpSource":
-        return XdpSource(attach=self._attach)
+        return XdpSource(attach=self._attach, realtime=self._options.realtime)
 
 
 class XdpSource(WorkerSource):
     """It paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when it is sent."""
 
-    def __init__(self, *, attach: bool = True) -> None:
+    def __init__(self, *, attach: bool = True, realtime: int = 0) -> None:
         """`attach`: a program that passes all on, at a NIC whose driver takes frames only then."""
         self._kernel = "the kernel of its host"
-        super().__init__("xdp", "netbench.generators.xdp.xdp_worker", str(int(attach)))
+        super().__init__("xdp", "netbench.generators.xdp.xdp_worker", str(int(attach)), realtime=realtime)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """As of every worker; MissingError when the kernel or the interface lacks what it needs."""

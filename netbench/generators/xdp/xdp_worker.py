@@ -71,10 +71,8 @@ class XdpWorker(Worker):
         trial, shared = self._trial, self._shared
         trial.begin(at_monotonic_ns)
         program = self._loaded.program(trial.program)
-        frames = program, trial.frame, trial.batch
-        self._running = run = LiveRun(
-            *frames, lambda: shared.done != 0, self._cpus, trial.end_ns, limited=self._limited
-        )
+        frames, until = (program, trial.frame, trial.batch, lambda: shared.done != 0), trial.end_ns
+        self._running = run = LiveRun(*frames, self._cpus, until, limited=self._limited, realtime=self.realtime)
         run.start()
         while not (shared.done or run.has_left or self.halt.is_set()):
             now_ns = time.monotonic_ns()
