@@ -20,15 +20,18 @@ from netbench.model.events import (
 from netbench.model.frame_mix import in_bytes
 from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.plan.time_left import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import (
+    ceilings_of,
     ended_sweeps_of,
     identities_of,
     searches_of,
+    with_ceilings,
     with_ended_sweep,
     with_identities,
     with_noise_floor,
@@ -193,6 +196,14 @@ class Record:
             self.manifest.update(with_searches(self.manifest, over))
             self.directory.write_manifest(self.manifest)
 
+    def keep_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
+        """Note in manifest.json what the sources can offer, and warn of what is not reliable."""
+        if tuple(ceilings) == ceilings_of(self.manifest):
+            return
+        self.manifest.update(with_ceilings(self.manifest, ceilings))
+        self.directory.write_manifest(self.manifest)
+        self.store.keep_warnings([_of_doubtful(one) for one in ceilings if one.doubt])
+
     @property
     def knows_noise(self) -> bool:
         """Whether the noise floor of the host was measured, or tried to be."""
@@ -222,6 +233,16 @@ class Record:
     def keep_console(self, guest: str, text: str) -> None:
         """Keep what a guest wrote to its console before it failed."""
         self.directory.keep_console(guest, text)
+
+
+def _of_doubtful(ceiling: SourceCeiling) -> Warning:
+    many = "the source" if ceiling.sources == 1 else f"each of {ceiling.sources} sources"
+    where = f" into UUT {ceiling.uut}" if ceiling.uut else ""
+    text = (
+        f"The highest rate of {many} ({ceiling.source}) at {in_bytes(ceiling.frame_size)}{where} is not reliable: "
+        f"{ceiling.doubt}. Maxima that it limits are lower bounds: repeat the run on an idle machine."
+    )
+    return Warning(WarningKind.SOURCE_CEILING_DOUBTFUL, text)
 
 
 def _of_lower_bound(found: Maximum) -> Warning:

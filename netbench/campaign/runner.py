@@ -34,6 +34,7 @@ from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec, Sin
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
+from netbench.model.source_ceiling import CeilingComparison, SourceCeiling
 from netbench.model.topology import Topology, UutSpec, version_name
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import Warning, WarningKind
@@ -51,6 +52,7 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.event_log import EventLog, attempts_without_result
 from netbench.results.manifest import (
     begin_manifest,
+    ceilings_of,
     digests,
     ended_sweeps_of,
     finished,
@@ -66,6 +68,7 @@ from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
 from netbench.testbed.testbed import Testbed, machine_held, open_testbed, with_what_lacks
+from netbench.trial.source_calibration import calibrate_sources, can_calibrate
 
 # Making the testbed, looking at the machine, and writing the report. About.
 _START_S = 1.5
@@ -263,6 +266,7 @@ def resume(
     request = make_request(
         topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"], replayed_loads(manifest)
     )
+    request.schedule.use_ceilings([one for one in ceilings_of(manifest) if not one.uut])
     with directory.complete_store(Store.read) as store:
         done, following = store.keys(), request.schedule.next(Results(store))
     planned = {trial.key for trial in (*request.schedule.planned, *request.schedule.added)}
@@ -392,6 +396,7 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
         _look_up_ceilings(another, selftest, boots)
 
     _look_up_ceilings(testbed, selftest, boots)
+    _calibrate(request.schedule, testbed, boots)
     testbeds.opened = opened
     for uut, what in request.resolved.lacking.items():
         record.tell(UutFailed(uut, what))
@@ -416,6 +421,35 @@ def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: 
         boots.record.store.keep_warnings([ceiling_unknown_on(place)])
 
 
+def _calibrate(schedule: Schedule, testbed: Testbed, boots: Boots) -> None:
+    """Hand the ceilings of the sources to the schedule: those of the manifest, else of samples without a UUT.
+
+    A campaign that has results without them goes on without them, as the same trials must follow from its results.
+    """
+    record = boots.record
+    known = [one for one in ceilings_of(record.manifest) if not one.uut]
+    if not known and not record.results:
+        try:
+            known = list(_calibrated(schedule, testbed, boots))
+        except TestbedError:  # trials through the UUTs calibrate the sources then, and show what is wrong with them
+            testbed.renew_endpoints()
+    schedule.use_ceilings(known)
+    record.keep_ceilings((*known, *schedule.ceilings))
+
+
+def _calibrated(schedule: Schedule, testbed: Testbed, boots: Boots) -> Iterator[SourceCeiling]:
+    setup, profile, on = testbed.setup({}), boots.profile, testbed.topology.places[0]
+    streams = [stream.name for stream in testbed.topology.own_streams]
+    selftest = boots.ceilings.get(on, Ceilings())
+    for sources, frame_size in schedule.needed_ceilings:
+        endpoints = [setup.endpoints[name] for name in streams[:sources]]
+        if can_calibrate(endpoints):
+            fps = selftest.fps(sources, frame_size)
+            compared = [CeilingComparison("the self-test", fps)] if fps else []
+            options = {"flows": profile.flows, "seed": profile.seed}
+            yield calibrate_sources(setup, endpoints, frame_size, **options, on=on, compared_with=compared)
+
+
 def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -> None:
     """Measure what a schedule hands out, boot by boot, and store each result before the schedule is asked again."""
     record = boots.record
@@ -425,6 +459,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
             record.keep(following)
         record.keep_ended(schedule.ended_sweeps)
         record.keep_searches(schedule.searches)
+        record.keep_ceilings((*(one for one in ceilings_of(record.manifest) if not one.uut), *schedule.ceilings))
         return following
 
     while (first := next_trial()) is not None:

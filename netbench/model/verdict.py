@@ -118,6 +118,7 @@ class WarningKind(Enum):
     SELFTEST_FAILED = "selftest-failed"
     NOT_AS_RFC_2544 = "not-as-rfc-2544"
     MAXIMUM_IS_LOWER_BOUND = "maximum-is-lower-bound"
+    SOURCE_CEILING_DOUBTFUL = "source-ceiling-doubtful"
 
 
 @dataclass(frozen=True, slots=True)

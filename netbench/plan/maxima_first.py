@@ -12,6 +12,7 @@ from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
 from netbench.model.search import SearchResult
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
 from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.units import Load, LoadKind
@@ -92,6 +93,21 @@ class MaximaFirst(Schedule):
     def remarks(self) -> Sequence[Warning]:
         """Those of the main part."""
         return self._main.remarks
+
+    @property
+    def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
+        """Those of both parts, each once."""
+        return tuple(dict.fromkeys((*self._finding.needed_ceilings, *self._main.needed_ceilings)))
+
+    def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
+        """Both parts have the same sources."""
+        self._finding.use_ceilings(ceilings)
+        self._main.use_ceilings(ceilings)
+
+    @property
+    def ceilings(self) -> Sequence[SourceCeiling]:
+        """Those that both parts found."""
+        return (*self._finding.ceilings, *self._main.ceilings)
 
     @property
     def searches(self) -> Sequence[SearchResult]:

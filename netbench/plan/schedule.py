@@ -13,6 +13,7 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
 from netbench.model.search import SearchResult
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import Topology
 from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
 from netbench.model.units import Load
@@ -52,12 +53,13 @@ class Wanted:
         first: tuple[float, float] | None = None,
         benchmark: str = "",
         restart_at_s: float | None = None,
+        catch_up: float | None = None,
     ) -> TrialSpec:
         """A trial with so many of the victim's streams (0: all), of `duration_s`, and otherwise as the profile says.
 
         Trials that follow each other with the same `boot` are measured on one start of the UUT. `first` is the rate,
-        in frames/s, that its sources send at first, and for how many seconds: `load` is the mean then. `benchmark` and
-        `restart_at_s` as of TrialSpec.
+        in frames/s, that its sources send at first, and for how many seconds: `load` is the mean then. `benchmark`,
+        `restart_at_s` and `catch_up` as of TrialSpec.
         """
         profile, streams = self.profile, self.streams[: sources or None]
         if duration_s is not None and duration_s != profile.duration:
@@ -89,6 +91,7 @@ class Wanted:
             benchmark=benchmark,
             restart_at_s=restart_at_s,
             finds_maximum=self.finds_maximum,
+            catch_up=catch_up,
         )
 
 
@@ -151,6 +154,23 @@ class Schedule(ABC):
     @property
     def remarks(self) -> Sequence[Warning]:
         """What a reader of the results must know of how it measures; mostly nothing."""
+        return ()
+
+    @property
+    def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
+        """The numbers of sources and frame sizes at which it needs the ceiling of the sources; mostly none."""
+        return ()
+
+    def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
+        """Take the ceilings that were calibrated for the campaign, before next() is called.
+
+        A resumed campaign hands in those of its manifest, so that the same trials follow from the same results.
+        """
+        return
+
+    @property
+    def ceilings(self) -> Sequence[SourceCeiling]:
+        """The ceilings that the schedule found itself, by trials through a UUT, so far; mostly none."""
         return ()
 
     @property

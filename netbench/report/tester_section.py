@@ -8,7 +8,9 @@ from statistics import median
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
+from netbench.model.frame_mix import size_text
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import HostIdentity, Identity, LinkIdentity
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
@@ -16,7 +18,14 @@ from netbench.report.formats import UNKNOWN, count, kfps, mbps, percent
 from netbench.report.markup import Column, Html, element, join, table
 from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Section, note, section
-from netbench.results.manifest import identities_of, selftest_of
+from netbench.results.manifest import ceilings_of, identities_of, selftest_of
+
+
+def _samples(ceiling: SourceCeiling) -> str:
+    """All samples in the order of time, those that do not count in brackets."""
+    texts = (kfps(one.offered_fps) if one.accepted else f"({kfps(one.offered_fps)})" for one in ceiling.samples)
+    return ", ".join(texts)
+
 
 _OUTCOMES = {
     True: element("span", "pass", css="badge"),
@@ -37,6 +46,17 @@ _CEILINGS: tuple[Column[Ceiling], ...] = (
     Column("Frame size", lambda one: f"{one.frame_size:,}", "number"),
     Column("kfps of each source", lambda one: kfps(one.fps), "number"),
     Column("Mbit/s of each source, L1", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+)
+_SOURCES: tuple[Column[SourceCeiling], ...] = (
+    Column("Source", lambda one: one.source),
+    Column("Sources", lambda one: f"{one.sources:,}"),
+    Column("Frame size", lambda one: size_text(one.frame_size), "number"),
+    Column("Through", lambda one: one.uut or "no UUT"),
+    Column("kfps of each source", lambda one: kfps(one.fps) if one.is_known else UNKNOWN, "number"),
+    Column("Paced, kfps", lambda one: UNKNOWN if one.paced_fps is None else kfps(one.paced_fps), "number"),
+    Column("Samples, kfps", _samples, "words"),
+    Column("Elsewhere, kfps", lambda one: ", ".join(f"{at.name} {kfps(at.fps)}" for at in one.compared_with), "words"),
+    Column("Doubt", lambda one: one.doubt, "words"),
 )
 
 
@@ -109,13 +129,15 @@ def tester_section(results: CampaignResults) -> Section:
     record = selftest_of(results.manifest)
     limited, held_up = _seen(results)
     if record is None:
-        unknown = note("Its ceilings on this testbed are unknown, and so is its honesty.")
-        return section("tester", "The tester", unknown, *_identities(results.manifest), *_held_up(held_up))
+        tester = (*_identities(results.manifest), *_held_up(held_up), *_source_ceilings(results.manifest))
+        unknown = note("The tester's accuracy and ceilings on this testbed are unknown: run `netbench selftest`.")
+        return section("tester", "The tester", unknown, *tester)
     return section(
         "tester",
         "The tester",
         *_identities(results.manifest),
         *_held_up(held_up),
+        *_source_ceilings(results.manifest),
         note(f"The last self-test on this testbed was made {_before(record, results.manifest)}."),
         element("p", element("strong", selftest_sentence(record))),
         _checks(record),
@@ -142,6 +164,18 @@ def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
         if tester.links:
             yield table(_LINKS, [list(tester.links.items())], "checks")
         yield table(_HOSTS, [list(tester.hosts.items())], "checks")
+
+
+def _source_ceilings(manifest: Mapping[str, object]) -> Iterable[Html]:
+    """What the sources of the campaign can offer, with each sample; nothing where it was not needed."""
+    found = ceilings_of(manifest)
+    if found:
+        yield element("h3", "The highest rate of the sources")
+        yield note(
+            "Measured once for the campaign, without a UUT where the links allow it. The value is the lower one of the"
+            " two highest samples. A maximum that the source limits is a lower bound."
+        )
+        yield table(_SOURCES, [found])
 
 
 def selftest_sentence(record: SelftestRecord) -> str:

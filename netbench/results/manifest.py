@@ -18,6 +18,7 @@ from netbench.model.profile import Profile
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.topology import Topology
 
@@ -148,6 +149,22 @@ def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
 
 
 _SEARCHES = TypeAdapter(list[SearchResult])
+
+
+def with_ceilings(manifest: dict[str, Any], ceilings: Iterable[SourceCeiling]) -> dict[str, Any]:
+    """Return the manifest with these ceilings of the sources in place of earlier ones."""
+    return {**manifest, "source_ceilings": _CEILINGS.dump_python(list(ceilings), mode="json")}
+
+
+def ceilings_of(manifest: Mapping[str, object]) -> tuple[SourceCeiling, ...]:
+    """Return the ceilings of the sources; none where they are not noted, or damaged."""
+    try:
+        return tuple(_CEILINGS.validate_python(manifest.get("source_ceilings", [])))
+    except ValidationError:
+        return ()
+
+
+_CEILINGS = TypeAdapter(list[SourceCeiling])
 
 
 def with_noise_floor(manifest: dict[str, Any], found: NoiseFloor | None) -> dict[str, Any]:

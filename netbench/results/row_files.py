@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
+from netbench.results.manifest import ceilings_of
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows, warm_up_rows
 
 Format = Literal["csv", "json", "parquet"]
@@ -41,7 +42,7 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
 
 
 def _of_trials(results: CampaignResults) -> Iterable[Row]:
-    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups)
+    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings_of(results.manifest))
 
 
 def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:

@@ -15,6 +15,7 @@ from netbench.model.distributions import SoftwareDelay
 from netbench.model.disturbance import Disturbance, Role
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.scenario import VICTIM
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
@@ -57,6 +58,7 @@ class StreamOfTrial:
     outlier: bool | None = None  # None: cannot be told
     warm_ups: int = 0  # made on its boot before
     warm_up: int | None = None  # which of those it is; None: it is none
+    ceiling: SourceCeiling | None = None  # of the victim's sources; None: unknown
 
     @property
     def of_victim(self) -> bool:
@@ -79,11 +81,14 @@ def stream_rows(
     boots: Iterable[Boot] = (),
     facts: Mapping[str, Mapping[str, str]] = {},
     warm_ups: Iterable[WarmUpTrial] = (),
+    ceilings: Iterable[SourceCeiling] = (),
 ) -> Iterator[Row]:
     """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour.
 
-    `boots`, `warm_ups` and `facts`, by UUT, are as of CampaignResults. Trials are gone through twice.
+    `boots`, `warm_ups` and `facts`, by UUT, are as of CampaignResults; `ceilings` are those of the sources. Trials are
+    gone through twice.
     """
+    by_cell = {(one.uut, one.sources, one.frame_size): one for one in ceilings}
     made = Counter(one.result.boot for one in warm_ups)
     outliers = outlier_marks(trials)
     by_number = {boot.number: boot for boot in boots}
@@ -93,7 +98,9 @@ def stream_rows(
             own = boot if stream.of_victim else None
             outlier = outliers.get(trial.spec.key) if stream.of_victim else None
             warmed = made[trial.boot]
-            yield _row(STREAM_COLUMNS, replace(stream, boot=own, facts=told, outlier=outlier, warm_ups=warmed))
+            ceiling = _ceiling(by_cell, trial) if stream.of_victim else None
+            row = replace(stream, boot=own, facts=told, outlier=outlier, warm_ups=warmed, ceiling=ceiling)
+            yield _row(STREAM_COLUMNS, row)
 
 
 def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
@@ -106,6 +113,12 @@ def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
             yield _row(
                 STREAM_COLUMNS, replace(stream, boot=own, facts=told, warm_ups=one.number - 1, warm_up=one.number)
             )
+
+
+def _ceiling(ceilings: Mapping[tuple[str, int, FrameSize], SourceCeiling], trial: TrialResult) -> SourceCeiling | None:
+    """The ceiling of a trial's sources: found through its UUT, or else without one."""
+    sources, size = len(trial.spec.streams), trial.spec.frame_size
+    return ceilings.get((trial.spec.uut, sources, size), ceilings.get(("", sources, size)))
 
 
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
@@ -463,6 +476,8 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _disturbed("cpu_pressure_s", lambda held_up, _: held_up.cpu_pressure_s),
     _disturbed("throttled_s", lambda held_up, _: held_up.throttled_s),
     _disturbed("sending_s", lambda held_up, _: held_up.window_s),
+    Column("source_ceiling_fps", float, lambda row: row.ceiling.fps or None if row.ceiling else None),
+    Column("source_ceiling_doubt", str, lambda row: row.ceiling.doubt or None if row.ceiling else None),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

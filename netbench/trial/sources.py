@@ -35,9 +35,9 @@ def send(
     `meanwhile` is done once all have started.
     """
     victim, *neighbours = guests
-    _start([ends for guest in neighbours for ends in guest.endpoints], clock)
+    start_sources([ends for guest in neighbours for ends in guest.endpoints], clock)
     clock.sleep(settle_s)
-    _start(victim.endpoints, clock)
+    start_sources(victim.endpoints, clock)
     if meanwhile is not None:
         meanwhile()
     # A source bounds itself; this only catches one that hangs.
@@ -46,7 +46,8 @@ def send(
     return {ends.path.name: ends.source.wait(limit_s) for guest in guests for ends in guest.endpoints}
 
 
-def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
+def start_sources(endpoints: Sequence[Endpoints], clock: Clock) -> None:
+    """Start all of these sources at one time, as soon as each of them can be ready."""
     clocks = [ends.source_clock() for ends in endpoints]
     ahead_ns = [ends.source.start_ahead_ns + _far_ns(one) for ends, one in zip(endpoints, clocks, strict=True)]
     at_ns = clock.monotonic_ns() + max(ahead_ns, default=0)

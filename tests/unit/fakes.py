@@ -167,7 +167,7 @@ class FakeSource(Source):
         self._note("wait")
         assert self._traffic is not None, "prepare() comes first"
         behaviour, traffic = self._wire.behaviour, self._traffic
-        frames = (traffic.frames or 1000) if behaviour.sent is None else behaviour.sent
+        frames = (traffic.frames or round(10_000 * traffic.duration_s)) if behaviour.sent is None else behaviour.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         link_s = None
         if behaviour.link_fps is not None and traffic.fps is not None and traffic.fps > behaviour.link_fps:

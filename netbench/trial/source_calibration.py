@@ -1,0 +1,135 @@
+"""Calibration of the sources of a testbed without a UUT: what they offer while the ingress NICs drop every frame."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from netbench.errors import TestbedError
+from netbench.model.frame_mix import FrameSize
+from netbench.model.source_ceiling import (
+    MAY_BE_STOPPED_PART,
+    MOST_SAMPLES,
+    SAMPLE_S,
+    CeilingComparison,
+    CeilingSample,
+    SourceCeiling,
+    ceiling_of,
+    is_settled,
+)
+from netbench.model.traffic import Sent, Traffic
+from netbench.trial.setup import Endpoints, TrialSetup
+from netbench.trial.sources import prepare, start_sources
+
+# No NIC has this address: the ingress NIC's host drops the frames as meant for another one.
+_OF_NO_NIC = "02:6e:62:ff:ff:ff"
+_LIMIT_S = 10.0  # for sources to end
+# The highest rate that sources are to hold, as a part of what they offer without one; and of each that they miss twice.
+_PACED_PART, _MISSED = 0.98, 2
+# How far below a rate the offered load may be, as a part of it, for the rate to be held; as in trials by default.
+TOLERANCE = 0.01
+
+
+def can_calibrate(endpoints: Sequence[Endpoints]) -> bool:
+    """Whether frames to an unknown MAC address stay within what netbench made: over its own links to its own hosts."""
+    return bool(endpoints) and not any(ends.path.leads_outside for ends in endpoints)
+
+
+def calibrate_sources(
+    setup: TrialSetup,
+    endpoints: Sequence[Endpoints],
+    frame_size: FrameSize,
+    *,
+    flows: int = 1,
+    seed: int = 1,
+    on: str | None = None,
+    compared_with: Sequence[CeilingComparison] = (),
+) -> SourceCeiling:
+    """Return what each of these sources offers at most, all at once; no UUT is up.
+
+    The first sample is the warm-up, and is discarded. TestbedError when a source cannot send at all.
+    """
+
+    def sample(fps: float | None = None) -> CeilingSample:
+        return _sample(setup, endpoints, frame_size, flows, seed, fps)
+
+    samples: list[CeilingSample] = []
+    sample()
+    while not is_settled(samples):
+        samples.append(sample())
+    kinds = dict.fromkeys(ends.identities.source.kind for ends in endpoints)
+    found = ceiling_of("+".join(kinds), len(endpoints), frame_size, samples, on=on, compared_with=compared_with)
+    return replace(found, **_paced(found.fps, sample)) if found.is_known else found
+
+
+def _paced(fps: float, sample: Callable[[float], CeilingSample]) -> dict[str, Any]:
+    """Find a rate that the sources hold, from the ceiling downwards: a rate is too high once two samples miss it."""
+    rate = float(f"{fps * _PACED_PART:.6g}")
+    samples: list[CeilingSample] = []
+    missed: list[float] = []
+    while len(samples) < MOST_SAMPLES:
+        samples.append(one := sample(rate))
+        if one.accepted:
+            break
+        missed.append(one.offered_fps)
+        if len(missed) == _MISSED:
+            rate, missed = float(f"{min(rate, max(missed)) * _PACED_PART:.6g}"), []
+    return {"paced_fps": rate, "paced_samples": tuple(samples)}
+
+
+def sample_of(sent: Mapping[str, Sent], intended_fps: float | None = None) -> CeilingSample:
+    """Return the sample of sources, by stream, that sent as fast as they could, or that had a rate to hold."""
+    every = list(sent.values())
+    offered = min((one.frames / one.duration_s if one.duration_s else 0.0 for one in every), default=0.0)
+    longest_s = max((one.duration_s for one in every), default=0.0)
+    reason = next((why for one in every if (why := fault_of(one, is_paced=intended_fps is not None))), "")
+    if not reason and intended_fps is not None and offered < (1 - TOLERANCE) * intended_fps:
+        reason = f"offered {offered:,.0f} of {intended_fps:,.0f} frames/s"
+    return CeilingSample(offered, longest_s, accepted=not reason, reason=reason, intended_fps=intended_fps)
+
+
+def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
+    """Return why what a source sent is less than it can send; empty where nothing speaks for that."""
+    if sent.error:
+        return sent.error
+    if not sent.frames:
+        return "nothing was sent"
+    stopped_s = max(sent.away_s, sent.stalled_s or 0.0, 0.0 if is_paced else sent.max_lateness_s)
+    if stopped_s > MAY_BE_STOPPED_PART * sent.duration_s:
+        return f"the source did not run for {stopped_s * 1e3:,.0f} ms of {sent.duration_s * 1e3:,.0f} ms"
+    return ""
+
+
+def _sample(
+    setup: TrialSetup,
+    endpoints: Sequence[Endpoints],
+    frame_size: FrameSize,
+    flows: int,
+    seed: int,
+    fps: float | None,
+) -> CeilingSample:
+    trial = next(setup.numbers)
+    traffic = {ends.path.name: _traffic(ends, frame_size, flows, seed, trial, fps) for ends in endpoints}
+    unready = prepare(endpoints, traffic)
+    if unready:
+        raise TestbedError("; ".join(one.error for one in unready.values()))
+    start_sources(endpoints, setup.clock)
+    sent = {ends.path.name: ends.source.wait(_LIMIT_S) for ends in endpoints}
+    return sample_of(sent, fps)
+
+
+def _traffic(ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, trial: int, fps: float | None) -> Traffic:
+    path = ends.path
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=_OF_NO_NIC,
+        src_ip=path.src_ip_of(trial),
+        dst_ip=path.dst_ip,
+        frame_size=frame_size,
+        fps=None if fps is None else ends.source.nearest_fps(fps, frame_size),
+        duration_s=SAMPLE_S,
+        flows=flows,
+        seed=seed,
+        receive=path.receive,
+        catch_up=None if fps is None else TOLERANCE,
+    )
