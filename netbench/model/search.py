@@ -11,6 +11,10 @@ from netbench.model.rfc2544 import Rfc2544Tests
 THE_HIGHEST_ASKED = "the highest load asked for"
 
 
+# The lower bound is a load as it was offered, in whole frames: it is apart from the load that was intended.
+_ROUNDING = 1.1
+
+
 class SearchState(StrEnum):
     """How far a search for one goal has come; the value is what results and reports show.
 
@@ -84,10 +88,10 @@ class SearchResult:
     Rates are in frames/s of each stream. `lower_fps` is the highest load at which the goal was met, below every one at
     which it was not, as it was offered; `upper_fps` the lowest one at which it was not, as it was asked for: where a
     link pushes back, more than it takes is not offered.
-    `throughput_fps` is what came out at the lower bound, where that says less than the load (RFC 9411 and the draft of
-    MLRsearch call it conditional throughput). None: there is none, so far. `trials` and `seconds` of traffic are those
-    of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as a
-    part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
+    `throughput_fps` is what came out at the lower bound, where that says less than the load: the conditional throughput
+    of RFC 9971, with the load as it was offered. None: there is none, so far. `trials` and `seconds` of traffic are
+    those of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as
+    a part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
     bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
     of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound, at `held_fps` where
@@ -125,6 +129,13 @@ class SearchResult:
     def is_failed(self) -> bool:
         """Whether it says nothing of the UUT."""
         return self.state is SearchState.FAILED
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether it is a Regular Goal Result (RFC 9971): both bounds, no further apart than the width."""
+        if self.state is not SearchState.FOUND or self.lower_fps is None or self.upper_fps is None:
+            return False
+        return self.upper_fps - self.lower_fps <= _ROUNDING * self.width * self.upper_fps + 1
 
     @property
     def key(self) -> str:

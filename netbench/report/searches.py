@@ -43,7 +43,8 @@ def remark(found: SearchResult) -> str:
     given_up = "nothing measured" if found.lower_fps is None else "given up on the way"
     words = {
         SearchState.SEARCHING: "not finished",
-        SearchState.FOUND: found.why,
+        SearchState.FOUND: found.why
+        or ("" if found.is_regular else f"bounds further apart than {percent(found.width)}"),
         SearchState.AT_LEAST: f"limited by {found.limited_by}",
         SearchState.AT_MOST: "not even at the lowest load tried",
         SearchState.FAILED: f"{given_up}: {found.why or found.limited_by or 'no trial says anything of the UUT'}",
@@ -78,7 +79,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         Column("Goal", lambda one: one.goal, "words"),
         Column("Highest load of each stream", bounds_text),
         Column("Width", _width),
-        Column("Throughput, all streams", lambda one: f"{mbps(throughput_mbps(one))} Mbit/s"),
+        Column("Conditional throughput, all streams", lambda one: f"{mbps(throughput_mbps(one))} Mbit/s"),
         Column("Trials", lambda one: f"{one.trials:,}"),
         Column("Traffic", lambda one: f"{one.seconds:,.1f} s"),
         Column("To be known", remark, "words"),
@@ -91,7 +92,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
             " offered, and not at the upper one, as that was asked for. NDR is without loss, PDR with as much as it"
             " says. Frames that were"
             " still in queues when sending ended count as not forwarded where they are more than half the width. ≥: the"
-            " UUT's own limit was not reached. Throughput is what came out at the lower bound. "
+            " UUT's own limit was not reached. Conditional throughput is what came out at the lower bound (RFC 9971). "
             + what_is_told(rows)
             + f".{refer}"
         ),

@@ -6,39 +6,61 @@ from math import inf
 from netbench.model.search import SearchResult, SearchState
 from netbench.search.method import Bounds, Goal, Measured
 
+# What Linux gives a NIC or a tap (txqueuelen), in frames.
+_USUAL_QUEUE = 1000
+# What part of the frames above the limit must have arrived after the end of sending, for a queue to be seen.
+_SEEN_PART = 0.5
 # What part of the trials at a load must say otherwise than the bounds do, to say that the UUT is not steady.
 _CONTRARY_PART = 1 / 3
 
 
-def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds, sources: int) -> str:
-    """The load at which trials went otherwise than the bounds say; empty where there is none.
+def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds) -> str:
+    """The loads at which trials went otherwise than the bounds say, with the bound; empty where there are none.
 
-    Bounds are of each stream, of which there are `sources`; the frames of a trial are those of all.
-    One in a way that passes is none, nor is what happens right at the limit. But no queue or credit lets a UUT forward
-    more frames in a short trial than it can in a long one: a single trial that did so is one too many.
+    Below the lower bound one lossy trial may be a passing disturbance, and what happens right at the limit does not
+    count. Above the upper bound a single trial that met the goal is enough, at whatever load.
     """
     if goal.loss_ratio is None:
         return ""
-    lower, upper = bounds.lower, bounds.upper
-    longest_s = max((one.duration_s for one in trials if upper is not None and one.is_at(upper)), default=inf)
-    for one in trials:
-        done = one.forwarded - one.buffered
-        if upper is not None and goal.is_met_by(one) and done > upper * sources * (1 + 2 * width) * longest_s:
-            return (
-                f"{done:,} frames came out of a trial of {one.duration_s:g} s at {one.load_fps:,.0f} frames/s that "
-                "lost no more, though that is above the bounds"
-            )
+    lower = bounds.lower
     for load in sorted({one.load_fps for one in trials}):
         there = [goal.is_met_by(one) for one in trials if one.load_fps == load and not one.limited_by]
-        good = sum(there)
-        bad = len(there) - good
+        bad = there.count(False)
         if lower is not None and load < lower * (1 - 2 * width) and _counts(bad, there):
             return f"{bad} of {len(there)} trials at {load:,.0f} frames/s lost more, though that is below the bounds"
-        if upper is not None and load > upper * (1 + 2 * width) and _counts(good, there):
-            return (
-                f"{good} of {len(there)} trials at {load:,.0f} frames/s lost no more, though that is above the bounds"
-            )
-    return ""
+    above = above_upper(trials, goal, width, bounds)
+    if not above:
+        return ""
+    loads = [one.load_fps for one in above]
+    at = f"{min(loads):,.0f}" if min(loads) == max(loads) else f"{min(loads):,.0f} to {max(loads):,.0f}"
+    return (
+        f"{len(above)} {'trial' if len(above) == 1 else 'trials'} at {at} frames/s met the goal, though the upper "
+        f"bound is {bounds.upper:,.0f} frames/s"
+    )
+
+
+def above_upper(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds) -> list[Measured]:
+    """The trials above the upper bound that met the goal, and that no queue explains.
+
+    A queue or a credit lets a UUT forward more in a short trial. At a load above the limit that is a number of frames
+    which does not depend on the duration: a trial as long as those at the upper bound has no such excuse. Nor has one
+    for which the queue would have to be longer than a usual one, unless its frames arrived late enough to show that.
+    """
+    upper = bounds.upper
+    if upper is None or goal.loss_ratio is None:
+        return []
+    missed = [one.duration_s for one in trials if one.is_at(upper) and not one.limited_by and not goal.is_met_by(one)]
+    longest_s = max(missed, default=0.0)
+    found = []
+    for one in trials:
+        if one.load_fps <= upper * (1 + 2 * width) or not goal.is_met_by(one):
+            continue
+        part = one.duration_s / longest_s if longest_s else inf
+        queued = (one.load_fps - upper) * one.duration_s / (1 - part) if part < 1 else inf
+        excess = (one.load_fps - upper) * one.duration_s
+        if queued > _USUAL_QUEUE and one.buffered < _SEEN_PART * excess:
+            found.append(one)
+    return found
 
 
 def disagreement(same: Sequence[SearchResult]) -> str:

@@ -23,9 +23,10 @@ class LossRate(Method):
         self._bounds = Bounds()
         (goal,) = self.goals
         clean: list[float] = []
-        for step in range(round(1 / STEP)):
-            load = highest * (1 - step * STEP)
-            if goal.is_met_by(measure(self._trial_s, max(lowest, load))):
+        # Below the lowest load nothing is offered, so the lowest one takes the place of all loads below it.
+        steps = dict.fromkeys(max(lowest, highest * (1 - step * STEP)) for step in range(round(1 / STEP)))
+        for load in steps:
+            if goal.is_met_by(measure(self._trial_s, load)):
                 clean.append(load)
                 self._bounds = Bounds(clean[0], self._bounds.upper)
             else:

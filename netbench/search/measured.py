@@ -1,6 +1,8 @@
 """What a trial tells a search."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 from statistics import fmean
 
 from netbench.model.counts import StreamCounts
@@ -8,7 +10,35 @@ from netbench.model.search import OneOfSeveral
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
-from netbench.search.method import Measured
+from netbench.search.method import Goal, Measured
+
+# What may be over when the trial is made again. Nothing that such a trial counted is held against the UUT.
+_PASSING = frozenset(
+    {
+        ReasonKind.UNEVEN_PACING,
+        ReasonKind.TESTER_DISTURBED,
+        ReasonKind.SOURCES_APART,
+        ReasonKind.NEIGHBOUR_STOPPED_EARLY,
+        ReasonKind.CLOCK_SET,
+    }
+)
+# With these a trial is no evidence of what the sources can offer; what a sink or a UUT misses does not matter to that.
+_OF_THE_SOURCE = frozenset(
+    {
+        ReasonKind.UNEVEN_PACING,
+        ReasonKind.TESTER_DISTURBED,
+        ReasonKind.SOURCES_APART,
+        ReasonKind.CLOCK_SET,
+        ReasonKind.GENERATOR_ERRORS,
+        ReasonKind.GENERATOR_FAILED,
+        ReasonKind.NOTHING_SENT,
+        ReasonKind.LINK_DOWN,
+        ReasonKind.LINK_CHANGED,
+        ReasonKind.HOST_LOST,
+    }
+)
+# So many frames, or what is due in so many seconds, a source sends back to back whether it is late or not.
+_USUAL_BURST, _USUAL_BURST_S = 4, 60e-6
 
 
 def unmeasured(result: TrialResult) -> str:
@@ -24,8 +54,12 @@ def failed(result: TrialResult) -> str:
     return why[0] if why and (result.boot or result.streams) else ""
 
 
-def what_it_tells(result: TrialResult, width: float) -> Measured:
+def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
     """One that is not unmeasured.
+
+    It is inconclusive where the tester was disturbed, where the sources fell short by more than the width although
+    their links did not push back, and where one of `goals` is missed by no more frames than the tester's lateness
+    explains.
 
     Where the UUT's link pushed back, by more than half the width, frames that were not sent in time are lost: sources
     go on for a while to send those that are late. Where a source fell short by itself within the profile's tolerance,
@@ -41,10 +75,14 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
         limits.append("nobody knows how many frames were lost")
     if any(frames > 0 for frames in known):  # it may be the tester's
         limits += [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+    inconclusive = ""
+    if not fails:
+        inconclusive = _disturbed(result) or ("" if limits or spec.benchmark else _short(result, width))
+        limits += [inconclusive] if inconclusive else []
     told = [counts.delay for counts in streams if counts.delay is not None]
     refused = next((counts.delay_refused for counts in streams if counts.delay_refused), "")
     planned = round(spec.load.value * spec.duration_s) * len(spec.streams) if spec.load.kind is not LoadKind.MAX else 0
-    return Measured(
+    measured = Measured(
         duration_s=spec.duration_s,
         load_fps=spec.load.value,
         offered_fps=fmean(counts.offered_fps or 0.0 for counts in streams) if streams else 0.0,
@@ -53,7 +91,10 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
         forwarded=0 if fails else offered - sum(max(0, frames) for frames in known),
         buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
         limited_by=limits[0] if limits and not fails else "",
+        inconclusive=inconclusive,
+        source_fault=next((_told(one) for one in result.reasons if one.kind in _OF_THE_SOURCE), ""),
         failed=fails,
+        attempts=result.attempt,
         delay=max(told, key=lambda delay: delay.median_ns or 0) if told else None,
         delay_refused=refused,
         last_missing=max(
@@ -64,6 +105,55 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
         throughput_fps=_throughput(streams),
         each=tuple(map(_one_of_several, streams)) if len(streams) > 1 else (),
     )
+    if measured.limited_by or measured.failed or spec.benchmark:
+        return measured
+    cause = _explained(result, measured, goals)
+    return replace(measured, limited_by=cause, inconclusive=cause) if cause else measured
+
+
+def _disturbed(result: TrialResult) -> str:
+    """Why the trial is to be made again: what kept the tester from its schedule; empty where nothing did."""
+    return next((_told(reason) for reason in result.reasons if reason.kind in _PASSING), "")
+
+
+def _short(result: TrialResult, width: float) -> str:
+    """How far the sources fell short by themselves, where that is more than the width; else empty."""
+    for counts in result.streams:
+        intended = counts.intended_frames
+        if intended and result.spec.catch_up is not None and not _is_held_up(counts, result.is_saturated, width):
+            short = 1 - counts.sent_frames / intended
+            if short > width:
+                late = f"the source was up to {counts.max_lateness_s * 1e3:,.1f} ms late"
+                return f"unsent: {short:.2%} of the frames of stream {counts.stream}; {late}"
+    return ""
+
+
+def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
+    """Why the loss may be the tester's doing where a goal is missed for it; empty where the UUT lost more than that."""
+    frames = sum(_late_frames(counts, result) for counts in result.streams)
+    if not frames:
+        return ""
+    explained = replace(measured, forwarded=min(measured.offered, measured.forwarded + frames))
+    if not any(goal.is_met_by(explained) and not goal.is_met_by(measured) for goal in goals):
+        return ""
+    lost = measured.offered - measured.forwarded
+    late_ms = 1e3 * max(counts.max_lateness_s for counts in result.streams)
+    return (
+        f"late-source: {lost:,} frames were lost, and a delay of {late_ms:,.1f} ms of the tester explains up to "
+        f"{frames:,} lost frames"
+    )
+
+
+def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
+    """How many frames of a stream its source sent back to back after a delay: so many a queue or policer may drop."""
+    fps = counts.intended_fps
+    if fps is None or result.is_saturated:
+        return 0
+    # A source that knows how long its link held it up knows how long it did not run by itself, too.
+    late_s = counts.max_lateness_s if counts.link_s is None else counts.away_s
+    if counts.max_burst_frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)):
+        return 0
+    return max(counts.max_burst_frames, ceil(late_s * fps))  # it may have caught up several times
 
 
 def _one_of_several(counts: StreamCounts) -> OneOfSeveral:
@@ -76,9 +166,13 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
     if counts.intended_fps is None:
         return counts.sent_frames
     wanted = max(counts.intended_frames or 0, round(counts.intended_fps * counts.duration_s))
-    held_up = (counts.link_s or 0.0) > width / 2 * counts.duration_s
     short = wanted - counts.sent_frames > width / 2 * wanted
-    return wanted if saturated or (held_up and short) else counts.sent_frames
+    return wanted if saturated or (short and _is_held_up(counts, saturated, width)) else counts.sent_frames
+
+
+def _is_held_up(counts: StreamCounts, saturated: bool, width: float) -> bool:
+    """Whether the link is why frames were not sent in time."""
+    return saturated or (counts.link_s or 0.0) > width / 2 * counts.duration_s
 
 
 def _silent_s(counts: StreamCounts) -> float | None:

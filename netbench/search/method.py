@@ -36,8 +36,10 @@ class Measured:
     """One trial: frames are those of all streams together, loads in frames/s of each.
 
     What was not sent counts as lost where the UUT was in the way of it, so that it never passes for success. With
-    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why. With `failed` the UUT
-    came to an end in it: how.
+    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why. With `inconclusive` it
+    is worth repeating, as the cause may pass: `limited_by` has the same cause. With `failed` the UUT came to an end in
+    it: how. `source_fault` says why `offered_fps` is no evidence of what the sources can offer. The runner made
+    so many `attempts`.
     """
 
     duration_s: float
@@ -48,7 +50,10 @@ class Measured:
     forwarded: int
     buffered: int = 0  # of those that were forwarded: they were in a queue when sending ended
     limited_by: str = ""
+    inconclusive: str = ""
+    source_fault: str = ""
     failed: str = ""
+    attempts: int = 1
     delay: Spread | None = None
     delay_refused: str = ""
     last_missing: int | None = None  # the last frame that never arrived, of those of a stream, counted from 0

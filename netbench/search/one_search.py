@@ -1,7 +1,7 @@
 """One search of a campaign, made again with the results that are there: which trial it lacks, what it knows by now."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -11,14 +11,23 @@ from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.profile import Profile
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, OneOfSeveral, SearchResult, SearchState
+from netbench.model.source_ceiling import (
+    FAR_BELOW,
+    SAMPLE_S,
+    CeilingComparison,
+    CeilingSample,
+    SourceCeiling,
+    ceiling_of,
+    is_settled,
+)
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind
 from netbench.plan.schedule import Wanted
-from netbench.search.contradictions import contradiction
+from netbench.search.contradictions import above_upper, contradiction
 from netbench.search.further_tests import Throughput, measure_tests
 from netbench.search.measured import unmeasured, what_it_tells
-from netbench.search.method import GivenUpError, Goal, Measured, Method, rounded
+from netbench.search.method import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
 
 # As fast as a source can is not what it can be paced at.
@@ -28,6 +37,11 @@ _PACED_PART = 0.98
 _HELD_PART, TIMES_HELD, _MOST_TRIED = 0.8, 2, 8
 # Likewise for overload, which is to be as much as there can be.
 _OVERLOAD_PART = 0.95
+# A trial that the tester disturbed is made again, so many times in all; then its load is one that the tester cannot do.
+# After so many such loads in a row the search is given up.
+_MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
+# How often a search is made at most where trials above its upper bound contradict it, and trials at it again agree.
+_MOST_SEARCHES = 2
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 
@@ -45,6 +59,14 @@ class Cell:
     def is_smallest_of(self, profile: Profile) -> bool:
         """Whether its frames are the smallest ones of the profile."""
         return self.frame_size == min(profile.frame_sizes, key=rising)
+
+
+class _TooFastError(Exception):
+    """The sources do not offer the highest load; at most they offered this rate, in frames/s."""
+
+    def __init__(self, offered_fps: float, why: str) -> None:
+        super().__init__(why)
+        self.offered_fps = offered_fps
 
 
 class _MissingTrialError(Exception):
@@ -67,10 +89,14 @@ class OneSearch:
         index: int,
         times: Counter[str],
         failures: int,
+        ceiling: SourceCeiling | None = None,
+        elsewhere: Sequence[SourceCeiling] = (),
     ) -> None:
         """`told` has the result of a trial by its key, None where it is missing.
 
-        `index` trials, of these loads so many `times` each, and `failures` of the UUT came before.
+        `index` trials, of these loads so many `times` each, and `failures` of the UUT came before. `ceiling` is that of
+        the sources as it was calibrated for the campaign; None: trials through the UUT find it. `elsewhere` are those
+        of the same sources that were found with other UUTs.
         """
         self._wanted, self._asked, self._cell, self._told = wanted, asked, cell, told
         self.index, self.times, self.failures = index, times, failures
@@ -81,6 +107,9 @@ class OneSearch:
         self._overload_fps: float | None = None
         self._held_fps: float | None = None
         self._unmeasured = 0
+        self._limited: set[float] = set()  # loads at which the tester was the limit, one after the other
+        self._refuted: list[Measured] = []  # trials of a search that was made again
+        self.ceiling, self._elsewhere = ceiling, elsewhere
         self._why = ""
         self._highest: float | None = None
         self._is_done = False
@@ -88,10 +117,7 @@ class OneSearch:
     def follow(self) -> TrialSpec | None:
         """The trial that is missing; None when the search is over."""
         try:
-            self._highest = highest = self._highest_load()
-            trial_s = self._wanted.profile.duration
-            lowest = self._asked.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
-            self._method.search(lowest, highest, self._measure_at)
+            highest = self._search(self._highest_load())
             self._measure_delays()
             self._measure_tests(highest)
             self._measure_overload(highest)
@@ -118,14 +144,79 @@ class OneSearch:
         fps = highest.fps(self._cell.frame_size, self._link_bps)
         if fps is not None:
             return fps
-        for _ in range(_MOST_UNMEASURED):
-            fastest = self._measure(asked.first_s(trial_s), highest)
-            self._trials.clear()  # it is of no search
-            if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
-                if held_s := asked.held_s(trial_s):
-                    return self._held(rounded(fastest.offered_fps * _HELD_PART), held_s, _HELD_PART).load_fps
-                return rounded(fastest.offered_fps * _PACED_PART)
-        raise GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
+        if self.ceiling is None:
+            self.ceiling = self._ceiling_by_trials()
+        if not self.ceiling.is_known:
+            faults = (one.reason for one in self.ceiling.samples if one.reason)
+            raise GivenUpError(next(faults, "the sources send nothing"))
+        if held_s := asked.held_s(trial_s):
+            return self._held(rounded(self.ceiling.fps * _HELD_PART), held_s, _HELD_PART).load_fps
+        return rounded(self.ceiling.paced_fps or self.ceiling.fps * _PACED_PART)
+
+    def _ceiling_by_trials(self) -> SourceCeiling:
+        """What the sources offer as fast as they can, in trials through the UUT; they are of no search."""
+        seconds = max(SAMPLE_S, self._asked.first_s(self._wanted.profile.duration))
+        samples: list[CeilingSample] = []
+        self._measure(seconds, self._asked.highest)  # the warm-up sample
+        while not is_settled(samples):
+            one = self._measure(seconds, self._asked.highest)
+            fault = one.source_fault or one.failed
+            samples.append(CeilingSample(one.offered_fps, seconds, accepted=not fault, reason=fault))
+        self._trials.clear()
+        cell = self._cell
+        others = [CeilingComparison(f"trials with UUT {one.uut}", one.fps) for one in self._elsewhere if one.is_known]
+        kind = self._wanted.profile.generator.kind
+        return ceiling_of(kind, cell.sources, cell.frame_size, samples, uut=cell.uut, compared_with=others)
+
+    def _search(self, highest: float) -> float:
+        """Search up to this load, or up to what the sources offer where that is less; the highest load.
+
+        Where trials above an upper bound contradict it, that is measured again. If it is none the search is made again.
+        """
+        asked, trial_s = self._asked, self._wanted.profile.duration
+        tried = searches = 0
+        while True:
+            self._highest = highest
+            lowest = asked.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
+            measure = self._measure_at if asked.highest.kind is not LoadKind.MAX else self._measure_up_to(highest)
+            try:
+                self._method.search(lowest, highest, measure)
+            except _TooFastError as why:
+                if (tried := tried + 1) == _MOST_TRIED:
+                    raise GivenUpError(str(why)) from why
+                self._trials.clear()
+                highest = rounded(_PACED_PART * min(highest, why.offered_fps))
+                continue
+            searches += 1
+            if searches == _MOST_SEARCHES or not self._is_refuted():
+                return highest
+            self._refuted += self._trials
+            self._trials.clear()
+
+    def _measure_up_to(self, highest: float) -> Measure:
+        """Measure loads; _TooFastError where the sources themselves do not offer this one."""
+
+        def measure(seconds: float, fps: float) -> Measured:
+            one = self._measure_at(seconds, fps)
+            if one.is_at(highest) and _is_too_fast(one):
+                again = self._measure_at(seconds, fps)
+                one = max(one, again, key=lambda each: (not each.limited_by, each.offered_fps))
+                if _is_too_fast(one) and 1 <= one.offered_fps < highest:
+                    raise _TooFastError(one.offered_fps, one.limited_by)
+            return one
+
+        return measure
+
+    def _is_refuted(self) -> bool:
+        """Whether an upper bound that trials above it contradict is none: it meets its goal, measured again."""
+        for goal in self._method.goals:
+            bounds, width = self._method.bounds(goal), self._method.width
+            if bounds.upper is None or not above_upper(self._trials, goal, width, bounds):
+                continue
+            again = [self._measure_at(self._wanted.profile.duration, bounds.upper) for _ in range(TIMES_HELD)]
+            if all(map(goal.is_met_by, again)):
+                return True
+        return False
 
     def _held(self, fps: float, seconds: float, part: float) -> Measured:
         """A trial at this rate, or at the highest below it that the sources hold for so long, a `part` after the other.
@@ -134,7 +225,9 @@ class OneSearch:
         """
         times = tried = 0
         while times < TIMES_HELD:
-            one = self._measure_at(seconds, fps)
+            one = self._repeated(seconds, fps)
+            if _is_too_fast(one):
+                one = max(one, self._repeated(seconds, fps), key=lambda each: (not each.limited_by, each.offered_fps))
             self._trials.clear()
             if not one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
                 times += 1
@@ -222,7 +315,27 @@ class OneSearch:
             self._trials = searched
 
     def _measure_at(self, seconds: float, fps: float) -> Measured:
-        return self._measure(seconds, Load.of_fps(rounded(fps)))
+        """A trial at one load; one that is inconclusive is made again, and stays limited by the tester after several.
+
+        GivenUpError after several loads in a row at which the tester was the limit.
+        """
+        one = self._repeated(seconds, fps)
+        if one.limited_by:
+            self._limited.add(one.load_fps)
+        else:
+            self._limited.clear()
+        if len(self._limited) == _MOST_LIMITED:
+            raise GivenUpError(f"the tester limits the search: {one.limited_by}")
+        return one
+
+    def _repeated(self, seconds: float, fps: float) -> Measured:
+        """A trial at one load, made again while it is inconclusive; discarded attempts count, too."""
+        attempts = 0
+        while True:
+            one = self._measure(seconds, Load.of_fps(rounded(fps)))
+            attempts += one.attempts
+            if not one.inconclusive or attempts >= _MOST_INCONCLUSIVE:
+                return one
 
     def _measure(
         self,
@@ -249,6 +362,7 @@ class OneSearch:
                 first=first,
                 benchmark=benchmark,
                 restart_at_s=restart_at_s,
+                catch_up=None if benchmark or load.kind is LoadKind.MAX else self._method.width / 2,
             )
             result = self._told(spec.key)
             if result is None:
@@ -258,7 +372,7 @@ class OneSearch:
             self.failures += any(reason.kind is ReasonKind.UUT_FAILED for reason in result.reasons)
             if not why:
                 self._unmeasured = 0
-                measured = what_it_tells(result, self._method.width)
+                measured = what_it_tells(result, self._method.width, self._method.goals)
                 self._trials.append(measured)
                 return measured
             self._unmeasured += 1
@@ -270,9 +384,12 @@ class OneSearch:
         bounds, width = self._method.bounds(goal), self._method.width
         at_lower = [one for one in self._trials if bounds.lower is not None and one.is_at(bounds.lower)]
         at_upper = [one for one in self._trials if bounds.upper is not None and one.is_at(bounds.upper)]
-        lower = fmean(one.offered_fps for one in at_lower) if at_lower else None
+        counted = [one for one in at_lower if not one.limited_by]
+        lower = fmean(one.offered_fps for one in counted) if counted else None
         upper = None if bounds.upper is None else max(rounded(bounds.upper), lower or 0.0)
-        valid = [goal.is_met_by(one) for one in at_upper if not one.limited_by]
+        # Of trials of several lengths the longest ones decide, also where the tester was the limit in all of these.
+        longest_s = max((one.duration_s for one in at_upper), default=0.0)
+        valid = [goal.is_met_by(one) for one in at_upper if not one.limited_by and one.duration_s == longest_s]
         limits = [
             one.limited_by for one in (at_upper if at_upper or lower is not None else self._trials) if one.limited_by
         ]
@@ -284,6 +401,8 @@ class OneSearch:
             limited_by = THE_HIGHEST_ASKED
             if self._asked.highest.kind is LoadKind.MAX:
                 limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
+                if doubt := self._doubt:
+                    limited_by += f" (not reliable: {doubt})"
         cell = self._cell
         return SearchResult(
             uut=cell.uut,
@@ -299,10 +418,10 @@ class OneSearch:
             lower_fps=lower,
             upper_fps=upper,
             throughput_fps=None if lower is None else lower * (1 - bounds.loss_ratio),
-            trials=len(self._trials),
-            seconds=sum(one.duration_s for one in self._trials),
+            trials=len(self._trials) + len(self._refuted),
+            seconds=sum(one.duration_s for one in (*self._refuted, *self._trials)),
             limited_by=limited_by,
-            unstable=contradiction(self._trials, goal, width, bounds, cell.sources),
+            unstable=contradiction(self._trials, goal, width, bounds),
             why=self._why or (fails and f"at the upper bound: {fails}"),
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
@@ -310,6 +429,16 @@ class OneSearch:
             held_fps=self._held_fps if goal == self._method.goals[0] else None,
             each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
         )
+
+    @property
+    def _doubt(self) -> str:
+        """Why the highest load may be less than the sources can offer; empty where nothing speaks for that."""
+        ceiling = self.ceiling
+        if ceiling is None or ceiling.doubt:
+            return "" if ceiling is None else ceiling.doubt
+        if (self._highest or 0.0) < FAR_BELOW * (ceiling.paced_fps or ceiling.fps * _PACED_PART):
+            return f"without a rate to keep it offers {ceiling.fps:,.0f} frames/s"
+        return ""
 
     def _state(self, lower: float | None, upper: float | None, limited_by: str, *, is_done: bool) -> SearchState:
         if not is_done:
@@ -319,6 +448,11 @@ class OneSearch:
         if lower is None:
             return SearchState.AT_MOST
         return SearchState.AT_LEAST if upper is None or limited_by else SearchState.FOUND
+
+
+def _is_too_fast(one: Measured) -> bool:
+    """Whether the sources by themselves did not offer the load, and nothing disturbed them."""
+    return one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value) and not one.inconclusive
 
 
 def _added_up(trials: Iterable[Measured]) -> tuple[OneOfSeveral, ...]:

@@ -17,6 +17,8 @@ _LOWEST_PART = 0.001
 # With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are right.
 _INITIAL_S, _DURATION_SUM_S = 0.2, 5.0
 _FIRST_PART, _FIRST_LEAST_S = 0.1, 0.1
+# Trials at one load of a search for a maximum, of which the most decide: two of three.
+_FEWEST = 3
 
 # The tests of RFC 2544 that follow that of throughput: sections 26.2 to 26.6.
 LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK = "latency", "frame-loss-rate", "back-to-back"
@@ -183,6 +185,14 @@ class MaximaOptions(SearchOptions):
     delay_at: Annotated[tuple[float, ...], Field(max_length=0)] = ()
     tests: Annotated[tuple[Test, ...], Field(max_length=0)] = ()
     overload: Annotated[Percent, Field(gt=1, le=100)] | None = 1.5
+
+    def method_of(self, trial_s: float) -> Method:
+        """With trials short enough for several to decide at a load, as far as `duration_sum` allows it."""
+        if self.method == "mlrsearch":
+            trial_s = min(trial_s, max(_INITIAL_S, (self.duration_sum or _DURATION_SUM_S) / _FEWEST))
+            enough = self.model_copy(update={"duration_sum": max(self.duration_sum or 0.0, _FEWEST * trial_s)})
+            return SearchOptions.method_of(enough, trial_s)
+        return super().method_of(trial_s)
 
     @model_validator(mode="before")
     @classmethod

@@ -1,14 +1,16 @@
 """A campaign that searches: for each UUT, scenario, number of streams and frame size, trial after trial."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameMix
+from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.search import SearchResult
+from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
@@ -42,6 +44,8 @@ class Search(Schedule):
         self._trials_before: dict[Cell, int] = {}
         self._times: dict[Cell, Counter[str]] = {}
         self._failures: dict[Cell, int] = {}
+        self._calibrated: dict[tuple[int, FrameSize], SourceCeiling] = {}
+        self._by_trials: dict[tuple[str, int, FrameSize], SourceCeiling] = {}
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
         """The first trial that the first unfinished search lacks."""
@@ -52,11 +56,29 @@ class Search(Schedule):
             if self._is_over(cell):
                 before, times, failures = self._trials_before[cell], Counter(self._times[cell]), self._failures[cell]
                 continue
+            ceiling = self._calibrated.get((cell.sources, cell.frame_size), self._by_trials.get(_of_ceiling(cell)))
+            if ceiling is not None and not ceiling.uut and self.wanted.topology.uut(cell.uut).on != ceiling.on:
+                ceiling = self._by_trials.get(_of_ceiling(cell))
+            elsewhere = [
+                one
+                for (uut, sources, size), one in self._by_trials.items()
+                if uut != cell.uut and (sources, size) == (cell.sources, cell.frame_size)
+            ]
             one = OneSearch(
-                self.wanted, self._asked, cell, lambda key: self._result(key, results), before, times, failures
+                self.wanted,
+                self._asked,
+                cell,
+                lambda key: self._result(key, results),
+                before,
+                times,
+                failures,
+                ceiling,
+                elsewhere,
             )
             following = one.follow()
             self._found[cell] = one.found()
+            if following is None and one.ceiling is not None and one.ceiling.uut:
+                self._by_trials[_of_ceiling(cell)] = one.ceiling
             if following is not None:
                 return following
             before, times, failures = one.index, one.times, one.failures
@@ -64,6 +86,22 @@ class Search(Schedule):
             self._trials_before[cell], self._times[cell] = before, Counter(times)
             self._told.clear()  # nobody asks for them again
         return None
+
+    @property
+    def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
+        """Those of all its searches, where the highest load is what the sources can offer."""
+        if self._asked.highest.kind is not LoadKind.MAX:
+            return ()
+        return tuple(dict.fromkeys((cell.sources, cell.frame_size) for cell in self._cells))
+
+    def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
+        """Those that are known stand for trials through each UUT."""
+        self._calibrated = {(one.sources, one.frame_size): one for one in ceilings if one.is_known}
+
+    @property
+    def ceilings(self) -> Sequence[SourceCeiling]:
+        """Those of searches that are over, found by trials through their UUTs."""
+        return tuple(self._by_trials.values())
 
     @property
     def remarks(self) -> tuple[Warning, ...]:
@@ -169,6 +207,11 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
                 for size in wanted.profile.frame_sizes:
                     for repetition in range(1, wanted.profile.repetitions + 1):
                         yield Cell(uut, case.name, sources, size, repetition)
+
+
+def _of_ceiling(cell: Cell) -> tuple[str, int, FrameSize]:
+    """What a ceiling that was found through a UUT is good for: other scenarios and repetitions, too."""
+    return cell.uut, cell.sources, cell.frame_size
 
 
 def _same_trials(one: Cell, other: Cell) -> bool:

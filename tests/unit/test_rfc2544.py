@@ -247,7 +247,7 @@ def test_sources_that_hold_no_rate_are_given_up() -> None:
     found = search.searches[-1]
     assert (found.lower_fps, found.upper_fps, found.tests) == (None, None, None)
     assert found.why == "the sources hold no rate for 0.1 s: offered-out-of-tolerance: too slow"
-    assert len(results) == 1 + 8, "as fast as they can, and paced"
+    assert len(results) == 4 + 2 * 8, "as fast as they can, and paced, each rate twice"
 
 
 def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
