@@ -43,7 +43,6 @@ _ANY_FAMILY = bytes(4)  # nfgenmsg
 _NETDEV, _INET = 5, 1  # NFPROTO_NETDEV, NFPROTO_INET
 _NETDEV_HOOKS = ("ingress", "egress")
 _INET_INGRESS = 5
-# Fields of any protocol are in network byte order.
 _HOOK_NUMBER, _HOOK_DEVICE, _HOOK_DEVICES = 1, 3, 4
 _FLOWTABLE_NAME, _FLOWTABLE_HOOK, _FLOWTABLE_DEVICES = 2, 3, 3
 _CHAIN_NAME, _CHAIN_HOOK, _TABLE = 3, 4, 1
@@ -54,13 +53,13 @@ PPPOE = ("8863", "8864")
 def hooks_on(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """Yield what others have attached to interfaces, given by name and index: index and a noun phrase."""
     names = {index: name for name, index in indexes.items()}
-    with route_socket() as asked:
+    with route_socket() as netlink:
         readers: tuple[Callable[[], Iterator[tuple[int, str]]], ...] = (
-            lambda: _xdp_programs(asked, names),
-            lambda: _tc_filters(asked, names),
+            lambda: _xdp_programs(netlink, names),
+            lambda: _tc_filters(netlink, names),
             lambda: _tcx_programs(names),
             lambda: _nft_hooks(indexes),
-            lambda: _routing_rules(asked, indexes),
+            lambda: _routing_rules(netlink, indexes),
             lambda: _packet_sockets(names),
         )
         for read in readers:
@@ -73,8 +72,8 @@ def unbound_packet_sockets() -> list[str]:
     return [owner for index, owner in _receivers(Path("/proc/thread-self/net")) if index == 0]
 
 
-def _xdp_programs(asked: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
-    for message in ask(asked, _RTM_GETLINK, _LINK.pack(0, 0, 0), all_of_them=True):
+def _xdp_programs(netlink: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+    for message in ask(netlink, _RTM_GETLINK, _LINK.pack(0, 0, 0), all_of_them=True):
         index = _LINK.unpack_from(message)[1]
         if index in names:
             for program, mode in foreign_xdp_programs(attributes(message[_LINK.size :])).items():
@@ -95,9 +94,9 @@ def _named(program: int) -> str:
     return f"{program_name(program)} (id {program})".lstrip()
 
 
-def _tc_filters(asked: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+def _tc_filters(netlink: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
     hooked: dict[int, list[str]] = {}
-    for message in ask(asked, _RTM_GETQDISC, _TC.pack(0, 0, 0, 0, 0), all_of_them=True):
+    for message in ask(netlink, _RTM_GETQDISC, _TC.pack(0, 0, 0, 0, 0), all_of_them=True):
         index = _TC.unpack_from(message)[1]
         kind = _text(attributes(message[_TC.size :]).get(_TCA_KIND, b""))
         if kind in _HOOKED_IN and index in names:
@@ -105,20 +104,20 @@ def _tc_filters(asked: socket.socket, names: Mapping[int, str]) -> Iterator[tupl
     for index, directions in hooked.items():
         for direction in directions:
             request = _TC.pack(0, index, 0, _TC_DIRECTIONS[direction], 0)
-            answers = ask(asked, _RTM_GETTFILTER, request, all_of_them=True)
+            answers = ask(netlink, _RTM_GETTFILTER, request, all_of_them=True)
             for kind in dict.fromkeys(_text(attributes(one[_TC.size :]).get(_TCA_KIND, b"")) for one in answers):
                 remove = f"`tc filter del dev {names[index]} {direction}` removes it"
                 yield index, f"a tc {direction} filter of kind {kind} ({remove})"
 
 
-def _routing_rules(asked: socket.socket, indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+def _routing_rules(netlink: socket.socket, indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     for family, command in ((socket.AF_INET, "ip rule"), (socket.AF_INET6, "ip -6 rule")):
-        for message in ask(asked, _RTM_GETRULE, _RULE.pack(family), all_of_them=True):
-            found = attributes(message[_RULE.size :])
+        for message in ask(netlink, _RTM_GETRULE, _RULE.pack(family), all_of_them=True):
+            rule = attributes(message[_RULE.size :])
             for kind, way in ((_FRA_IIFNAME, "iif"), (_FRA_OIFNAME, "oif")):
-                name = _text(found.get(kind, b""))
+                name = _text(rule.get(kind, b""))
                 if name in indexes and message[0] == family:
-                    priority = number(found.get(_FRA_PRIORITY, b""))
+                    priority = number(rule.get(_FRA_PRIORITY, b""))
                     remove = f"`{command} del pref {priority}` removes it"
                     yield indexes[name], f"the routing rule `{way} {name}` ({remove})"
 
@@ -152,32 +151,32 @@ def _programs_at(index: int, attach_type: int) -> list[int]:
 
 def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """Yield chains and flowtables of nftables that name a device."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
-        chains = list(ask(asked, _NFT | _GETCHAIN, _ANY_FAMILY, all_of_them=True))
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
+        chains = list(ask(netlink, _NFT | _GETCHAIN, _ANY_FAMILY, all_of_them=True))
         flowtables: list[bytes] = []
         with suppress(OSError):  # a kernel without them
-            flowtables += ask(asked, _NFT | _GETFLOWTABLE, _ANY_FAMILY, all_of_them=True)
+            flowtables += ask(netlink, _NFT | _GETFLOWTABLE, _ANY_FAMILY, all_of_them=True)
     for message in chains:
-        family, found = message[0], attributes(message[len(_ANY_FAMILY) :])
-        hook, table = attributes(found.get(_CHAIN_HOOK, b"")), _text(found.get(_TABLE, b""))
+        family, chain = message[0], attributes(message[len(_ANY_FAMILY) :])
+        hook, table = attributes(chain.get(_CHAIN_HOOK, b"")), _text(chain.get(_TABLE, b""))
         at = int.from_bytes(hook.get(_HOOK_NUMBER, b""))
         way = {_NETDEV: dict(enumerate(_NETDEV_HOOKS)), _INET: {_INET_INGRESS: "ingress"}}.get(family, {}).get(at)
         if way and not table.startswith(PREFIX):
             kind = "netdev" if family == _NETDEV else "inet"
-            name = f"{kind} {table} {_text(found.get(_CHAIN_NAME, b''))}"
+            name = f"{kind} {table} {_text(chain.get(_CHAIN_NAME, b''))}"
             single = [_text(hook[_HOOK_DEVICE])] if _HOOK_DEVICE in hook else []
             for device in dict.fromkeys((*single, *_devices(hook, _HOOK_DEVICES))):
                 if device in indexes:
                     yield indexes[device], f"the nft {way} chain {name} (`nft delete chain {name}` removes it)"
     for message in flowtables:
-        found = attributes(message[len(_ANY_FAMILY) :])
-        table, hook = _text(found.get(_TABLE, b"")), attributes(found.get(_FLOWTABLE_HOOK, b""))
+        flowtable = attributes(message[len(_ANY_FAMILY) :])
+        table, hook = _text(flowtable.get(_TABLE, b"")), attributes(flowtable.get(_FLOWTABLE_HOOK, b""))
         if not table.startswith(PREFIX):
             for device in _devices(hook, _FLOWTABLE_DEVICES):
                 if device in indexes:
                     yield (
                         indexes[device],
-                        f"the nft flowtable {_text(found.get(_FLOWTABLE_NAME, b''))} of table {table}",
+                        f"the nft flowtable {_text(flowtable.get(_FLOWTABLE_NAME, b''))} of table {table}",
                     )
 
 
@@ -209,7 +208,7 @@ def _receivers(net: Path) -> Iterator[tuple[int, str]]:
 
 def _owners(inodes: Collection[str]) -> dict[str, str]:
     """Return the program of each socket, with its PID; without those that this process may not look at."""
-    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with suppress(OSError):  # it ended meanwhile, or belongs to somebody else
@@ -217,8 +216,8 @@ def _owners(inodes: Collection[str]) -> dict[str, str]:
                     inode = str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]")
                     if inode in inodes:
                         name = os.fsdecode((process / "comm").read_bytes()).strip()
-                        found.setdefault(inode, f"{name} (PID {process.name})")
-    return found
+                        owners.setdefault(inode, f"{name} (PID {process.name})")
+    return owners
 
 
 def _text(content: bytes) -> str:

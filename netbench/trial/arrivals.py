@@ -19,7 +19,8 @@ _START_S = 10.0
 _END_S = 1.0
 _MAGIC = bytes.fromhex("be9be955")  # of pktgen's header
 _TAGS = {0x8100: "", 0x88A8: " (802.1ad)", 0x9100: " (TPID 0x9100)"}
-_IPV4, _UDP, _TTL_SENT = 0x0800, 17, 64
+_IPV4, _UDP = 0x0800, 17
+_SENT_TTLS = (64, 32)  # 32: the kernel's pktgen
 _HEADER_BYTES, _TAG_BYTES, _IP_BYTES = 14, 4, 20
 
 
@@ -41,11 +42,11 @@ class Arrival:
     @property
     def tags(self) -> list[tuple[int, int]]:
         """TPID and TCI of its VLAN tags, the outer one first."""
-        found, at = [self.taken] if self.taken else [], _HEADER_BYTES - 2
+        tags, at = [self.taken] if self.taken else [], _HEADER_BYTES - 2
         while (tag := self._tag(at)) and tag[0] in _TAGS:
-            found.append(tag)
+            tags.append(tag)
             at += _TAG_BYTES
-        return found
+        return tags
 
     @property
     def ethertype(self) -> int | None:
@@ -81,20 +82,20 @@ class Arrival:
 
     def changes(self, path: StreamPath, traffic: Traffic) -> list[str]:
         """Return how it differs from what the source sent, as phrases."""
-        found = [_tag_text(*tag) for tag in self.tags]
+        phrases = [_tag_text(*tag) for tag in self.tags]
         if self.bytes_on_link != traffic.frame_size:
-            found.append(f"{self.bytes_on_link} bytes")
+            phrases.append(f"{self.bytes_on_link} bytes")
         if self.ethertype != _IPV4:
-            found.append("no EtherType" if self.ethertype is None else f"EtherType 0x{self.ethertype:04x}")
+            phrases.append("no EtherType" if self.ethertype is None else f"EtherType 0x{self.ethertype:04x}")
         else:
-            found += self._changes_of_ip(path, traffic)
+            phrases += self._changes_of_ip(path, traffic)
         if _MAGIC not in self.data:
-            found.append("no pktgen header")
+            phrases.append("no pktgen header")
         if self.data[6:12].hex(":") != traffic.src_mac:
-            found.append(f"source MAC address {self.data[6:12].hex(':')}")
+            phrases.append(f"source MAC address {self.data[6:12].hex(':')}")
         if self.data[:6].hex(":") != traffic.dst_mac:
-            found.append(f"destination MAC address {self.data[:6].hex(':')}")
-        return found
+            phrases.append(f"destination MAC address {self.data[:6].hex(':')}")
+        return phrases
 
     def _changes_of_ip(self, path: StreamPath, traffic: Traffic) -> Iterator[str]:
         ip = self.ip
@@ -108,7 +109,7 @@ class Arrival:
             yield f"source address {source}"
         if destination != traffic.dst_ip:
             yield f"destination address {destination}"
-        if ip[8] != _TTL_SENT:
+        if ip[8] not in _SENT_TTLS:
             yield f"TTL {ip[8]}"
 
 
@@ -121,7 +122,7 @@ def _tag_text(tpid: int, tci: int) -> str:
 
 def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic) -> str:
     """Return how probes arrived, as a phrase to follow "arrived"; empty for none, and for unchanged ones."""
-    texts = [", ".join(one.changes(path, traffic)) for one in arrived if one.is_probe_of(path, traffic)]
+    texts = [", ".join(arrival.changes(path, traffic)) for arrival in arrived if arrival.is_probe_of(path, traffic)]
     texts = [text for text in dict.fromkeys(texts) if text]
     return "with " + "; others with ".join(texts) if texts else ""
 
