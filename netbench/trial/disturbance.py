@@ -126,13 +126,15 @@ def _stalled_s(
         stopped_s = max(0.0, thread.paused_s - wait_s)
     beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
     parties_s = sum(one.ran_s or 0.0 for one in beside)
-    parties_s += sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    guests_s = sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    parties_s += guests_s
     parties_s += sum(
         (later.ran_ns - before.softirqs[cpu].ran_ns) / 1e9
         for cpu, later in after.softirqs.items()
         if cpu in before.softirqs and _share_cpu(cpu, thread.cpu)
     )
-    others_s = wait_s - parties_s
+    # CPU time of guests is sampled too.
+    others_s = wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0)
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
         others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
     return stopped_s + min(wait_s, max(0.0, others_s))

@@ -118,7 +118,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             prove_ways(setup, guest, result.streams, spec.drain_limit_s)
     machine_cpu_s, machine_softirq_s = machine_cpu_growth(before, after)
     is_here = any(ends.path.source.machine not in setup.not_own for ends in endpoints)
-    times = [GuestTime(_used_s(result), guest.active.cpus) for guest, result in zip(guests, results, strict=True)]
+    part = (delays_after.at_ns - delays.at_ns) / max(1, after.at_ns - before.at_ns)
+    times = [GuestTime(_used_s(result, part), guest.active.cpus) for guest, result in zip(guests, results, strict=True)]
     disturbance = disturbance_of(endpoints, sent, watched, (delays, delays_after), times, is_here=is_here)
     judged = judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained, disturbance=disturbance)
     return TrialResult(
@@ -141,9 +142,13 @@ def _cpu_delays(setup: TrialSetup, watched: Sequence[Watched]) -> CpuDelays:
     return setup.cpu_delays([one.process for one in watched])
 
 
-def _used_s(guest: GuestResult) -> float:
-    """CPU time of a guest and its load; what a guest's own kernel counts is part of what it costs its host."""
-    return max(guest.cpu_s.get("guest", 0.0), guest.cpu_s.get("host", 0.0)) + guest.cpu_s.get("load", 0.0)
+def _used_s(guest: GuestResult, part: float) -> float:
+    """CPU time of a guest and its load while frames were sent, which is `part` of the time that they were watched.
+
+    What a guest's own kernel counts is part of what it costs its host. A load computes all the time.
+    """
+    forwarding_s = max(guest.cpu_s.get("guest", 0.0), guest.cpu_s.get("host", 0.0))
+    return forwarding_s + guest.cpu_s.get("load", 0.0) * min(1.0, part)
 
 
 def _machines(endpoints: Sequence[Endpoints]) -> set[str | None]:
