@@ -153,7 +153,7 @@ class TcpdumpSink(Sink):
 
     def processes(self) -> Sequence[int]:
         process = self._process
-        return (process.pid,) if isinstance(process, subprocess.Popen) else ()
+        return (process.pid,) if self._host.shares_files and isinstance(process, subprocess.Popen) else ()
 
     def stop(self, limit_s: float) -> None:
         """Push what has arrived into the capture, end tcpdump, and have the capture on this machine."""

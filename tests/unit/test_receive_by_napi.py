@@ -74,6 +74,14 @@ def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     assert kernel.told[-1] == "taskset -p 2 31"
 
 
+def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
+    kernel = Kernel()
+    rings, _ = switched_on(kernel)
+    assert (found := rings.receiver("s1")) is not None
+    assert (found.name, found.process) == (rings.found["s1"].thread, 31)
+    assert rings.receiver("s2") is None
+
+
 def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     kernel = Kernel()
     lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])

@@ -11,6 +11,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.linux.proc import all_processes
 from netbench.model.distributions import Spread
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Stamps
@@ -173,6 +174,16 @@ def test_by_early_stamps_a_delay_of_0_is_less_than_can_be_told(arm):
     alone = TcpdumpHost(content=pcap([FRAMES[7], FLUSH]), last=REPORT.replace("101", "2"))
     received = measured(arm(alone), early)
     assert (received.frames, received.delay, received.no_delay) == (1, None, "no two consecutive frames arrived")
+
+
+def test_the_process_that_receives_is_known_while_it_does(arm):
+    assert arm(GuestHost()).processes() == (), "those of another machine are unknown"
+    sink = arm(TcpdumpHost())
+    (process,) = sink.processes()
+    assert process in {one.pid for one in all_processes()}
+    assert sink.armed(10)
+    sink.stop(1.0)
+    assert sink.processes() == ()
 
 
 def test_a_sink_is_used_for_one_trial_after_the_other(arm, tmp_path):
