@@ -11,6 +11,8 @@ from pathlib import Path
 HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
 # In tests these commands exit with 1 if a trial stayed invalid.
 STRICT = frozenset({"run", "resume", "search"})
+# Most tests need no noise floor, which takes more than a second.
+NO_NOISE_FLOOR = "noise_floor=0"
 
 
 def netbench(*arguments: object, timeout_s: float = 120, netns: str = "", **more) -> subprocess.CompletedProcess[str]:
@@ -30,6 +32,8 @@ def start(*arguments: object, netns: str = "", **more) -> "subprocess.Popen[str]
 def _argv(arguments: tuple[object, ...], netns: str) -> list[str]:
     if arguments[0] in STRICT:
         arguments = (*arguments, "--strict")
+    if arguments[0] in ("run", "search") and "noise_floor" not in " ".join(map(str, arguments)):
+        arguments = (*arguments, "--set", NO_NOISE_FLOOR)
     inside = ["ip", "netns", "exec", netns] if netns else []
     return [*inside, sys.executable, "-m", "netbench", *map(str, arguments)]
 
