@@ -5,13 +5,13 @@ single boot), the variation between runs of the same campaign, and the number of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from statistics import fmean
 
 from netbench.statistics.counted import Counted
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.intervals import Interval, RatioOfMeans, ratio_of_intervals
+from netbench.statistics.intervals import DifferenceOfMeans, Interval, RatioOfMeans, ratio_of_intervals
 from netbench.statistics.significance import ALPHA, FEWEST
 from netbench.statistics.totals import Totals
 
@@ -61,7 +61,7 @@ class SideMean:
 
     def with_units(self, units: int) -> "SideMean":
         """The same of another number of units."""
-        return SideMean(self.mean, units, self.unit_deviation, self.run_deviation, self.least_error)
+        return replace(self, units=units)
 
 
 def deviation_of_noise_floor(half_width: float) -> float:
@@ -80,6 +80,15 @@ def change_interval(new: SideMean, base: SideMean, tests: int) -> RatioOfMeans:
     quantile = _quantile(new, base, tests)
     sides = (Interval(one.mean, quantile * sqrt(one.variance), one.units) for one in (new, base))
     return ratio_of_intervals(*sides)
+
+
+def difference_interval(new: SideMean, base: SideMean, tests: int) -> DifferenceOfMeans:
+    """The difference of two means likewise, with the half width of its interval."""
+    difference = new.mean - base.mean
+    if min(new.units, base.units) < 2:
+        return DifferenceOfMeans(difference, None)
+    quantile = _quantile(replace(new, mean=1.0), replace(base, mean=1.0), tests)
+    return DifferenceOfMeans(difference, quantile * sqrt(new.variance + base.variance))
 
 
 def detectable_change(new: SideMean, base: SideMean, tests: int) -> float | None:

@@ -24,6 +24,7 @@ from netbench.statistics.change_interval import (
     SideMean,
     change_interval,
     deviation_of_noise_floor,
+    difference_interval,
     units_of,
 )
 from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
@@ -264,7 +265,10 @@ def compare(
     pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
     throughputs = [_Pair(number, one, of_loss=False, in_turn=in_turn) for number, one in pairs]
     of_throughput = _tested(throughputs)
-    of_loss = _tested([_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None])
+    losses = [_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None]
+    of_loss = _tested(losses)
+    loss_tests = max(1, sum(one.test in _TESTS for one in of_loss.values()))
+    loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
     tests = sum(one.test in _TESTS for one in of_throughput.values())
     usual = _usual_variances(throughputs)
     floors = [(base.noise_floor, other.noise_floor) for other in others]
@@ -281,6 +285,7 @@ def compare(
                 replace(
                     with_intervals[id(one)],
                     throughput_test=of_throughput[id(one)],
+                    loss=loss_intervals.get(id(one)),
                     loss_test=of_loss.get(id(one)),
                 )
                 for one in comparison.differences
@@ -552,6 +557,16 @@ class _Pair:
             return one
         before, after = sides
         return self._with_sides(before, after, tests)
+
+    def loss(self, run_part: float, tests: int) -> DifferenceOfMeans:
+        """The difference of the loss ratios with its interval; runs differ by this part of what units do."""
+        sides = []
+        for values, group in zip(self.values, self.groups, strict=True):
+            own = _deviation(values) if len(values) > 1 else 0.0
+            least = deviation_of_noise_floor(LOSS_RATIO.counting_half_width(group.valid))
+            sides.append(SideMean(fmean(values), len(values), own, run_part * own, least))
+        base, new = sides
+        return difference_interval(new, base, tests)
 
     def _with_paired_interval(self, ratios: Sequence[float], tests: int) -> Difference:
         """By the scatter of the ratios of repetitions: what both sides have in common is not part of it."""
