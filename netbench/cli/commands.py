@@ -276,6 +276,7 @@ def compare(
         typer.Option(
             metavar="PERCENT",
             min=0,
+            max=100,
             help="Exit with 0 where a regression above this is excluded, 1 where one is shown, 5 if inconclusive.",
         ),
     ] = None,

@@ -69,7 +69,7 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
 
     Cells that are not judged are skipped. Without a gate all of them are.
     """
-    root = ElementTree.Element("testsuites", name=f"netbench compare, base {base}")
+    root = ElementTree.Element("testsuites", name=_xml(f"netbench compare, base {base}"))
     for one in compared:
         rows = list(_rows(one))
         suite = ElementTree.SubElement(root, "testsuite", name=_xml(f"{one.name} against {base}"), tests=str(len(rows)))
