@@ -202,6 +202,7 @@ def test_a_device_that_delays_frames_loses_none(topology, tmp_path):
     inside = ["ip", "netns", "exec", OUTSIDE, *program]
     with subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as device:
         assert device.stdout
+        assert device.stdout is not None
         assert device.stdout.readline(), "its sockets are open then"
         topology.write_text(TOPOLOGY.replace("KIND", "netns"))
         slow = settings(loads="10fps,2000fps", duration="1s", repetitions=2)

@@ -237,6 +237,8 @@ sys.stdin.read()
 def test_a_packet_socket_is_refused_where_it_is_bound_to_the_port(lab, interface):
     command = ["ip", "netns", "exec", lab, sys.executable, "-c", LISTENS, interface]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+        assert listener.stdin is not None
+        assert listener.stdout is not None
         listener.stdout.readline()
         owner = re.compile(rf"python[\d.]* \(PID {listener.pid}\)")
         if interface:

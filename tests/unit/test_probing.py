@@ -66,7 +66,7 @@ def test_a_way_that_is_never_ready_is_given_up_in_words(wait):
 
 
 def test_probes_that_arrive_changed_are_described_as_soon_as_two_in_a_row_did(monkeypatch):
-    looks = []
+    looks: list[object] = []
 
     class Seen:
         def __init__(self, host, path, traffic) -> None:

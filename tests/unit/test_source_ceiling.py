@@ -13,7 +13,7 @@ from netbench.model.source_ceiling import (
     ceiling_of,
     is_settled,
 )
-from netbench.model.traffic import Sent
+from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.making import make_schedule
@@ -84,7 +84,8 @@ class Rates:
     """Sources that offer these rates without one of their own, one after the other, and hold no more than the last."""
 
     def __init__(self, setup, rates, holds):
-        self.rates, self.holds, self.traffic = list(rates), holds, []
+        self.rates, self.holds = list(rates), holds
+        self.traffic: list[Traffic] = []
         for ends in setup.endpoints.values():
             ends.source.prepare = self.traffic.append
             ends.source.wait = lambda _: self.sent(self.traffic[-1])

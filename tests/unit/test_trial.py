@@ -270,6 +270,7 @@ NEW_MAC = "02:00:00:00:00:77"
 )
 def test_frames_for_another_mac_address_are_lost_at_the_ingress_nic_of_a_router(measure, kind, place, reasons):
     setup, ingress = FakeSetup.on(PATHS, s1=Behaviour(lost_in_uut=30)), PATHS[0].ingress
+    assert ingress is not None
     active = setup.setup.guests[VICTIM]
     ready = replace(active.ready, points={"s1": (forwarding_point(PATHS[0], kind),)})
     setup.setup = replace(setup.setup, guests={VICTIM: replace(active, ready=ready)})
