@@ -32,10 +32,18 @@ class CpuTicks(NamedTuple):
 
 
 class SchedTimes(NamedTuple):
-    """One thread, in ns since it was started: how long it ran, and how long it could have run and waited for a CPU."""
+    """One thread since it was started, in ns: how long it ran, and how long it could have run and waited for a CPU.
+
+    `turns` is how often it was given a CPU.
+    """
 
     ran_ns: int
     waited_ns: int
+    turns: int = 0
+
+    def since(self, earlier: "SchedTimes") -> "SchedTimes":
+        """The same since another reading."""
+        return SchedTimes(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
 class ProcessStat(NamedTuple):
@@ -78,7 +86,7 @@ def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
 def parse_sched_times(schedstat: str) -> SchedTimes:
     """Those of one thread, from its schedstat (sched-stats.rst); ValueError or IndexError for another text."""
     words = schedstat.split()
-    return SchedTimes(int(words[0]), int(words[1]))
+    return SchedTimes(*map(int, words[:3]))
 
 
 def read_sched_times(thread: int, process: int | str = "self") -> SchedTimes | None:

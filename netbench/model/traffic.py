@@ -105,8 +105,9 @@ class Sent:
     though it had frames to send (descheduled, stopped). A source that does not tell the first claims nothing.
 
     Of all its threads together, None where that is unknown: `ran_s` is their CPU time while they sent, `wait_s` how
-    long they waited for a CPU, and `stalled_s` the sum of all pauses in which they did not run though they should have,
-    whatever stopped them. `cpu` is the CPU that they are bound to, where it is one.
+    long they waited for a CPU, `turns` how often they were given one, and `stalled_s` the sum of all pauses in which
+    they did not run though they should have, whatever stopped them. `cpu` is the CPU that they are bound to, where it
+    is one.
     """
 
     frames: int
@@ -128,6 +129,7 @@ class Sent:
     unevenness: float = 0.0  # by what part of all its frames it was, at most, ahead of an even rate or behind
     ran_s: float | None = None
     wait_s: float | None = None
+    turns: int | None = None
     stalled_s: float | None = None
     cpu: int | None = None
 

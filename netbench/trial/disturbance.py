@@ -18,6 +18,8 @@ from netbench.trial.setup import Endpoints
 _SAMPLES_OFF_S = 0.02
 # They are shown in whole ticks: steal time of less than that is not seen for certain.
 _TICK_S = 1 / USER_HZ
+# Whenever a thread wakes up it waits a moment, on an idle CPU too: so long at most, and for so much of all time.
+_WAKE_UP_S, _WAKE_UPS_PART = 10e-6, 0.03
 
 
 class GuestTime(NamedTuple):
@@ -36,6 +38,7 @@ class _Thread(NamedTuple):
     cpu: int | None = None  # None: any
     ran_s: float | None = None
     wait_s: float | None = None
+    turns: int = 0  # how often it was given a CPU
     paused_s: float | None = None
 
 
@@ -99,7 +102,7 @@ def disturbance_of(
 
 def _source(ends: Endpoints, sent: Sent) -> _Thread:
     name = ends.identities.source.kind
-    return _Thread("source", name, ends.path.name, sent.cpu, sent.ran_s, sent.wait_s, sent.stalled_s)
+    return _Thread("source", name, ends.path.name, sent.cpu, sent.ran_s, sent.wait_s, sent.turns or 0, sent.stalled_s)
 
 
 def _watched(thread: Watched, before: CpuDelays, after: CpuDelays) -> _Thread:
@@ -107,8 +110,8 @@ def _watched(thread: Watched, before: CpuDelays, after: CpuDelays) -> _Thread:
     earlier, later = before.threads.get(thread.process), after.threads.get(thread.process)
     if earlier is None or later is None:
         return _Thread(*who)
-    ran_s, wait_s = (later.ran_ns - earlier.ran_ns) / 1e9, (later.waited_ns - earlier.waited_ns) / 1e9
-    return _Thread(*who, after.bound.get(thread.process), ran_s, wait_s)
+    spent = later.since(earlier)
+    return _Thread(*who, after.bound.get(thread.process), spent.ran_ns / 1e9, spent.waited_ns / 1e9, spent.turns)
 
 
 def _stalled_s(
@@ -117,13 +120,15 @@ def _stalled_s(
     """For how long others than this trial's own parties kept a thread from running; None where that is unknown."""
     if thread.wait_s is None and thread.paused_s is None:
         return None
-    wait_s = thread.wait_s or 0.0
+    waited_s = thread.wait_s or 0.0
+    wake_ups_s = min(thread.turns * _WAKE_UP_S, (after.at_ns - before.at_ns) / 1e9 * _WAKE_UPS_PART)
+    wait_s = max(0.0, waited_s - wake_ups_s)
     if thread.paused_s is None:
         # It does not see its pauses: those in which its CPU was taken away are in no run delay either.
         steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
         stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
     else:
-        stopped_s = max(0.0, thread.paused_s - wait_s)
+        stopped_s = max(0.0, thread.paused_s - waited_s)
     beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
     parties_s = sum(one.ran_s or 0.0 for one in beside)
     guests_s = sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)

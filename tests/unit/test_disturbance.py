@@ -36,6 +36,7 @@ def ms(milliseconds: float) -> int:
 def measured(
     *,
     source=(0.0, 0.0),
+    turns=0,
     napi=(0, 0),
     tcpdump=(0, 0),
     busy_ms=0,
@@ -57,7 +58,7 @@ def measured(
         throttled_s=1.25,
     )
     wait_s, stalled_s = source
-    sent = {"s1": replace(NOTHING_SENT, ran_s=0.9, wait_s=wait_s, stalled_s=stalled_s, cpu=0)}
+    sent = {"s1": replace(NOTHING_SENT, ran_s=0.9, wait_s=wait_s, turns=turns, stalled_s=stalled_s, cpu=0)}
     found = disturbance_of(ENDPOINTS, sent, WATCHED, (BEFORE, after), guests)
     assert (found.window_s, found.throttled_s, found.cpu_pressure_s) == (1.0, 0.25, None)
     return {one.role: None if one.stalled_s is None else round(one.stalled_s * 1e3) for one in found.threads}
@@ -73,6 +74,9 @@ NEIGHBOUR = GuestTime(0.5, (1,))
         # waits that nobody of the trial explains
         ({"source": (0.09, 0.0)}, (90, 0)),
         ({"napi": (900, 90), "busy_ms": 990}, (0, 90)),
+        # that wakes up again and again: 6 µs each time, and 20 µs
+        ({"source": (0.018, 0.018), "turns": 3000}, (0, 0)),
+        ({"source": (0.2, 0.2), "turns": 10_000}, (170, 0)),
         # stopped, throttled, or its CPU was taken away: no wait
         ({"source": (0.0, 0.09)}, (90, 0)),
         ({"source": (0.03, 0.09)}, (90, 0)),

@@ -110,4 +110,4 @@ def test_a_stop_after_the_last_call_counts_too(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=1)
     free_ns, clocks.now_ns = clocks.now_ns, clocks.now_ns + 90 * MS
-    assert account.spent(free_ns) == (0.0, pytest.approx(0.09), 0.0, 0.0)
+    assert account.spent(free_ns) == (0.0, pytest.approx(0.09), 0.0, 0.0, 0)

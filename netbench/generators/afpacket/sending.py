@@ -185,6 +185,7 @@ class Trial:
             unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
             ran_s=_sum(one.ran_s for one in spent),
             wait_s=_sum(one.wait_s for one in spent),
+            turns=None if any(one.turns is None for one in spent) else sum(one.turns or 0 for one in spent),
             stalled_s=_sum(None if one.wait_s is None else one.away_s for one in spent),
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )

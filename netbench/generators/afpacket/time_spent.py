@@ -26,6 +26,7 @@ class Spent(NamedTuple):
     away_s: float
     ran_s: float | None = None
     wait_s: float | None = None
+    turns: int | None = None
 
 
 class _Clocks(NamedTuple):
@@ -35,6 +36,7 @@ class _Clocks(NamedTuple):
     waited_ns: int
     ticks: CpuTicks | None
     ran_ns: int = 0
+    turns: int = 0
 
 
 class TimeSpent:
@@ -94,6 +96,7 @@ class TimeSpent:
             away_ns / _NS,
             (ended.ran_ns - begun.ran_ns) / _NS,
             (ended.waited_ns - begun.waited_ns) / _NS,
+            ended.turns - begun.turns,
         )
 
 
@@ -104,4 +107,4 @@ def _read_clocks() -> _Clocks | None:
     except (OSError, ValueError, IndexError):
         return None
     times = read_sched_times(threading.get_native_id())
-    return times and _Clocks(time.monotonic_ns(), times.waited_ns, ticks, times.ran_ns)
+    return times and _Clocks(time.monotonic_ns(), times.waited_ns, ticks, times.ran_ns, times.turns)

@@ -227,7 +227,7 @@ class PktGenSource(Source):
             times = [parse_sched_times(host.read(f"/proc/{thread}/schedstat")) for thread in threads]
         except (TestbedError, ValueError, IndexError):
             return None
-        return SchedTimes(sum(one.ran_ns for one in times), sum(one.waited_ns for one in times))
+        return SchedTimes(*(sum(of_all) for of_all in zip(*times, strict=True)))
 
     def _with_waits(self, sent: Sent) -> Sent:
         """The same with what its kernel threads did since it was prepared, where that is known."""
@@ -235,11 +235,12 @@ class PktGenSource(Source):
         before, after = self._times, self._sched_times(self._traffic)
         if before is None or after is None:
             return sent
-        cpus = {sender.cpu for sender in self._sending(self._traffic)}
+        cpus, spent = {sender.cpu for sender in self._sending(self._traffic)}, after.since(before)
         return replace(
             sent,
-            ran_s=(after.ran_ns - before.ran_ns) / NS_PER_S,
-            wait_s=(after.waited_ns - before.waited_ns) / NS_PER_S,
+            ran_s=spent.ran_ns / NS_PER_S,
+            wait_s=spent.waited_ns / NS_PER_S,
+            turns=spent.turns,
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )
 

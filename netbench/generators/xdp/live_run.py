@@ -90,7 +90,7 @@ class LiveRun(threading.Thread):
         now = read_sched_times(self.native_id) if self.native_id else None
         if now is None or self._begun is None:
             return None
-        return SchedTimes(now.ran_ns - self._begun.ran_ns, now.waited_ns - self._begun.waited_ns)
+        return now.since(self._begun)
 
     def finish(self) -> None:
         """Have it leave the kernel, once it is done; the kernel needs some ms to take down what it set up for it."""

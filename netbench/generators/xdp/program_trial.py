@@ -147,6 +147,7 @@ class Trial:
             error=error,
             ran_s=spent.ran_ns / 1e9 if spent else None,
             wait_s=spent.waited_ns / 1e9 if spent else None,
+            turns=spent.turns if spent else None,
             stalled_s=self._stalled_s(tail_ns),
             cpu=cpu,
         )
