@@ -55,6 +55,7 @@ class FakeTestbed:
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.company: list[Other] = []
         self.said: list[str] = []  # remarks of its sources
+        self.port_warnings: list[str] = []
         self.hosts = {"uut": HostIdentity("Linux 6.1", None, None, "none", "none")}
         self._present = ""
         self._beside: list[str] = []
