@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.capture.pcap import NO_ODDITIES, Oddities
@@ -90,20 +90,18 @@ class Span:
 Clock = Literal["capture", "source", ""]
 
 
-@dataclass(frozen=True, slots=True)
-class ClockStep:
+class ClockStep(NamedTuple):
     """A clock was set by so many ns, forward or back (negative), while a stream was captured; empty: either clock."""
 
     clock: Clock
     by_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClockCheck:
+class ClockCheck(NamedTuple):
     """What speaks against the times of a stream's frames, first copies only.
 
     `unstamped` frames bear no time stamp, `invalid_stamps` one whose fraction is a second or more. Where
-    `frozen_stamps`, time stamps hardly advance. In streams with frames without time stamps, `back_ns` is by how much
+    `frozen_stamps`, time stamps do not advance. In streams with frames without time stamps, `back_ns` is by how much
     capture times go back, and `gap_ns` the length of a gap that nothing explains; 0 for none.
     """
 
@@ -169,8 +167,17 @@ class StreamCapture:
         return self.span.rate(self.received)
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceCapture:
+class AcrossInterfaces(NamedTuple):
+    """A stream that was captured on several interfaces: distinct numbers on any of them, and those on none."""
+
+    src_ip: str
+    dst_ip: str
+    interfaces: int
+    received: int
+    missing: int
+
+
+class InterfaceCapture(NamedTuple):
     """The frames of one interface: of one in the file, of one machine's interfaces, or of one direction.
 
     `name` is empty where the file has no name for it. `back_ns` is by how much its capture times go back at most, where
@@ -198,9 +205,9 @@ class CaptureCounts:
     of a truncated file. From `damaged_at` on, a byte offset or None where nobody can tell, the file makes no sense
     (`damage` says why) and was not read; counts are those of the frames before.
 
-    Without known streams: `interfaces` that have frames, foreign frames by protocol (`other_protocols`), those that may
-    hold a stream's but are not decoded (`undecoded`), and a stream's by the headers around IP (`encapsulated`).
-    `oddities` counts records that break the rules of the format.
+    Without known streams: `interfaces` that have frames, and streams that several of them have (`across_interfaces`).
+    `other_protocols` counts foreign frames by protocol, `undecoded` those that may hold a stream's but are not decoded,
+    and `encapsulated` a stream's by the headers around IP. `oddities` counts records that break the format's rules.
     """
 
     flavour: str
@@ -219,6 +226,7 @@ class CaptureCounts:
     damage: str
     streams: tuple[StreamCapture, ...]
     interfaces: tuple[InterfaceCapture, ...] = ()
+    across_interfaces: tuple[AcrossInterfaces, ...] = ()
     other_protocols: Mapping[str, int] = field(default_factory=dict)
     undecoded: Mapping[str, int] = field(default_factory=dict)
     encapsulated: Mapping[tuple[str, ...], int] = field(default_factory=dict)

@@ -5,7 +5,6 @@ the clocks was set, and stays changed. Where the path held frames back, it retur
 their numbers: a gap that is much longer than all others is a clock that was set, or a pause of the source.
 """
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -22,11 +21,9 @@ _LASTING = 0.5
 _ONE_CLOCKS = 2
 _MOST_JUMPS = 4096
 # Of frames without time stamps: what a gap is at least, in lengths of the second one, and as a part of all the time.
-_GAP_RATIO, _GAP_PART, _LEAST_GAPS = 10, 0.01, 4
+_GAP_RATIO, _GAP_PART, _LEAST_GAPS = 10, 0.001, 4
 # By what part of all the time times may go back: files are written in nearly the order of capture.
 _BACK_PART = 0.001
-# Time stamps that advance by less than this part of the capture's time are not set for each frame.
-_FROZEN_PART = 0.01
 
 
 class _Jump(NamedTuple):
@@ -42,8 +39,7 @@ class _Jump(NamedTuple):
     clock: Clock
 
 
-@dataclass
-class _Frame:
+class _Frame(NamedTuple):
     sequence: int
     sent_ns: int
     time_ns: int
@@ -195,4 +191,4 @@ def is_much(back: int, span_ns: int) -> bool:
 
 def are_frozen(stamps_ns: int, times_ns: int) -> bool:
     """Whether time stamps that advance by so much while the capture's times do so are not set for each frame."""
-    return times_ns >= SMALLEST_STEP_NS and stamps_ns < _FROZEN_PART * times_ns
+    return times_ns >= SMALLEST_STEP_NS and not stamps_ns

@@ -1,7 +1,7 @@
 """A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, ClockCheck, Expected, InterfaceCapture, Span, StreamCapture
+from netbench.capture.captured import (
+    AcrossInterfaces,
+    CaptureCounts,
+    ClockCheck,
+    Expected,
+    InterfaceCapture,
+    Span,
+    StreamCapture,
+)
 from netbench.capture.clock_check import ArrivalGaps, DelayJumps, are_frozen, back_ns, is_much
 from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
@@ -33,7 +41,15 @@ from netbench.capture.pcap import (
     is_one_number,
 )
 from netbench.capture.reading import open_file, read_stream
-from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
+from netbench.capture.sequences import (
+    Losses,
+    ReorderingTracker,
+    SequenceTracker,
+    arrivals,
+    losses_of_all,
+    unwrapped,
+    without,
+)
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix
 from netbench.model.traffic import PREFIX_LENGTH
@@ -229,6 +245,11 @@ class _StreamTally:
             sequence, delays = sequence[is_positive], delays[is_positive]
         self._variation.add(sequence, delays)
         return bounds
+
+    @property
+    def numbers(self) -> SequenceTracker:
+        """The sequence numbers that arrived."""
+        return self._sequence
 
     @property
     def has_stamps(self) -> bool:
@@ -451,6 +472,20 @@ class CaptureTally:
             self._streams[key] = _StreamTally(*key[2:], None)
         return self._streams[key]
 
+    def _across_interfaces(self) -> Iterator[AcrossInterfaces]:
+        """Streams that were captured on several interfaces."""
+        by_addresses: dict[tuple[int, int, int], list[_StreamTally]] = {}
+        for key, stream in self._streams.items():
+            by_addresses.setdefault(key[2:], []).append(stream)
+        for (ip_version, src_ip, dst_ip), streams in by_addresses.items():
+            if len(streams) > 1:
+                numbers = [stream.numbers for stream in streams]
+                losses = losses_of_all(numbers)
+                stop = max(one.expected for one in numbers)
+                received = stop - min(one.lowest for one in numbers if one.lowest is not None) - losses.missing
+                addresses = _text(src_ip, ip_version), _text(dst_ip, ip_version)
+                yield AcrossInterfaces(*addresses, len(streams), received, losses.missing)
+
     def settle(self, expected: Sequence[Expected]) -> bool:
         """Take these for the expected streams, now that all is known of them; False when another frame was counted.
 
@@ -492,6 +527,7 @@ class CaptureTally:
                 )
                 for place in places
             ),
+            across_interfaces=tuple(self._across_interfaces()),
             other_protocols=dict(+self._others),
             undecoded=dict(+self._undecoded),
             encapsulated=dict(self._encapsulated),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +194,7 @@ class Window:
         self.data = self.memory.data
 
 
-class CaptureReader(Protocol):
+class CaptureReader:
     """Reads one capture; `ending` and `oddities` are known once batches() is exhausted.
 
     `flavour` is the format in words.
@@ -206,19 +206,22 @@ class CaptureReader(Protocol):
     @property
     def interfaces(self) -> Sequence[Interface]:
         """The interfaces that the file describes so far."""
+        raise NotImplementedError
 
     @property
     def oddities(self) -> Oddities:
         """Records that break the format's rules, so far."""
+        raise NotImplementedError
 
     def batches(self) -> Iterator[FrameBatch]:
         """All frames, in the order of the file for each interface; a batch is valid until the next is requested.
 
         OSError when they cannot be read.
         """
+        raise NotImplementedError
 
 
-class PcapReader:
+class PcapReader(CaptureReader):
     """Reads a classic pcap from a window that stands on its first byte."""
 
     def __init__(self, window: Window, order: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
@@ -335,7 +338,7 @@ class PcapReader:
             is_wrong = ~is_sensible[:count]
             self._wrong_lengths += int(np.count_nonzero(is_wrong))
             original[:count] = corrected_lengths(captured[:count], original[:count])
-        batch = self._batch(rows[:count], np.minimum(captured, original)[:count], original[:count])
+        batch = self._batch(rows[:count], captured[:count], original[:count])
         return batch, positions[count] - window.start
 
     def _batch(

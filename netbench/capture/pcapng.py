@@ -14,6 +14,7 @@ from netbench.capture.pcap import (
     NO_LIMIT,
     NO_TIME,
     PLAIN_HEADERS_BYTES,
+    CaptureReader,
     Ending,
     FrameBatch,
     Interface,
@@ -73,7 +74,7 @@ class _Unit:
         self.ns: float = _NS_PER_S / self._units
 
     def times_ns(self, high: NDArray[np.uint32], low: NDArray[np.uint32], offset_s: int) -> NDArray[np.int64]:
-        """Nanoseconds since 1970 of time stamps in two words, int64 of shape (n,); NO_TIME for 0 and beyond 64 bits."""
+        """Nanoseconds since 1970 of time stamps in two words, int64 of shape (n,); NO_TIME beyond 64 bits."""
         ticks = high.astype(np.uint64)
         ticks <<= np.uint64(32)
         ticks |= low
@@ -87,8 +88,6 @@ class _Unit:
             whole[is_negative], rest[is_negative] = signed // self._units, (signed % self._units).astype(np.uint64)
         # Sums beyond 64 bits come to be out of bounds as well.
         is_known = (whole >= _EARLIEST_S - offset_s) & (whole < _LATEST_S - offset_s)
-        if not offset_s:
-            is_known &= ticks != 0
         if is_known.all():
             return (whole + offset_s) * _NS_PER_S + self._ns(rest)
         times = np.full(len(ticks), NO_TIME, np.int64)
@@ -137,7 +136,7 @@ class _Described(NamedTuple):
     fcs_bytes: int
 
 
-class PcapngReader:
+class PcapngReader(CaptureReader):
     """Reads a pcapng from a window that stands on its first byte, which is that of a section."""
 
     flavour = "pcapng"
@@ -362,7 +361,7 @@ class PcapngReader:
                 fcs_bytes=0,
                 snap_length=interface.snap_length,
                 frames=self._window.gather(packets.frames_at[these], self._headers_bytes),
-                captured=np.minimum(packets.captured[these], original),
+                captured=packets.captured[these],
                 original=original,
                 times_ns=times,
                 interface=interface.place,

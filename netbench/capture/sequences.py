@@ -5,7 +5,7 @@ made of the order of arrival is made of runs, and so costs next to nothing for f
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -150,6 +150,16 @@ def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
     return tracker.losses(numbers.start, numbers.stop)
 
 
+def losses_of_all(trackers: Sequence["SequenceTracker"]) -> Losses:
+    """What none of several trackers of one stream's numbers has, between the lowest and the highest that one has."""
+    known = [tracker for tracker in trackers if tracker.lowest is not None]
+    together = SequenceTracker()
+    for tracker in known:
+        together.take(tracker.bits())
+    lowest = min((tracker.lowest for tracker in known if tracker.lowest is not None), default=0)
+    return together.losses(lowest, max((tracker.expected for tracker in known), default=0))
+
+
 class _Page:
     """PAGE_NUMBERS consecutive sequence numbers, a bit for each; no bits once all of them have arrived."""
 
@@ -203,15 +213,22 @@ class SequenceTracker:
         return batch.late_places[is_copy]
 
     def take(self, pages: Mapping[int, NDArray[np.uint8]]) -> None:
-        """Have these bits, by page, for what has arrived."""
+        """Have these bits, by page, for what has arrived as well."""
         for number, bits in pages.items():
-            page = self._pages[number] = _Page()
-            page.bits = None if (bits == 0xFF).all() else bits
+            page = self._pages.setdefault(number, _Page())
+            if page.bits is not None:
+                together = page.bits | bits
+                page.bits = None if (together == 0xFF).all() else together
+
+    def bits(self) -> dict[int, NDArray[np.uint8]]:
+        """What has arrived, by page; the first number of a page is the lowest bit of its first byte."""
+        self._note_all()
+        whole = np.full(PAGE_NUMBERS // 8, 0xFF, np.uint8)
+        return {number: whole if page.bits is None else page.bits for number, page in self._pages.items()}
 
     def losses(self, start: int, stop: int) -> Losses:
         """What never arrived of [start, stop)."""
-        self._fill(np.array([self._run_start]), np.array([self.expected]))
-        self._run_start = self.expected
+        self._note_all()
         missing = runs = longest = 0
         by_doubling: Counter[int] = Counter()
         for lengths in self._loss_runs(start, stop):
@@ -222,6 +239,11 @@ class SequenceTracker:
             by_doubling.update(dict(zip(doublings.tolist(), counts.tolist(), strict=True)))
         lengths_of_runs = tuple(LossRuns(1 << doubling, by_doubling[doubling]) for doubling in sorted(by_doubling))
         return Losses(missing, runs, longest, lengths_of_runs, self._last_missing(start, stop))
+
+    def _note_all(self) -> None:
+        """Have all in the pages that has arrived."""
+        self._fill(np.array([self._run_start]), np.array([self.expected]))
+        self._run_start = self.expected
 
     def _last_missing(self, start: int, stop: int) -> int | None:
         position = stop

@@ -11,7 +11,7 @@ from netbench.cli.analyze_doubts import Doubts, duration, stream_name
 from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
-    from netbench.capture.captured import CaptureCounts, InterfaceCapture, Rate, Span, StreamCapture
+    from netbench.capture.captured import AcrossInterfaces, CaptureCounts, InterfaceCapture, Rate, Span, StreamCapture
     from netbench.model.distributions import Spread
 
 _WIDEST_NOTES = 103
@@ -70,6 +70,16 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "interfaces": [
             _interface_json(interface, trusts_time=doubts.trusts_interface_time(number))
             for number, interface in enumerate(counts.interfaces)
+        ],
+        "across_interfaces": [
+            {
+                "src_ip": one.src_ip,
+                "dst_ip": one.dst_ip,
+                "interfaces": one.interfaces,
+                "received_frames": one.received,
+                "missing_frames": one.missing,
+            }
+            for one in counts.across_interfaces
         ],
         "streams": [_stream_json(counts, number, doubts) for number in range(len(counts.streams))],
         "warnings": list(_warnings(counts, doubts)),
@@ -176,6 +186,8 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
         rates = [_rate_row(names[n], counts.streams[n], trusts=doubts.trusts_stream_time(n)) for n in numbers]
         parts += [_table(_RATE_HEADS, rates, width)]
         timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
+        if counts.across_interfaces:
+            parts += [_table(_ACROSS_HEADS, list(map(_across_row, counts.across_interfaces)), width)]
         if timed:
             parts += [_table(_DELAY_HEADS, timed, width)]
         disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
@@ -237,6 +249,7 @@ def _kinds(frames: Mapping[str, int]) -> str:
 
 
 _INTERFACE_HEADS = ("Interface", "Frames", "Link type", "Frames/s", "Mbit/s L1", "Mbit/s L2")
+_ACROSS_HEADS = ("On several interfaces", "Interfaces", "On any of them", "On none of them")
 _COUNT_HEADS = (
     "Stream",
     "Received",
@@ -269,6 +282,11 @@ def _count_row(name: str, stream: "StreamCapture") -> list[str]:
         stream.longest_loss_run,
     )
     return [name, *(f"{number:,}" for number in numbers), f"{stream.min_seq:,}-{stream.max_seq:,}"]
+
+
+def _across_row(stream: "AcrossInterfaces") -> list[str]:
+    counts = (stream.interfaces, stream.received, stream.missing)
+    return [f"{stream.src_ip} > {stream.dst_ip}", *(f"{count:,}" for count in counts)]
 
 
 def _rate_row(name: str, stream: "StreamCapture", *, trusts: bool) -> list[str]:

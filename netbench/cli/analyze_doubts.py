@@ -148,6 +148,11 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
             f"{duration(interface.resolution_ns)}. Capture with microseconds or nanoseconds.",
             time=True,
         )
+    if span.first_ns is not None and span.first_ns == span.last_ns and span.frames > 1:
+        yield Doubt(
+            f"{name}: the rate is not stated, because all {span.frames:,} frames have the same capture time. "
+            "Capture with a tool that writes times in microseconds or nanoseconds."
+        )
     if stream.duplicates >= max(_FEWEST_COPIES, _MANY_COPIES * stream.received):
         yield Doubt(
             f"{name}: {stream.duplicates:,} of {span.frames:,} frames are further copies. If the file was merged from "
@@ -156,17 +161,17 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
 
 
 def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
-    """What speaks against a stream's clocks: a step, else a gap, else that they are not one clock."""
+    """What speaks against a stream's clocks: stamps that stand still, a step, a gap, or that they are not one clock."""
     clocks = stream.clocks
-    if step := clocks.step:
-        yield _of_step(name, step.clock, step.by_ns, len(clocks.steps))
-    elif clocks.frozen_stamps:
+    if clocks.frozen_stamps:
         yield Doubt(
-            f"{name}: delays are not stated, because time stamps hardly advance while frames arrive. "
+            f"{name}: delays are not stated, because time stamps do not advance while frames arrive. "
             "Have the source stamp each frame when it is sent.",
             delay=True,
             variation=True,
         )
+    elif step := clocks.step:
+        yield _of_step(name, step.clock, step.by_ns, len(clocks.steps))
     elif clocks.back_ns:
         yield Doubt(
             f"{name}: time, rate and delays are not stated, because capture times go back by "

@@ -1,0 +1,341 @@
+"""Captures of every kind: each is decoded, or counted and named; no number rests on a clock that cannot be trusted."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netbench.cli.analyze import analyze_command
+from tests.unit.capture_files import START_NS, Blocks, Frame, ethernet, pcap, pcap_header, pktgen, stream_frame, udp
+
+MS = 1_000_000
+COUNT = 100
+FRAMES = [stream_frame(i, sent_ns=START_NS + i * MS) for i in range(COUNT)]
+
+
+def analyzed(path: Path, content: bytes) -> dict[str, Any]:
+    path.write_bytes(content)
+    assert analyze_command(path, as_json=False)
+    found: dict[str, Any] = json.loads(analyze_command(path, as_json=True))
+    return found
+
+
+def only_stream(found: dict[str, Any]) -> dict[str, Any]:
+    (stream,) = found["streams"]
+    assert (stream["received_frames"], stream["missing_frames"]) == (COUNT, 0)
+    assert (stream["duplicate_frames"], stream["reordered_frames"]) == (0, 0)
+    return dict(stream)
+
+
+def section(order: str, frames: list[Frame], **interface: Any) -> bytes:
+    blocks = Blocks(order)
+    return blocks.section() + blocks.interface(**interface) + b"".join(map(blocks.enhanced, frames))
+
+
+def with_fcs(frame: Frame) -> Frame:
+    return frame._replace(data=frame.data + b"FCS!")
+
+
+def simple(frames: list[Frame]) -> bytes:
+    blocks = Blocks()
+    return b"".join(blocks.block(3, struct.pack("<I", frame.length) + frame.data) for frame in frames)
+
+
+def with_ticks(resolution: int, ticks: Callable[[int], int], offset_s: int | None = None) -> bytes:
+    blocks = Blocks()
+    start = blocks.section() + blocks.interface(resolution=resolution, offset_s=offset_s)
+    return start + b"".join(blocks.enhanced(frame, ticks(frame.time_ns)) for frame in FRAMES)
+
+
+def with_option_of_interface(code: int, value: bytes) -> bytes:
+    blocks = Blocks()
+    options = blocks.option(code, value) + blocks.option(0, b"")
+    return blocks.section() + blocks.block(1, struct.pack("<HHI", 1, 0, 0) + options)
+
+
+FLAGS = Blocks().option(2, struct.pack("<I", 4 << 5)) + Blocks().option(0, b"")
+WHOLE = {
+    "sections of both byte orders": section("<", FRAMES[:40]) + section(">", FRAMES[40:]),
+    "FCS by if_fcslen, bytes": with_option_of_interface(13, b"\x04")
+    + b"".join(Blocks().enhanced(with_fcs(frame)) for frame in FRAMES),
+    "FCS by if_fcslen, bits": with_option_of_interface(13, b"\x20")
+    + b"".join(Blocks().enhanced(with_fcs(frame)) for frame in FRAMES),
+    "FCS by epb_flags": section("<", []) + b"".join(Blocks().enhanced(with_fcs(f), options=FLAGS) for f in FRAMES),
+    "FCS by epb_flags of some": section("<", FRAMES[:3])
+    + b"".join(
+        Blocks().enhanced(with_fcs(f), options=FLAGS) if f.time_ns % 3 else Blocks().enhanced(f) for f in FRAMES[3:]
+    ),
+    "snap length 50, whole pcap": pcap(FRAMES, snap=50),
+    "snap length 50, whole pcapng": section("<", FRAMES, snap=50),
+    "resolution 2^-30": with_ticks(0x80 | 30, lambda ns: -(-(ns << 30) // 10**9)),
+    "resolution 10^-12": with_ticks(12, lambda ns: (ns - START_NS) * 1000, offset_s=START_NS // 10**9),
+    "offset": with_ticks(9, lambda ns: ns - START_NS, offset_s=START_NS // 10**9),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_what_is_decoded_whole(tmp_path: Path, kind: str) -> None:
+    found = analyzed(tmp_path / "c", WHOLE[kind])
+    stream = only_stream(found)
+    assert (stream["frame_size_min"], stream["frame_size_max"], stream["delay_mean_ns"]) == (64, 64, 5000)
+    assert abs(stream["rate_fps"] - 1000) < 1e-3
+    assert (found["warnings"], found["odd_length_frames"]) == ([], 0)
+
+
+@pytest.mark.parametrize("write", [pcap, lambda frames: section("<", frames)], ids=["pcap", "pcapng"])
+@pytest.mark.parametrize("original", [0, 1, 44, 2**32 - 1])
+@pytest.mark.parametrize("which", [{0}, {7}, {COUNT - 1}, set(range(COUNT))], ids=["first", "one", "last", "all"])
+def test_impossible_lengths_are_counted(tmp_path: Path, write: Any, original: int, which: set[int]) -> None:
+    lengths = struct.pack("<I", original)
+    content = bytearray(write(FRAMES))
+    record = (len(content) - len(write([]))) // COUNT
+    for number in which:
+        at = len(write([])) + number * record + (12 if write is pcap else 24)
+        content[at : at + 4] = lengths
+    found = analyzed(tmp_path / "c", bytes(content))
+    only_stream(found)
+    assert (found["wrong_length_frames"], found["damage"]) == (len(which), None)
+    assert "impossible length" in "".join(found["warnings"])
+
+
+def test_blocks_that_were_never_written_are_damage(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", pcap(FRAMES) + bytes(4096))
+    assert (only_stream(found)["rate_fps"], found["damaged_at"]) == (pytest.approx(1000), len(pcap(FRAMES)))
+
+
+def times(year_s: int) -> list[Frame]:
+    return [frame._replace(time_ns=year_s * 10**9 + i * MS) for i, frame in enumerate(FRAMES)]
+
+
+@pytest.mark.parametrize("second", [-2_000_000_000, -1, 5, 4_294_967_296, 7_258_118_400])
+def test_times_of_other_centuries(tmp_path: Path, second: int) -> None:
+    blocks = Blocks()
+    ticks = (frame.time_ns // 1000 % 2**64 for frame in times(second))
+    content = section("<", []) + b"".join(blocks.enhanced(f, t) for f, t in zip(FRAMES, ticks, strict=True))
+    found = analyzed(tmp_path / "c", content)
+    stream = only_stream(found)
+    assert (stream["first_ns"], stream["delay_mean_ns"]) == (second * 10**9, None)
+    assert stream["rate_fps"] == pytest.approx(1000)
+    assert "share a clock" in found["warnings"][0]
+
+
+UNTIMED = {
+    "simple packet blocks": section("<", []) + simple(FRAMES),
+    "half of them simple": section("<", FRAMES[:50]) + simple(FRAMES[50:]),
+    "zero": pcap([frame._replace(time_ns=0) for frame in FRAMES]),
+    "beyond 64 bits": with_ticks(6, lambda ns: ns // 1000 + 20 * 10**15),
+}
+
+
+@pytest.mark.parametrize("kind", UNTIMED)
+def test_frames_without_a_capture_time(tmp_path: Path, kind: str) -> None:
+    found = analyzed(tmp_path / "c", UNTIMED[kind])
+    stream = only_stream(found)
+    assert (found["rate_fps"], stream["rate_fps"]) == (None, None)
+    assert stream["delay_mean_ns"] == (5000 if "half" in kind else None)
+    assert "no capture time" in "".join(found["warnings"])
+
+
+def test_fractions_above_a_second(tmp_path: Path) -> None:
+    content = pcap_header() + pcap(FRAMES, nanoseconds=True)[24:]
+    found = analyzed(tmp_path / "c", content)
+    stream = only_stream(found)
+    assert (stream["rate_fps"], stream["delay_mean_ns"], stream["ipdv_mean_ns"]) == (None, None, None)
+    assert found["invalid_fraction_frames"] > 0
+    assert "fraction" in found["warnings"][0]
+
+
+def clocked(capture: Callable[[int], int], stamp: Callable[[int], int], count: int = COUNT) -> bytes:
+    """Frames a ms apart, of which the clocks are off by so many ms at each."""
+    frames = []
+    for i in range(count):
+        sent_ns = 0 if stamp(i) < -(10**9) else START_NS + (i + stamp(i)) * MS
+        frame = stream_frame(i, sent_ns=sent_ns)
+        frames.append(frame._replace(time_ns=START_NS + (i + capture(i)) * MS + 5000))
+    return pcap(frames)
+
+
+NO_STAMP = -(10**10)
+STEPS: dict[str, tuple[Callable[[int], int], Callable[[int], int], str, bool]] = {
+    "capture back": (lambda i: -1000 * (i >= 50), lambda i: 0, "the capture's clock was set back by", False),
+    "capture forward": (lambda i: 10_000 * (i >= 50), lambda i: 0, "the capture's clock was set forward by", False),
+    "there and back": (lambda i: 10_000 * (30 <= i < 60), lambda i: 0, "the capture's clock", False),
+    "at the last frame": (lambda i: -500 * (i >= COUNT - 1), lambda i: 0, "the capture's clock", False),
+    "source back": (lambda i: 0, lambda i: -1000 * (i >= 50), "the source's clock was set back by", True),
+    "source forward": (lambda i: 0, lambda i: 1000 * (i >= 50), "the source's clock was set forward by", True),
+    "without stamps, back": (lambda i: -1000 * (i >= 50), lambda i: NO_STAMP, "capture times go back", False),
+    "without stamps, forward": (lambda i: 10_000 * (i >= 50), lambda i: NO_STAMP, "no frame arrived for", False),
+    "half of the stamps": (lambda i: 0, lambda i: NO_STAMP if i % 2 else 1000 * (i >= 50), "the source's clock", True),
+    "frozen stamps": (lambda i: 0, lambda i: -i, "do not advance", True),
+    "offset": (lambda i: 0, lambda i: -5000, "share a clock", True),
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_clocks_that_cannot_be_trusted(tmp_path: Path, kind: str) -> None:
+    capture, stamp, why, has_rate = STEPS[kind]
+    found = analyzed(tmp_path / "c", clocked(capture, stamp))
+    stream = only_stream(found)
+    assert stream["rate_fps"] == (pytest.approx(1000) if has_rate else None)
+    assert (found["rate_fps"] is None) == (not has_rate)
+    assert stream["delay_mean_ns"] is None
+    assert why in "".join(found["warnings"])
+
+
+def test_half_of_the_stamps_are_absent(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", clocked(lambda i: 0, lambda i: NO_STAMP if i % 2 else 0))
+    stream = only_stream(found)
+    assert (stream["delay_mean_ns"], stream["unstamped_frames"]) == (5000, 50)
+    assert "50 of 100 frames bear no time stamp" in found["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("capture", "stamp"),
+    [
+        (lambda i: max(0, 70 - i) if i >= 40 else 0, lambda i: 0),  # the path holds frames back, and catches up
+        (lambda i: 1000 * (i >= 50), lambda i: 1000 * (i >= 50)),  # the source pauses
+    ],
+    ids=["path holds frames", "source pauses"],
+)
+def test_times_that_are_only_unusual(tmp_path: Path, capture: Any, stamp: Any) -> None:
+    found = analyzed(tmp_path / "c", clocked(capture, stamp))
+    assert only_stream(found)["delay_mean_ns"] is not None
+    assert found["warnings"] == []
+
+
+def test_interfaces_are_counted_apart(tmp_path: Path) -> None:
+    blocks = Blocks()
+    both = b"".join(
+        blocks.enhanced(f) + blocks.enhanced(f._replace(interface=1), f.time_ns // 1000 + 7) for f in FRAMES
+    )
+    found = analyzed(tmp_path / "c", blocks.section() + blocks.interface() + blocks.interface(snap=96) + both)
+    assert [stream["received_frames"] for stream in found["streams"]] == [COUNT, COUNT]
+    assert [stream["duplicate_frames"] + stream["reordered_frames"] for stream in found["streams"]] == [0, 0]
+    assert [stream["delay_mean_ns"] for stream in found["streams"]] == [5000, 12_000]
+    assert [interface["frames"] for interface in found["interfaces"]] == [COUNT, COUNT]
+    assert (found["rate_fps"], found["warnings"]) == (None, [])
+
+
+def test_a_stream_over_two_interfaces(tmp_path: Path) -> None:
+    blocks = Blocks()
+    frames = [frame._replace(interface=i % 2) for i, frame in enumerate(FRAMES) if i not in (7, 50)]
+    content = blocks.section() + blocks.interface() * 2 + b"".join(map(blocks.enhanced, frames))
+    (across,) = analyzed(tmp_path / "c", content)["across_interfaces"]
+    assert (across["interfaces"], across["received_frames"], across["missing_frames"]) == (2, COUNT - 2, 2)
+
+
+def test_an_interface_that_is_not_described(tmp_path: Path) -> None:
+    content = section("<", [frame._replace(interface=i % 2) for i, frame in enumerate(FRAMES)])
+    found = analyzed(tmp_path / "c", content)
+    assert (found["frames"], found["unknown_interface_frames"], found["foreign_frames"]) == (COUNT, 50, 50)
+    assert "does not describe" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("link", [113, 276])
+def test_both_directions_of_a_cooked_capture(tmp_path: Path, link: int) -> None:
+    frames = []
+    for frame in FRAMES:
+        for kind in (0, 4):
+            head = struct.pack(">HHH8sH", kind, 1, 6, bytes(8), 0x0800)
+            if link == 276:
+                head = struct.pack(">HHIHBB8s", 0x0800, 0, 2 + kind, 1, kind, 6, bytes(8))
+            frames.append(frame._replace(data=head + frame.data[14:]))
+    found = analyzed(tmp_path / "c", pcap(frames, link=link))
+    assert [stream["received_frames"] for stream in found["streams"]] == [COUNT, COUNT]
+    assert [stream["duplicate_frames"] for stream in found["streams"]] == [0, 0]
+
+
+def ipv6(payload: bytes, protocol: int = 17) -> bytes:
+    return (
+        struct.pack(">IHBB", 0x60000000, len(payload), protocol, 64)
+        + bytes([0xFD, *[0] * 14, 1, 0xFD, *[0] * 14, 2])
+        + payload
+    )
+
+
+def ip(payload: bytes, protocol: int) -> bytes:
+    return struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 0, 0, 64, protocol, 0, bytes(4), bytes(4)) + payload
+
+
+def datagram(payload: bytes, port: int = 9) -> bytes:
+    return struct.pack(">HHHH", 9, port, 8 + len(payload), 0) + payload
+
+
+def inner(i: int) -> bytes:
+    return udp(pktgen(i, START_NS + i * MS), size=100)
+
+
+def inner6(i: int) -> bytes:
+    return datagram(pktgen(i, START_NS + i * MS))
+
+
+VXLAN = bytes.fromhex("0800000000002a00")
+LAYERS: dict[str, Callable[[int], bytes]] = {
+    "priority tag": lambda i: ethernet(inner(i), tags=[0x8100]),
+    "three tags": lambda i: ethernet(inner(i), tags=[0x88A8, 0x8100, 0x8100]),
+    "IPv6": lambda i: ethernet(ipv6(inner6(i)), ether_type=0x86DD),
+    "IPv6 hop-by-hop": lambda i: ethernet(ipv6(bytes([17, 1]) + bytes(14) + inner6(i), 0), ether_type=0x86DD),
+    "IPv6 routing, destination": lambda i: ethernet(
+        ipv6(bytes([60, 0]) + bytes(6) + bytes([17, 0]) + bytes(6) + inner6(i), 43), ether_type=0x86DD
+    ),
+    "IPv6 first fragment": lambda i: ethernet(ipv6(bytes([17, 0, 0, 1]) + bytes(4) + inner6(i), 44), ether_type=0x86DD),
+    "MPLS": lambda i: ethernet(bytes.fromhex("00005040") + bytes.fromhex("00006140") + inner(i), ether_type=0x8847),
+    "MPLS pseudowire": lambda i: ethernet(bytes.fromhex("0000514000000000") + ethernet(inner(i)), ether_type=0x8847),
+    "PPPoE": lambda i: ethernet(bytes.fromhex("1100000100660021") + inner(i), ether_type=0x8864),
+    "GRE": lambda i: ethernet(ip(bytes.fromhex("00000800") + inner(i), 47)),
+    "GRE with key, Ethernet": lambda i: ethernet(ip(bytes.fromhex("2000655800000007") + ethernet(inner(i)), 47)),
+    "IP in IP": lambda i: ethernet(ip(inner(i), 4)),
+    "IPv6 in IP": lambda i: ethernet(ip(ipv6(inner6(i)), 41)),
+    "VXLAN": lambda i: ethernet(ip(datagram(VXLAN + ethernet(inner(i)), 4789), 17)),
+    "VXLAN over IPv6": lambda i: ethernet(ipv6(datagram(VXLAN + ethernet(inner(i)), 8472)), ether_type=0x86DD),
+    "GENEVE": lambda i: ethernet(ip(datagram(bytes.fromhex("0000655800002a00") + ethernet(inner(i)), 6081), 17)),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "among others"])
+def test_headers_around_a_stream(tmp_path: Path, kind: str, others: int) -> None:
+    frames = []
+    for i in range(COUNT):
+        frames.append(Frame(LAYERS[kind](i), START_NS + i * MS + 5000))
+        frames += [Frame(ethernet(bytes(46 + n), ether_type=0x0806), START_NS + i * MS) for n in range(others)]
+    found = analyzed(tmp_path / "c", pcap(frames))
+    assert only_stream(found)["delay_mean_ns"] == 5000
+    assert found["other_protocols"] == ({"ARP": COUNT * others} if others else {})
+    assert found["warnings"] == []
+
+
+def test_what_is_not_decoded_is_named(tmp_path: Path) -> None:
+    frames = [
+        Frame(ethernet(bytes(60), ether_type=0x88E5), START_NS),
+        Frame(ethernet(ip(bytes(60), 50)), START_NS),
+        Frame(ethernet(udp(pktgen(5), fragment=1, size=128)), START_NS),
+        Frame(ethernet(ip(bytes(60), 6)), START_NS),
+    ]
+    found = analyzed(tmp_path / "c", pcap(frames))
+    assert found["undecoded"] == {"MACsec": 1, "ESP": 1, "IPv4 fragments after the first": 1}
+    assert (found["undecoded_frames"], found["other_protocols"]) == (3, {"TCP": 1})
+    assert "3 frames were not decoded" in found["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("link", "head"), [(101, ""), (228, ""), (0, "02000000"), (0, "00000002"), (108, "00000002"), (9, "ff030021")]
+)
+def test_other_link_types(tmp_path: Path, link: int, head: str) -> None:
+    frames = [frame._replace(data=bytes.fromhex(head) + frame.data[14:]) for frame in FRAMES]
+    assert only_stream(analyzed(tmp_path / "c", pcap(frames, link=link)))["frame_size_min"] == 64
+
+
+@pytest.mark.parametrize(("link", "name"), [(105, "IEEE 802.11"), (147, "link type 147")])
+def test_link_types_that_are_not_decoded(tmp_path: Path, link: int, name: str) -> None:
+    found = analyzed(tmp_path / "c", pcap(FRAMES, link=link))
+    assert (found["frames"], found["undecoded"]) == (COUNT, {f"frames of {name}": COUNT})
+
+
+def test_frames_that_the_capture_dropped(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", section("<", FRAMES) + Blocks().statistics(0, 17, 3))
+    assert found["capture_dropped_frames"] == 20
+    assert "20 frames are not in the file" in found["warnings"][0]
