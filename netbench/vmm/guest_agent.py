@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, RemoteByCommand
 from netbench.hosts.clock import wait_until
+from netbench.model.foreign_text import decoded, encoded
 
 _POLL_S = 0.02
 _PING_S = 2.0
@@ -41,9 +42,15 @@ class GuestAgentHost(RemoteByCommand):
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command to its end (`guest-exec` of the QEMU Guest Agent Protocol Reference)."""
-        wanted = {"path": "/usr/bin/env", "arg": list(argv), "env": [_PATH], "capture-output": True}
+        wanted: dict[str, object] = {"path": "/usr/bin/env", "arg": list(argv), "env": [_PATH], "capture-output": True}
         if stdin:
-            wanted["input-data"] = b64encode(stdin.encode()).decode()
+            wanted["input-data"] = b64encode(encoded(stdin)).decode()
+        try:
+            return self._run(argv, wanted, timeout_s)
+        except (LookupError, TypeError, ValueError) as error:
+            raise TestbedError(f"{self}: its guest agent's answer makes no sense: {error!r}") from error
+
+    def _run(self, argv: Sequence[str], wanted: dict[str, object], timeout_s: float) -> Completed:
         pid = self._ask("guest-exec", wanted)["pid"]
         status: dict[str, Any] = {}
 
@@ -85,4 +92,4 @@ class GuestAgentHost(RemoteByCommand):
 
 
 def _text(data: str) -> str:
-    return b64decode(data).decode(errors="replace")
+    return decoded(b64decode(data))

@@ -23,7 +23,9 @@ from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.process import GuestProcess
 from netbench.hosts.agent.program import HEADER, LONGEST_BODY
 from netbench.hosts.base import run_checked
+from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Explained, Namespaced
+from netbench.model.foreign_text import decoded
 
 DEATH = "guest g: QEMU was killed by signal 9: Kernel panic - not syncing: Out of memory"
 
@@ -180,6 +182,55 @@ def test_a_process_is_sent_signals(channel):
     process.kill()  # it has ended: nothing happens
 
 
+def test_a_signal_reaches_what_a_command_has_started(channel):
+    command = GuestProcess(channel, ["sh", "-c", "sleep 300 & echo $!; wait"])
+    child = int(command.stdout.readline())
+    command.kill()
+    command.wait(20)
+    wait_until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text(), 5)
+    assert not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text()
+
+
+MALFORMED = [
+    HEADER.pack(b"R", 1, 0),  # no words
+    Message(b"R", 1, b"true").encode(),  # a word without its end
+    Message(b"R", 1, b"\0").encode(),
+    Message(b"K", 1, b"nine").encode(),
+    Message(b"K", 1, b"").encode(),
+    Message(b"R", 7, b"sleep\x009\0").encode() + Message(b"K", 7, b"99999999999999999999").encode(),
+    Message(b"R", 7, b"sleep\x009\0").encode() + Message(b"K", 7, b"4096").encode(),
+    Message(b"R", 7, b"sleep\x009\0").encode() * 2,
+    Message(b"G", 1, b"/pro\0c").encode(),
+    Message(b"G", 1, b"").encode(),
+    Message(b"G", 1, b"/dev/zero").encode() * 2,
+    Message(b"P", 1, b"").encode(),
+    Message(b"I", 99, b"\xff" * 100).encode(),
+    bytes(range(256)) * 8,
+    HEADER.pack(b"R", 1, LONGEST_BODY + 1) + b"\xff" * 40,
+    HEADER.pack(b"?", 2**32 - 1, 2**32 - 1),
+]
+
+
+@pytest.mark.parametrize("said", MALFORMED, ids=range(len(MALFORMED)))
+def test_an_agent_survives_what_is_malformed(newborn, said):
+    newborn.socket.sendall(said)
+    newborn.connect()
+    assert newborn.host.run(["echo", "well"]).stdout == "well\n"
+
+
+def test_a_message_that_is_never_completed_is_given_up(newborn, tmp_path):
+    newborn.host = newborn.die() or None
+    program = tmp_path / "agent.py"
+    program.write_text(Path(agent.__file__).read_text().replace("= 10.0, 1000", "= 0.2, 1000"))
+    newborn.socket, theirs = socket.socketpair()
+    command = [sys.executable, "-I", "-S", str(program), f"fd:{theirs.fileno()}"]
+    newborn.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    theirs.close()
+    newborn.socket.sendall(HEADER.pack(b"R", 1, LONGEST_BODY) + b"tail")
+    newborn.connect()
+    assert newborn.host.run(["echo", "well"]).stdout == "well\n"
+
+
 def test_a_process_that_does_not_end_in_time(channel):
     process = GuestProcess(channel, ["sleep", "60"])
     with pytest.raises(subprocess.TimeoutExpired):
@@ -255,7 +306,7 @@ def test_a_host_speaks_text(guest):
     assert (done.argv[0], done.exit_code, done.stdout, done.stderr) == ("sh", 3, "ä\n", "wrong\n")
     with pytest.raises(TestbedError, match="guest g: `sh -c exit 3` failed with exit code 3: no message"):
         run_checked(guest.host, ["sh", "-c", "exit 3"])
-    assert guest.host.run(["printf", r"\377"]).stdout == "\N{REPLACEMENT CHARACTER}", "whatever a guest prints is text"
+    assert guest.host.run(["printf", r"\377"]).stdout == decoded(b"\xff"), "whatever a guest prints is text"
     process = guest.host.spawn(["cat"])
     assert (process.communicate("hello\n", timeout=20), process.returncode) == (("hello\n", ""), 0)
 

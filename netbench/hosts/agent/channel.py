@@ -13,6 +13,7 @@ from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.program import LONGEST_BODY, VERSION
 from netbench.hosts.base import Completed, GoneError
 from netbench.hosts.clock import wait_until
+from netbench.model.foreign_text import decoded, encoded
 
 # What commands write and files hold that are read as a whole, captures aside.
 LONGEST_ANSWER = 64 << 20
@@ -105,8 +106,8 @@ class AgentChannel:
             self.send(b"K", number, b"9")
             raise TestbedError(f"{self.machine}: {what} writes without end: more than {LONGEST_ANSWER >> 20} MiB")
         if ending.kind == b"F":
-            raise TestbedError(f"{self.machine}: {what} cannot start: {ending.body.decode()}")
-        stdout, stderr = (bytes(written[kind]).decode(errors="replace") for kind in (b"O", b"S"))
+            raise TestbedError(f"{self.machine}: {what} cannot start: {decoded(ending.body)}")
+        stdout, stderr = (decoded(bytes(written[kind])) for kind in (b"O", b"S"))
         return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
     def get(self, path: str, timeout_s: float = _ANSWER_S, most: int = LONGEST_ANSWER) -> bytes:
@@ -117,7 +118,7 @@ class AgentChannel:
             read.extend(message.body)
             return message.kind == b"F" or not message.body or len(read) > most
 
-        self._transfer(b"G", path, path.encode(), last, timeout_s, "read")
+        self._transfer(b"G", path, encoded(path), last, timeout_s, "read")
         if len(read) > most:
             why = f"it answers without end: more than {most >> 20} MiB of {path}"
             self.give_up(why)  # it would go on
@@ -126,7 +127,7 @@ class AgentChannel:
 
     def put(self, path: str, data: bytes, timeout_s: float = _ANSWER_S) -> None:
         """Write a file, in one write(2) as far as the guest's kernel takes it in one."""
-        self._transfer(b"P", path, path.encode() + b"\0" + data, lambda message: True, timeout_s, "written")
+        self._transfer(b"P", path, encoded(path) + b"\0" + data, lambda message: True, timeout_s, "written")
 
     def clocks(self, timeout_s: float = _ANSWER_S) -> Clocks:
         """The guest's clocks now."""
@@ -141,7 +142,7 @@ class AgentChannel:
             self.send(kind, number, body)
             message = answer(timeout_s, "no answer")
         if message.kind == b"F":
-            raise TestbedError(f"{self.machine}: {message.body.decode(errors='replace')}")
+            raise TestbedError(f"{self.machine}: {decoded(message.body)}")
         return message.body
 
     def give_up(self, why: str) -> None:
@@ -183,7 +184,7 @@ class AgentChannel:
             self.send(kind, number, body)
             ending = answer(timeout_s, f"{path} was not {verb}")
         if ending.kind == b"F":
-            raise TestbedError(f"{self.machine}: {path} cannot be {verb}: {ending.body.decode()}")
+            raise TestbedError(f"{self.machine}: {path} cannot be {verb}: {decoded(ending.body)}")
 
     @contextmanager
     def _asking(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
@@ -257,4 +258,4 @@ class AgentChannel:
 
 def words(argv: Sequence[str]) -> bytes:
     """A command as the agent reads it."""
-    return b"".join(word.encode() + b"\0" for word in argv)
+    return b"".join(encoded(word) + b"\0" for word in argv)

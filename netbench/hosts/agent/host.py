@@ -8,6 +8,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel, Clocks, NoAnswerError
 from netbench.hosts.agent.process import GuestProcess
 from netbench.hosts.base import Completed, GoneError, Remote, load, save
+from netbench.model.foreign_text import decoded, encoded
 
 _FILE_S = 120.0
 _LONGEST_FILE = 4 << 30  # a capture: in memory for a moment
@@ -30,7 +31,7 @@ class AgentHost(Remote):
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         with self._sign_of_life():
-            return self._channel.run(argv, stdin.encode(), timeout_s)
+            return self._channel.run(argv, encoded(stdin), timeout_s)
 
     def spawn(self, argv: Sequence[str]) -> GuestProcess:
         """Start a command; it ends with the guest at the latest."""
@@ -38,11 +39,11 @@ class AgentHost(Remote):
 
     def read(self, path: str) -> str:
         with self._sign_of_life():
-            return self._channel.get(path).decode(errors="replace")
+            return decoded(self._channel.get(path))
 
     def write(self, path: str, text: str) -> None:
         with self._sign_of_life():
-            self._channel.put(path, text.encode())
+            self._channel.put(path, encoded(text))
 
     def fetch(self, path: str, target: Path) -> None:
         with self._sign_of_life():

@@ -12,6 +12,7 @@ from typing import IO
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import LONGEST_ANSWER, AgentChannel, words
 from netbench.hosts.agent.messages import Message
+from netbench.model.foreign_text import ENCODING, ERRORS
 
 _PIECE_BYTES = 1 << 16
 _LOST = -signal.SIGKILL  # with the guest
@@ -115,7 +116,7 @@ class GuestProcess:
             os.close(theirs)
 
         threading.Thread(target=fill, args=(self._outlets[kind],), daemon=True).start()
-        return os.fdopen(ours, errors="replace")
+        return os.fdopen(ours, encoding=ENCODING, errors=ERRORS)
 
     def _feed(self, pipe: int) -> None:
         with suppress(TestbedError):  # the guest is gone

@@ -36,6 +36,9 @@ _PIECE_BYTES = 1 << 16
 _NOBODY_S = 0.1
 _FULL_S = 0.001
 _LOOK_S = 0.5
+# A message of which so little has come after such a time was none: its length was a mistake.
+_STALLED_S, _SLOWEST_BYTES_PER_S = 10.0, 1000
+_MOST_PIECES = 64  # that an ended process has left in a pipe, whose other end a child of it may still write to
 
 _OUTLETS = (("stdout", b"O"), ("stderr", b"S"))
 
@@ -87,6 +90,7 @@ class Agent:
             os.set_blocking(self._outgoing, False)
         self._heard_s = time.monotonic()
         self._received = bytearray()
+        self._begun_s = self._heard_s  # when the message that is not complete did
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, Process] = {}
         self._files: dict[int, int] = {}  # being read, in pieces and between all else
@@ -101,12 +105,20 @@ class Agent:
     def serve(self) -> None:
         """Until nobody can come any more."""
         while self._open and self._heard_lately():
-            for key, _ in self._selector.select(0 if self._files else _LOOK_S if self._silence_s else None):
+            looks = self._silence_s is not None or self._received
+            for key, _ in self._selector.select(0 if self._files else _LOOK_S if looks else None):
                 if self._selector.get_map().get(key.fd) == key:  # not closed by one before it
                     key.data(key.fd)
             for number in list(self._files):
                 self._read_on(number)
+            if self._received and self._is_stalled():
+                del self._received[0]
+                self._obey_received()
         self._end_all()
+
+    def _is_stalled(self) -> bool:
+        waited_s = time.monotonic() - self._begun_s
+        return waited_s > _STALLED_S and len(self._received) < waited_s * _SLOWEST_BYTES_PER_S
 
     def _heard_lately(self) -> bool:
         return self._silence_s is None or time.monotonic() - self._heard_s < self._silence_s
@@ -122,7 +134,13 @@ class Agent:
             self._nobody_there()
             return
         self._heard_s = time.monotonic()
+        if not self._received:
+            self._begun_s = self._heard_s
         self._received += data
+        self._obey_received()
+
+    def _obey_received(self) -> None:
+        """Do what the complete messages say; a malformed one is answered by its fault."""
         while len(self._received) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._received)
             if length > LONGEST_BODY or kind not in self.kinds:
@@ -134,7 +152,11 @@ class Agent:
                 return
             body = bytes(self._received[HEADER.size : end])
             del self._received[:end]
-            self._obey(kind, number, body)
+            self._begun_s = time.monotonic()
+            try:
+                self._obey(kind, number, body)
+            except (OSError, ValueError, LookupError, OverflowError) as error:
+                self._send(b"F", number, str(error).encode(errors="replace"))
 
     def _nobody_there(self) -> None:
         if self._comes_back:
@@ -164,8 +186,12 @@ class Agent:
         return argv
 
     def _run(self, number: int, body: bytes) -> None:
+        argv = body.split(b"\0")[:-1]
+        if not argv or number in self._processes:
+            self._send(b"F", number, b"a process of this number runs already" if argv else b"there is no command")
+            return
         try:
-            process = Process(self.command(body.split(b"\0")[:-1]))
+            process = Process(self.command(argv))
         except OSError as error:
             self._send(b"F", number, _words(error))
             return
@@ -215,7 +241,7 @@ class Agent:
     def _kill(self, number: int, signum: int) -> None:
         if number in self._processes:
             with suppress(ProcessLookupError):  # it has just ended
-                os.kill(self._processes[number].pid, signum)
+                os.killpg(self._processes[number].pid, signum)
 
     def _reap(self, wake: int) -> None:
         os.read(wake, 512)
@@ -233,7 +259,9 @@ class Agent:
                 continue
             os.set_blocking(process.pipes[name], False)
             with suppress(BlockingIOError):  # empty, though a child of it still holds the other end
-                while data := os.read(process.pipes[name], _PIECE_BYTES):
+                for _ in range(_MOST_PIECES):
+                    if not (data := os.read(process.pipes[name], _PIECE_BYTES)):
+                        break
                     self._send(kind, number, data)
             self._close(process, name)
             self._send(kind, number, b"")
@@ -259,8 +287,10 @@ class Agent:
         self._files.clear()
 
     def _get(self, number: int, path: bytes) -> None:
+        if number in self._files:
+            raise ValueError("a file of this number is being read already")
         try:
-            self._files[number] = os.open(path, os.O_RDONLY)
+            self._files[number] = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
         except OSError as error:
             self._send(b"F", number, _words(error))
 
@@ -279,7 +309,7 @@ class Agent:
         path, _, data = body.partition(b"\0")
         try:
             # In one write: files under /proc take a command a write.
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o644)
             try:
                 while data:
                     data = data[os.write(fd, data) :]
@@ -300,7 +330,7 @@ class Agent:
                 if self._silence_s is not None and time.monotonic() - began_s > self._silence_s:
                     self._open = False
                 time.sleep(_FULL_S)
-            except BrokenPipeError:  # nobody is there any more, as the channel will say
+            except OSError:  # nobody is there any more, as the channel will say
                 return
 
 
