@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import IO, TYPE_CHECKING, BinaryIO, TextIO, cast
 
 from netbench.errors import TestbedError
+from netbench.model.foreign_text import well_formed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def open_standard_streams() -> None:
 
 def visible(text: str) -> str:
     """Text that may quote what somebody else wrote: nothing in it controls a terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in well_formed(text))
 
 
 def printable(message: str) -> str:

@@ -11,6 +11,7 @@ from typing import IO
 
 from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
+from netbench.model.foreign_text import decoded
 
 _LONGEST_BYTES = 65_536
 _LATEST_BYTES = 3 * _LONGEST_BYTES
@@ -73,7 +74,7 @@ class Tail:
         self._thread.join(wait_s)
         first, last, left_out = self._first, self._last, self._left_out
         gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
-        return (first + gap + last).decode(errors="replace")
+        return decoded(first + gap + last)
 
     def _read(self) -> None:
         while piece := os.read(self._descriptor, _LONGEST_BYTES):
@@ -87,7 +88,7 @@ class Tail:
 
 def last_words(pipe: IO[str], lines: int) -> str:
     """The last few lines of the first 64 KiB that a pipe holds now, joined by ` | `; never waits for more."""
-    said = [line.strip() for line in _there(pipe).decode(errors="replace").splitlines() if line.strip()]
+    said = [line.strip() for line in decoded(_there(pipe)).splitlines() if line.strip()]
     return " | ".join(said[-lines:])
 
 
@@ -125,7 +126,7 @@ def end(process: Process, limit_s: float = 0.0) -> str:
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-    return said.decode(errors="replace")
+    return decoded(said)
 
 
 def _there(pipe: IO[str]) -> bytes:

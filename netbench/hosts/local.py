@@ -13,6 +13,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
 from netbench.hosts.search_path import search_path
 from netbench.hosts.signals import shielded
+from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -88,7 +89,8 @@ class LocalHost:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
+                encoding=ENCODING,
+                errors=ERRORS,
                 env=self._environment,
                 start_new_session=True,
             )
@@ -97,13 +99,13 @@ class LocalHost:
 
     def read(self, path: str) -> str:
         try:
-            return Path(path).read_text()
+            return read_text(Path(path))
         except OSError as error:
             raise TestbedError(f"{self}: {path} cannot be read: {error.strerror}") from error
 
     def write(self, path: str, text: str) -> None:
         try:
-            Path(path).write_text(text)
+            Path(path).write_bytes(encoded(text))
         except OSError as error:
             raise TestbedError(f"{self}: {path} cannot be written: {error.strerror}") from error
 
@@ -133,7 +135,7 @@ def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
             continue
         try:
             if wanted in (directory / "environ").read_bytes().split(b"\0"):
-                words = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                words = read_text(directory / "cmdline").replace("\0", " ").strip()
                 yield int(directory.name), words
         except OSError:
             continue  # ended meanwhile, or not ours to read

@@ -5,6 +5,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from netbench.model.foreign_text import read_text
+
 _KEEPERS = ("chronyd", "ntpd", "ntpsec", "systemd-timesyn", "ptp4l", "phc2sys", "timemaster")  # comm has 15 characters
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC of linux/timex.h
 _TIMEX = struct.Struct("=I4x4qi")  # struct timex on 64-bit machines: modes, offset, freq, maxerror, esterror, status
@@ -27,6 +29,6 @@ def _running(proc: Path) -> list[str]:
     found = []
     for comm in proc.glob("[0-9]*/comm"):
         with suppress(OSError):  # it has ended
-            if (name := comm.read_text().strip()) in _KEEPERS:
+            if (name := read_text(comm).strip()) in _KEEPERS:
                 found.append(name)
     return found

@@ -18,6 +18,7 @@ from netbench.linux.netns import within_each
 from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.readings import NamespaceCounters, Queue, bridges, by_namespace, counter_readings
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, has_foreign_tables
+from netbench.model.foreign_text import decoded
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")
@@ -124,7 +125,7 @@ def _queues(messages: Iterable[bytes], names: Mapping[int, str]) -> Iterator[Que
             told = attributes(message[_QDISC.size :])
             stats = nested(told, _TCA_STATS2, _TCA_STATS_QUEUE)
             dropped = _QUEUE.unpack_from(stats)[0] if stats else None
-            yield Queue(names[index], told[_TCA_KIND].rstrip(b"\0").decode(), dropped, f"{handle >> 16:x}:")
+            yield Queue(names[index], decoded(told[_TCA_KIND].rstrip(b"\0")), dropped, f"{handle >> 16:x}:")
 
 
 def _read_attached(indices: dict[str, int]) -> _Attached:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from netbench.errors import MachineGoneError, TestbedError
+from netbench.model.foreign_text import read_lines
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def _ways() -> Iterator[tuple[str, str]]:
 def _mounts(process: Path) -> list[str]:
     """Where a process sees files mounted that are network namespaces (proc_pid_mountinfo(5))."""
     try:
-        lines = (process / "mountinfo").read_text().splitlines()
+        lines = read_lines(process / "mountinfo")
     except OSError:
         return []
     places = [words[4] for words in map(str.split, lines) if words[3].startswith("net:")]

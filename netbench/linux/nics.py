@@ -9,6 +9,7 @@ from typing import Any
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.netlink import Netlink, ask, attributes, nested, number
+from netbench.model.foreign_text import decoded
 from netbench.model.interfaces import Place
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
@@ -123,7 +124,7 @@ def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
         bridged = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_KIND).rstrip(b"\0") == b"bridge"
         state = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE) if bridged else b""
         yield (
-            told[_IFLA_IFNAME].rstrip(b"\0").decode(),
+            decoded(told[_IFLA_IFNAME].rstrip(b"\0")),
             NicCounters(
                 rx=rx,
                 tx=tx,

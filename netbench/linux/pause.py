@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from netbench.linux.netlink import Generic, attribute, attributes
+from netbench.model.foreign_text import encoded
 
 _ETHTOOL_MSG_PAUSE_GET = 21
 _PAUSE_HEADER, _PAUSE_STATS = 1, 5
@@ -35,7 +36,7 @@ def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:
 
 def _pause_frames(ethtool: Generic, interface: str) -> Iterator[PauseFrames]:
     flags = struct.pack("=I", _FLAG_STATS)
-    about = attribute(_HEADER_DEV_NAME, interface.encode() + b"\0") + attribute(_HEADER_FLAGS, flags)
+    about = attribute(_HEADER_DEV_NAME, encoded(interface) + b"\0") + attribute(_HEADER_FLAGS, flags)
     try:
         answer = ethtool.ask(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, about))
     except OSError:

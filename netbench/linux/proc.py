@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
+from netbench.model.foreign_text import read_lines, read_text
 
 # What softirqs take of any CPU, whatever happens on it, is below this part of the time.
 _USUAL_SOFTIRQ_PART = 0.05
@@ -128,7 +129,7 @@ def memory_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
     What several processes share counts in parts (Pss of /proc/PID/smaps_rollup, proc_pid_smaps(5)).
     """
     try:
-        own = parse_pss((proc / str(pid) / "smaps_rollup").read_text())
+        own = parse_pss(read_text(proc / str(pid) / "smaps_rollup"))
         children = [int(child) for task in (proc / str(pid) / "task").iterdir() for child in _children(task)]
     except (OSError, ValueError):
         return None
@@ -158,7 +159,7 @@ def parse_process(line: str) -> ProcessStat:
 
 def read_process(pid: int | str) -> ProcessStat:
     """That of one process of this machine (`self`: this one); OSError when it is gone."""
-    return parse_process(Path(f"/proc/{pid}/stat").read_text())
+    return parse_process(read_text(Path(f"/proc/{pid}/stat")))
 
 
 def all_processes() -> Iterator[ProcessStat]:
@@ -215,6 +216,6 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 def lines_of(path: Path) -> list[str]:
     """The lines of a file; none where it is not there, or not ours to read."""
     try:
-        return path.read_text().splitlines()
+        return read_lines(path)
     except OSError:
         return []

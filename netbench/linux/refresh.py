@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from netbench.hosts.base import Host
 from netbench.linux.netns import within_each
+from netbench.model.foreign_text import encoded
 
 _SIOCETHTOOL = 0x8946
 _GCOALESCE, _GSTATS, _GSSET_INFO = 0x0E, 0x1D, 0x37
@@ -63,5 +64,5 @@ def _behind_s(interface: str) -> float:
 def _ask(asked: socket.socket, interface: str, question: bytes) -> bytes:
     """What the kernel makes of a structure; OSError when the driver does not answer that."""
     structure = ctypes.create_string_buffer(question, len(question))
-    fcntl.ioctl(asked, _SIOCETHTOOL, _REQUEST.pack(interface.encode(), ctypes.addressof(structure)))
+    fcntl.ioctl(asked, _SIOCETHTOOL, _REQUEST.pack(encoded(interface), ctypes.addressof(structure)))
     return structure.raw

@@ -24,6 +24,7 @@ from netbench.linux.foreign_hooks import PPPOE, hooks_on
 from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import lines_of
 from netbench.linux.ssh_sessions import Address, ssh_sessions
+from netbench.model.foreign_text import decoded
 from netbench.model.units import USUAL_MTU
 
 _ARPHRD_ETHER = 1
@@ -247,7 +248,7 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no t
     lower = _lower(message) if message.get_attr("IFLA_LINK_NETNSID") is None else set()
     return Link(
         index=message["index"],
-        name=message.get_attr("IFLA_IFNAME"),
+        name=_name(message),
         mac=message.get_attr("IFLA_ADDRESS") or "",
         mtu=message.get_attr("IFLA_MTU"),
         kind=_kind(message),
@@ -257,6 +258,11 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no t
         master=message.get_attr("IFLA_MASTER"),
         lower=frozenset(index for index in lower if index != message["index"]),
     )
+
+
+def _name(message: Any) -> str:  # noqa: ANN401 - pyroute2's messages have no types
+    name: str | bytes = message.get_attr("IFLA_IFNAME")  # bytes where it is not UTF-8
+    return decoded(name) if isinstance(name, bytes) else name
 
 
 def _kind(message: Any) -> str | None:  # noqa: ANN401 - pyroute2's messages have no types
@@ -329,7 +335,7 @@ def _resting_on(home: str) -> list[tuple[int, str]]:
     finally:
         os.close(descriptor)
     return [
-        (index, f"{_kind(link) or 'interface'} {link.get_attr('IFLA_IFNAME')}")
+        (index, f"{_kind(link) or 'interface'} {_name(link)}")
         for link in links
         if link.get_attr("IFLA_LINK_NETNSID") == number
         for index in _lower(link)
@@ -343,7 +349,7 @@ def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int,
     programs have packet sockets (`packet`: net/packet/af_packet.c).
     """
     for line in lines_of(net / "pppoe")[1:]:
-        session, _, device = line.split()
+        session, _, device = line.split(None, 2)  # a name may hold what is a space in Unicode
         if device in indexes:
             yield indexes[device], f"the PPPoE session {session}"
     for line in lines_of(net / "packet")[1:]:

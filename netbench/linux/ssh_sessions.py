@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from netbench.linux.proc import lines_of
+from netbench.model.foreign_text import read_text
 
 _TCP_ESTABLISHED = "01"
 _SSH_PORT = 22
@@ -43,7 +44,7 @@ def _ssh_server_sockets(proc: Path) -> set[str]:
     inodes = set()
     for comm in proc.glob("[0-9]*/comm"):
         try:
-            if comm.read_text().strip() not in _SSH_SERVERS:
+            if read_text(comm).strip() not in _SSH_SERVERS:
                 continue
             targets = [str(fd.readlink()) for fd in (comm.parent / "fd").iterdir()]
         except OSError:

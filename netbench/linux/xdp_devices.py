@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.linux.netlink import Generic, ask, attribute, attributes, nested
+from netbench.model.foreign_text import decoded, encoded
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
 _RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
@@ -44,11 +45,11 @@ class XdpDevice:
 def xdp_device(interface: str) -> XdpDevice:
     """The interface of a name; OSError (ENODEV) when there is none."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
-        name = attribute(_IFLA_IFNAME, interface.encode() + b"\0")
+        name = attribute(_IFLA_IFNAME, encoded(interface) + b"\0")
         (answer,) = ask(asked, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
     _, _, index, flags, _ = _LINK.unpack_from(answer)
     found = attributes(answer[_LINK.size :])
-    kind = attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
+    kind = decoded(attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0"))
     kind = kind or _driver(interface)
     told = _features(index)
     features = told

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from netbench.model.counts import PointCount
 from netbench.model.points import Where
 from netbench.model.trial import TrialResult
+from netbench.results.documents import document_of
 
 # Of each guest, and then of each of its streams, the name and all of a PointCount but how much it grew.
 _Places = list[tuple[str, list[tuple[str, Where, int, str, str]]]]
@@ -37,7 +38,7 @@ class Counters(NamedTuple):
             for name, counted in lists
         ]
         growths = [one.grew for _, counted in lists for one in counted]
-        return cls(_PLACES.dump_json(places).decode(), _GROWTHS.dump_json(growths).decode())
+        return cls(document_of(_PLACES, places), document_of(_GROWTHS, growths))
 
     def given_to(self, trial: TrialResult) -> TrialResult:
         """A trial that was stored without its counters, with them; ValueError where they are not its own."""
@@ -86,7 +87,7 @@ def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str,
 
 def _written(added: tuple[str, list[int | None], int]) -> tuple[str, str, int]:
     first, grown, number = added
-    return first, _GROWTHS.dump_json(grown).decode(), number
+    return first, document_of(_GROWTHS, grown), number
 
 
 def _lists(trial: TrialResult) -> Iterator[tuple[str, tuple[PointCount, ...]]]:

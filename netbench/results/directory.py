@@ -14,6 +14,7 @@ from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.state import lock_file
 from netbench.model.campaign import CampaignResults
+from netbench.model.foreign_text import encoded, json_of
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
@@ -75,7 +76,7 @@ class ResultDirectory:
             consoles = self.path / "consoles"
             try:
                 consoles.mkdir(exist_ok=True)
-                (consoles / f"{uut}.log").write_text(log)
+                (consoles / f"{uut}.log").write_bytes(encoded(log))
             except OSError as error:
                 raise TestbedError(f"{consoles}: cannot be written: {error.strerror}") from error
 
@@ -168,7 +169,7 @@ class ResultDirectory:
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write manifest.json."""
-        write_atomically(self.manifest, (json.dumps(manifest, indent=2) + "\n").encode())
+        write_atomically(self.manifest, (json_of(manifest, indent=2) + "\n").encode())
 
     def read_manifest(self) -> dict[str, Any]:
         """What manifest.json holds, its head checked; UsageError when this is no result directory."""

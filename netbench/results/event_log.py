@@ -8,6 +8,7 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStored
+from netbench.model.foreign_text import json_of
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 
 
@@ -55,7 +56,7 @@ class EventLog:
 
     def on(self, event: Event) -> None:
         """Append the event; TestbedError when the disk is full."""
-        line = json.dumps({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
+        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
         try:
             with self._path.open("a+b") as file:
                 if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read())[1] != b"\n":

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
+from netbench.model.foreign_text import json_of
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
@@ -37,7 +38,7 @@ def keep_record(record: SelftestRecord) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TestbedError(f"{path.parent} cannot be made: {error.strerror}; set NETBENCH_STATE to another") from error
-    write_atomically(path, (record.model_dump_json(indent=2) + "\n").encode())
+    write_atomically(path, (json_of(record.model_dump(mode="json"), indent=2) + "\n").encode())
     return path
 
 

@@ -12,10 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot, WarmUpTrial
+from netbench.model.foreign_text import well_formed
 from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.counters import Counters, added_up, without_counters
+from netbench.results.documents import document_of
 
 # Of the tables, and of the documents in them. Until netbench is 1.0 there is no way from one version to another: a
 # store is read by the netbench that wrote it.
@@ -127,14 +129,16 @@ class Store:
         with self._writing() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO warnings VALUES (?, ?)",
-                [(one.kind.value, one.text) for one in warnings],
+                [(one.kind.value, well_formed(one.text)) for one in warnings],
             )
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         """Note what a UUT says of itself, in place of what it said before."""
         with self._writing() as db:
             db.execute("DELETE FROM uuts WHERE name = ?", (uut,))
-            db.executemany("INSERT INTO uuts VALUES (?, ?, ?)", [(uut, fact, value) for fact, value in facts.items()])
+            db.executemany(
+                "INSERT INTO uuts VALUES (?, ?, ?)", [(uut, fact, well_formed(value)) for fact, value in facts.items()]
+            )
 
     def facts(self) -> dict[str, dict[str, str]]:
         """What each UUT said of itself when it last became ready; UUTs that said nothing are not there."""
@@ -268,7 +272,7 @@ def _has_warm_ups(db: sqlite3.Connection) -> bool:
 
 
 def _document(trial: TrialResult) -> str:
-    return _TRIAL.dump_json(without_counters(trial)).decode()
+    return document_of(_TRIAL, without_counters(trial))
 
 
 def _with_counters(document: str, places: str, growths: str) -> TrialResult:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from netbench.linux.proc import ProcessStat, all_processes, read_process
+from netbench.model.foreign_text import read_text
 from netbench.model.selftest_record import Check
 
 _EVERY_S = 0.005
@@ -98,4 +99,4 @@ def _descends(pid: int, ancestor: int, processes: Mapping[int, ProcessStat]) -> 
 
 
 def _cgroup(pid: int | str) -> str:
-    return Path(f"/proc/{pid}/cgroup").read_text()
+    return read_text(Path(f"/proc/{pid}/cgroup"))

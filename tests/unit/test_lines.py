@@ -50,7 +50,7 @@ def test_last_words_are_those_that_are_there(pipe):
     reader, writer = pipe
     assert last_words(reader, 3) == ""
     writer.write(b"Traceback\n\n  File x \n\xff: no\nand no end")
-    assert last_words(reader, 3) == "File x | \ufffd: no | and no end"
+    assert last_words(reader, 3) == "File x | \udcff: no | and no end"
     assert last_words(reader, 3) == ""
 
 
