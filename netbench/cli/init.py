@@ -1,5 +1,7 @@
 """`netbench init`: a topology and a profile of one's own to start from, which `netbench run` takes as they are."""
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +11,7 @@ from netbench.cli.output import visible
 from netbench.config.shipped import schema_file
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+from netbench.model.foreign_text import well_formed
 from netbench.model.units import format_bit_rate
 
 NETNS = "netns"
@@ -85,6 +88,8 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
     if len(names) % 2 or len(set(names)) < len(names):
         raise UsageError(f"init {' '.join(names)}: ports come in pairs, one that sends and one that receives, or netns")
     for name in names:
+        if well_formed(name) != name:
+            raise UsageError(f"init: {name}: this name is not UTF-8, which YAML cannot hold: rename the interface")
         refuse_unsafe_port(name)
     rates = {port.name: port.speed_mbps or _USUAL_MBPS for port in read_ports() if port.name in names}
     pairs = list(enumerate(zip(names[::2], names[1::2], strict=True), start=1))
@@ -93,7 +98,7 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
         return "\n".join(" " * indent + line for number, (tx, rx) in pairs for line in made(number, tx, rx))
 
     topology = _template("ports-topology.yaml").substitute(
-        ports=lines(6, lambda n, tx, rx: [f"tx{n}: {tx} # sends", f"rx{n}: {rx} # receives"]),
+        ports=lines(6, lambda n, tx, rx: [f"tx{n}: {_quoted(tx)} # sends", f"rx{n}: {_quoted(rx)} # receives"]),
         links=lines(
             2,
             lambda n, tx, rx: [
@@ -102,13 +107,18 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
             ],
         ),
         streams=lines(2, lambda n, tx, rx: [f"- {{name: s{n}, source: tester/tx{n}, sink: tester/rx{n}}}"]),
-        first=names[0],
-        second=names[1],
+        first=visible(names[0]),
+        second=visible(names[1]),
     )
     profile = _template("profile.yaml").substitute(
         loads="[1%, 10%, max]", reason="parts of the link's rate that a source reaches on most machines"
     )
     return topology, profile
+
+
+def _quoted(name: str) -> str:
+    """A name as YAML reads it as text: `1e3`, `no`, `0x10` and `a:b` are something else without quotes."""
+    return name if re.fullmatch(r"[a-z]+[a-z0-9]*[0-9]", name) else json.dumps(name, ensure_ascii=False)
 
 
 def _template(name: str) -> Template:

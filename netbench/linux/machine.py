@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.errors import MachineGoneError, NetbenchError, TestbedError
+from netbench.errors import MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Named, Namespaced
 from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
@@ -19,6 +19,8 @@ from netbench.model.interfaces import Place
 from netbench.model.points import CounterReading, Points
 
 _EXISTS = "File exists"
+_REFUSALS = ("Operation not permitted", "Permission denied", "Read-only file system")
+_NEEDED = "netbench needs all capabilities of root there, and /proc/sys, /sys and /run writable"
 
 
 class Machine:
@@ -67,7 +69,7 @@ class Machine:
         return len(self._record.pending)
 
     def make(self, changes: Iterable[Change]) -> None:
-        """Make changes in order; TestbedError says which one failed and why."""
+        """Make changes in order; TestbedError says which one failed and why, MissingError what the machine refuses."""
         for batch in _batches(changes):
             look = Look(self._host)
             found = [change.found(look) for change in batch]
@@ -77,6 +79,8 @@ class Machine:
                     self._record.undone(number)  # not even tried
                 if _EXISTS in words:
                     self._record.undone(numbers[place])  # somebody else's, made this very moment: not ours to undo
+                if any(refusal in words for refusal in _REFUSALS):
+                    raise MissingError(f"`{found[place].command}` failed: {words}; {_NEEDED}")
                 raise TestbedError(f"`{found[place].command}` failed: {words}")
 
     def undo(self, to: int = 0) -> list[str]:

@@ -13,6 +13,8 @@ _USUAL_SOFTIRQ_PART = 0.05
 
 _PF_EXITING = 0x4  # include/linux/sched.h
 
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}  # linux/capability.h
+
 USER_HZ = 100  # of CPU times in /proc, whatever the kernel's own tick: proc_stat(5), proc_pid_stat(5)
 
 
@@ -219,3 +221,9 @@ def lines_of(path: Path) -> list[str]:
         return read_lines(path)
     except OSError:
         return []
+
+
+def lacking_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
+    """The capabilities that this process lacks of those that every testbed needs (capabilities(7)); none if unknown."""
+    held = next((line.split()[1] for line in lines_of(status) if line.startswith("CapEff:")), "f" * 16)
+    return [name for name, bit in _CAPABILITIES.items() if not int(held, 16) >> bit & 1]

@@ -46,8 +46,12 @@ def state_is_written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = f"make room in {STATE_DIRECTORY.parent}" if full else "netbench needs root for this"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = f"make room in {STATE_DIRECTORY.parent}"
+        elif error.errno == errno.EROFS:
+            hint = f"{STATE_DIRECTORY.parent} is read-only here: mount a tmpfs there, or make it writable"
+        else:
+            hint = "netbench needs root for this"
         raise MissingError(f"{path} cannot be written: {error.strerror}; {hint}") from error
 
 

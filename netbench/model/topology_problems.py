@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from netbench.model.cables import cable_problems
-from netbench.model.interfaces import host_of, split_endpoint
+from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import NIC_NAME
 from netbench.model.scenario import VICTIM
 from netbench.model.units import format_bit_rate
@@ -25,6 +25,11 @@ def topology_problems(topology: "Topology") -> Iterator[str]:
             yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(topology.hosts)}"
         elif nic not in topology.hosts[host].ports and not re.fullmatch(NIC_NAME, nic):
             yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
+        elif stream := _stream_of_own(topology, topology.interface(end)):
+            yield (
+                f"link end {end}: {topology.interface(end)} is what netbench calls an interface that it makes for "
+                f"stream {stream}; choose another name"
+            )
     yield from _host_problems(topology)
     outside = [
         (topology.machine(host_of(end)), topology.interface(end)) for end in ends if not topology.netns(host_of(end))
@@ -59,6 +64,14 @@ def topology_problems(topology: "Topology") -> Iterator[str]:
     yield from _twice("stream", [stream.name for stream in topology.streams])
     yield from _twice("UUT", [uut.name for uut in topology.uuts])
     yield from _neighbour_problems(topology)
+
+
+def _stream_of_own(topology: "Topology", interface: str) -> str:
+    """The stream for which netbench may make an interface of this name beside its NICs; empty for none.
+
+    That is its bridge, or what attaches a guest: the first letters of a kind and of `ingress` or `egress`.
+    """
+    return next((s.name for s in topology.streams if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{s.name}", interface)), "")
 
 
 def _neighbour_problems(topology: "Topology") -> Iterator[str]:

@@ -263,7 +263,7 @@ class Store:
         except sqlite3.IntegrityError as error:
             raise TestbedError(f"{self._path}: this trial is already stored: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise TestbedError(f"{self._path}: cannot be written: {error}; is the disk full?") from error
+            raise TestbedError(f"{self._path}: cannot be written: {error}; {_remedy(error)}") from error
 
 
 def _has_warm_ups(db: sqlite3.Connection) -> bool:
@@ -293,8 +293,18 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -256")  # KiB: what was added is hardly ever read again
     except sqlite3.DatabaseError as error:
-        raise TestbedError(f"{path}: cannot be opened: {error}") from error
+        raise TestbedError(f"{path}: cannot be opened: {error}; {_remedy(error)}") from error
     return connection
+
+
+def _remedy(error: sqlite3.DatabaseError) -> str:
+    """What to do about a store that cannot be written."""
+    name = getattr(error, "sqlite_errorname", "")  # of an error that SQLite itself reports
+    if name.startswith(("SQLITE_IOERR_SHM", "SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK")):
+        return "its file system has no shared memory maps or locks: name a directory on another one with -o"
+    if name in ("SQLITE_READONLY", "SQLITE_CANTOPEN"):
+        return "is its directory writable?"
+    return "is the disk full?"
 
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:

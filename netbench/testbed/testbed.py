@@ -22,6 +22,7 @@ from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
+from netbench.linux.proc import lacking_capabilities
 from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
@@ -443,9 +444,14 @@ def _take_down(journal: Journal, machine: Machine) -> None:
 
 
 def require_root() -> None:
-    """MissingError unless this is root."""
+    """MissingError unless this is root, with the capabilities of root that are needed."""
     if os.geteuid() != 0:
         raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
+    if lacking := lacking_capabilities():
+        raise MissingError(
+            f"this root lacks {', '.join(lacking)}, which netbench needs for network namespaces and raw frames: give "
+            "it to the container (docker --cap-add, --privileged) or the service (CapabilityBoundingSet=)"
+        )
 
 
 def _scratch(run_id: str) -> str:

@@ -44,6 +44,7 @@ def named():
     """A process whose name is cut inside a character, by its id."""
     program = "import ctypes; ctypes.CDLL(None).prctl(15, bytes([97, 0xff, 0xc3]), 0, 0, 0); print(flush=True); input()"
     process = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1)
+    assert process.stdout
     process.stdout.readline()
     yield process.pid
     process.communicate(b"\n")

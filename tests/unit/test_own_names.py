@@ -1,0 +1,64 @@
+"""Names of NICs that netbench gives to interfaces of its own, and names that YAML would misread."""
+
+import pytest
+import yaml
+
+from netbench.cli.init import _quoted
+from netbench.errors import MissingError, TestbedError
+from netbench.linux.changes import AddNamespace
+from netbench.linux.proc import lacking_capabilities
+from netbench.linux.state import state_is_written
+from netbench.model.topology_problems import topology_problems
+from tests.unit.inputs import topology
+from tests.unit.test_machine import Guest
+
+
+@pytest.mark.parametrize("name", ["br-s1", "ti-s1", "ve-s1", "bi-s1", "me-s1"])
+def test_a_nic_that_is_called_as_an_interface_of_netbenchs_own_is_refused(name):
+    given = topology(1)
+    link = given.links[0]
+    ends = [end if not end.startswith("uut/") else f"uut/{name}" for end in link.ends]
+    changed = given.model_copy(update={"links": [link.model_copy(update={"ends": ends}), *given.links[1:]]})
+    assert any(f"nb-{name} is what netbench calls" in problem for problem in topology_problems(changed))
+    assert not any("is what netbench calls" in problem for problem in topology_problems(given))
+
+
+NAMES = ["eth0", "no", "on", "1e3", "0x10", "12:30", "null", "~", "a:b", "a#b", "-", "1_000", "e\u2003m", "[x", "'"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_yaml_reads_the_name_of_a_port_as_it_is(name):
+    assert yaml.safe_load(f"tx1: {_quoted(name)} # sends") == {"tx1": name}
+
+
+@pytest.mark.parametrize(
+    ("effective", "lacking"),
+    [
+        ("000001ffffffffff", []),
+        ("0000000000000000", ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"]),
+        ("000001ffffdfffff", ["CAP_SYS_ADMIN"]),
+    ],
+)
+def test_capabilities_that_were_dropped_are_named(tmp_path, effective, lacking):
+    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{effective}\n")
+    assert lacking_capabilities(tmp_path / "status") == lacking
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("Operation not permitted", MissingError),
+        ("mkdir /run/netns failed: Read-only file system", MissingError),
+        ("Invalid argument", TestbedError),
+    ],
+)
+def test_what_a_machine_refuses_is_missing(words, error):
+    guest = Guest()
+    guest.failing = {"netns add": words}
+    with pytest.raises(error, match=words):
+        guest.machine.make([AddNamespace("nb-x")])
+
+
+def test_a_read_only_directory_of_the_state_is_named(tmp_path):
+    with pytest.raises(MissingError, match="/run is read-only here"), state_is_written(tmp_path):
+        raise OSError(30, "Read-only file system")
