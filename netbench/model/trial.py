@@ -77,7 +77,7 @@ class Reference:
     def part(self, percent: float) -> tuple[float, bool]:
         """So much of it in frames/s, or the most that can be offered; and whether that is less."""
         asked = self.fps * percent / 100
-        most = self.fps if self.limited_by else self.held_fps or inf
+        most = self.held_fps or (self.fps if self.limited_by else inf)
         return min(asked, most), asked > most
 
 

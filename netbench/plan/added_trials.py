@@ -99,7 +99,7 @@ def _higher_load(same: Sequence[Group]) -> Load | None:
     if not of_maximum or not still_rises(same):
         return None
     victims = [one.trial.spec.victim for one in top.everything]
-    if any(one.share_of_less or one.is_less_than_share for one in victims):
+    if any(one.is_less_than_share for one in victims):
         return None
     percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
     return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep
+from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
@@ -21,6 +21,7 @@ from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.statistics.contradictory_maxima import CalibrationKey
+from netbench.statistics.limits import THE_SOURCE
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
@@ -39,6 +40,7 @@ class MaximaFirst(Schedule):
         # By UUT, frame size and number of sources, once all is found.
         self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
+        self._ceilings: dict[tuple[int, FrameSize], SourceCeiling] = {}
         self._added = AddedTrials(main.wanted, main.planned)
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
@@ -101,6 +103,7 @@ class MaximaFirst(Schedule):
 
     def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
         """Both parts have the same sources."""
+        self._ceilings = {(one.sources, one.frame_size): one for one in ceilings if one.is_known}
         self._finding.use_ceilings(ceilings)
         self._main.use_ceilings(ceilings)
 
@@ -174,7 +177,18 @@ class MaximaFirst(Schedule):
         maximum = None if found is None else maximum_of(found)
         if maximum is None:
             raise _NoMaximumError(why_no_maximum(found))
-        return Reference(maximum.fps, maximum.limited_by, maximum.held_fps)
+        return Reference(maximum.fps, maximum.limited_by, self._held_fps(maximum, sources))
+
+    def _held_fps(self, maximum: Maximum, sources: int) -> float | None:
+        """The highest rate that sources hold; None where that is unknown.
+
+        A maximum that a disturbed tester limits is no limit of the sources: loads above it may show more.
+        """
+        if maximum.held_fps is not None or not maximum.limited_by or maximum.limited_by.startswith(THE_SOURCE):
+            return maximum.held_fps
+        ceiling = self._ceilings.get((sources, maximum.frame_size))
+        held_fps = None if ceiling is None else ceiling.paced_fps or ceiling.fps
+        return held_fps if held_fps and held_fps > maximum.fps else None
 
 
 class _NoMaximumError(Exception):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.scenario import DEDICATED
+from netbench.model.trial import Reference
 from netbench.model.units import Load, LoadKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import choose
@@ -96,3 +97,16 @@ def test_a_contradiction_names_both_numbers():
     ]
     (found,) = contradictory_maxima(with_limits(group_trials(campaign(trials))), {})
     assert "64-byte frames are forwarded at 0.5 kfps, fewer than of 512 bytes (0.9 kfps)" in found.text
+
+
+@pytest.mark.parametrize(
+    ("reference", "part"),
+    [
+        (Reference(1000.0), (1500.0, False)),
+        (Reference(1000.0, "the source"), (1000.0, True)),
+        (Reference(1000.0, "tester-disturbed", 8000.0), (1500.0, False)),  # sources hold more: it may show the maximum
+        (Reference(1000.0, "", 1200.0), (1200.0, True)),
+    ],
+)
+def test_a_share_above_a_lower_bound_is_offered_where_the_sources_hold_it(reference, part):
+    assert reference.part(150) == part
