@@ -98,6 +98,9 @@ def _trials(request: Request) -> Iterator[str]:
     for mix in mixes_among(request.profile.frame_sizes):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
     trials, announced = request.schedule.planned, request.schedule.announced
+    for sources, frame_size in request.schedule.needed_ceilings:
+        many = "1 source" if sources == 1 else f"{sources} sources"
+        yield f"# calibration: {many} at {size_text(frame_size, ' bytes')}, without a UUT where links allow it"
     if announced:
         yield "# searched for first, in trials that are chosen one by one by what was measured so far"
         yield from (f"  {line}" for line in announced)

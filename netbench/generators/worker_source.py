@@ -63,7 +63,8 @@ class WorkerSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""
-        self._opened.tell({"do": "prepare", "traffic": asdict(traffic), "realtime": self._realtime})
+        realtime = {"realtime": self._realtime} if self._realtime else {}
+        self._opened.tell({"do": "prepare", "traffic": asdict(traffic), **realtime})
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:

@@ -8,7 +8,7 @@ from statistics import fmean
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.search import SearchResult
-from netbench.model.source_ceiling import SourceCeiling
+from netbench.model.source_ceiling import FEWEST_SAMPLES, SAMPLE_S, SourceCeiling
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
@@ -161,9 +161,18 @@ class Search(Schedule):
         )
         afterwards = len(self._asked.delay_at) + (0 if self._asked.overload is None else TIMES_HELD)
         held_s = self._asked.held_s(profile.duration)
-        trials += 1 + afterwards + more + (TIMES_HELD if held_s else 0)
+        calibration = self._calibration_trials(cell)
+        trials += calibration + afterwards + more + (TIMES_HELD if held_s else 0)
+        traffic_s += calibration * SAMPLE_S
         traffic_s += afterwards * profile.duration + more_s + TIMES_HELD * held_s
         return trials, traffic_s
+
+    def _calibration_trials(self, cell: Cell) -> int:
+        """How many trials calibrate the sources: those of the first search of a UUT, if any are needed."""
+        if self._asked.highest.kind is not LoadKind.MAX or (cell.sources, cell.frame_size) in self._calibrated:
+            return 0
+        first = next(one for one in self._cells if _of_ceiling(one) == _of_ceiling(cell))
+        return 1 + FEWEST_SAMPLES if first == cell else 0
 
     def _resets(self, cell: Cell) -> int:
         return self._asked.reset.times if RESET in self._asked.tests and cell.is_smallest_of(self.wanted.profile) else 0

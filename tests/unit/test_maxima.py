@@ -101,6 +101,9 @@ def test_one_search_serves_all_shares_of_a_frame_size_and_each_size_has_its_own(
     lines = list(describe(campaign.request(scenarios=scenarios, frame_sizes=[500])))
     begun = lines.index("# searched for first, in trials that are chosen one by one by what was measured so far")
     end = lines.index("# then trials, in order")
+    assert lines[begun - 2 : begun] == [
+        f"# calibration: 1 source at {size} bytes, without a UUT where links allow it" for size in ("64", "1,500")
+    ]
     assert [line.split(":")[0].split() for line in lines[begun + 1 : end]] == [
         [uut, "shared-idle", "s1", size, "B"] for uut in ("bridge", "route") for size in ("64", "1,500")
     ]
