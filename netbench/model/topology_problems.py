@@ -25,10 +25,10 @@ def topology_problems(topology: "Topology") -> Iterator[str]:
             yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(topology.hosts)}"
         elif nic not in topology.hosts[host].ports and not re.fullmatch(NIC_NAME, nic):
             yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
-        elif stream := _stream_of_own(topology, topology.interface(end)):
+        elif owner := _stream_of_own(topology, topology.interface(end)):
             yield (
                 f"link end {end}: {topology.interface(end)} is what netbench calls an interface that it makes for "
-                f"stream {stream}; choose another name"
+                f"stream {owner}; choose another name"
             )
     yield from _host_problems(topology)
     outside = [

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
@@ -35,7 +36,7 @@ def write_selftest_summary(record: SelftestRecord, path: Path) -> None:
     _write(selftest_summary(record), path)
 
 
-def campaign_summary(results: CampaignResults) -> dict[str, object]:
+def campaign_summary(results: CampaignResults) -> dict[str, Any]:
     """The summary of a campaign, finished or not."""
     groups = with_limits(group_trials(results))
     trials = list(results.wanted_trials)
@@ -67,7 +68,7 @@ def campaign_summary(results: CampaignResults) -> dict[str, object]:
     }
 
 
-def selftest_summary(record: SelftestRecord) -> dict[str, object]:
+def selftest_summary(record: SelftestRecord) -> dict[str, Any]:
     """The summary of a self-test."""
     outcomes = {True: "passed", False: "failed", None: "skipped"}
     return {

@@ -202,7 +202,6 @@ def test_a_device_that_delays_frames_loses_none(topology, tmp_path):
     inside = ["ip", "netns", "exec", OUTSIDE, *program]
     with subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as device:
         assert device.stdout
-        assert device.stdout is not None
         assert device.stdout.readline(), "its sockets are open then"
         topology.write_text(TOPOLOGY.replace("KIND", "netns"))
         slow = settings(loads="10fps,2000fps", duration="1s", repetitions=2)
@@ -242,6 +241,7 @@ def test_probes_that_arrive_changed_are_described(topology, tmp_path):
     topology.write_text(TOPOLOGY.replace("KIND", "netns"))
     inside = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", TAGS]
     with subprocess.Popen(inside, stdout=subprocess.PIPE) as device:
+        assert device.stdout
         assert device.stdout.readline(), "its sockets are open then"
         done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(sink="bpf"))
         device.kill()

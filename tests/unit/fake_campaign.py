@@ -188,7 +188,7 @@ class FakeCampaign:
         monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)
 
-    def request(self, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.Request:
+    def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.Request:
         """What is to be measured: fields of `profile`, UUTs one after the other unless told otherwise."""
         return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
 

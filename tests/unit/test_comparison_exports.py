@@ -62,7 +62,7 @@ def test_junit_has_a_case_for_each_cell(compare, sides, tmp_path):
     assert (slower.get("failures"), slower.get("errors"), slower.get("skipped")) == ("3", "0", "0")
     failure = slower[0][0]
     assert (slower[0].get("classname"), failure.tag, failure.get("type")) == ("raw.dedicated", "failure", "regression")
-    assert "−3." in failure.get("message")
+    assert "−3." in failure.get("message", "")
 
 
 def test_an_inconclusive_cell_is_an_error_in_junit_never_a_pass(compare, tmp_path):

@@ -1,6 +1,7 @@
 """The example of a schedule from outside: it decides by results what comes next."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from netbench_example.halving import Halving
@@ -31,7 +32,7 @@ def test_a_schedule_of_somebody_else(halving, monkeypatch, tmp_path, stopped_in)
     """Also when it was stopped in the middle of the search."""
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     campaign.testbed.behaviours["bridge"] = [LOST, Behaviour(), LOST]
-    wanted = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
+    wanted: dict[str, Any] = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
     told = describe(campaign.request(**wanted))
     assert "# trials: chosen one by one by what was measured so far (halving)" in list(told)
     if stopped_in is None:

@@ -6,6 +6,7 @@ import pytest
 
 from netbench.errors import ExitCode
 from netbench.model.topology import measured_pairs
+from netbench.model.trial import TrialResult
 from netbench.results.versions import split_versions
 from netbench.statistics.comparison import Campaign, compare
 from netbench.statistics.regression_gate import Outcome, judge
@@ -19,7 +20,7 @@ from tests.unit.results_factory import campaign, stream_counts, trial
 def in_turn(factor, *, seed=1, repetitions=9, drift=0.1, scatter=0.003):
     """A UUT and its base, whose host is as fast in both trials of a repetition, and otherwise in each other one."""
     chance = random.Random(seed)
-    trials = []
+    trials: list[TrialResult] = []
     for repetition in range(1, repetitions + 1):
         host = chance.gauss(1, drift)
         for uut, own in (("raw", factor), ("raw.base", 1.0)):
@@ -30,7 +31,9 @@ def in_turn(factor, *, seed=1, repetitions=9, drift=0.1, scatter=0.003):
 
 
 def gate(results, threshold=0.02, *, in_turn=True):
-    base, new = split_versions(results)
+    versions = split_versions(results)
+    assert versions is not None
+    base, new = versions
     (found,) = compare(Campaign.of("base", base), [Campaign.of("new", new)], in_turn=in_turn)
     return judge(found, threshold)
 

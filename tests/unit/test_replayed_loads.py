@@ -1,5 +1,7 @@
 """`run --loads-from BASE`: shares of a maximum with the rates of an earlier campaign."""
 
+from typing import Any
+
 import pytest
 
 from netbench.campaign.runner import Request, make_request
@@ -13,8 +15,8 @@ from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology
 
 TWO = [{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}]
-LOADS = {"loads": ["30% of maximum", "90% of maximum", "2000fps", "max"], "repetitions": 2}
-NEIGHBOURS = {"scenarios": ["dedicated", {"network": ["50%"]}], "streams": [1]}
+LOADS: dict[str, Any] = {"loads": ["30% of maximum", "90% of maximum", "2000fps", "max"], "repetitions": 2}
+NEIGHBOURS: dict[str, Any] = {"scenarios": ["dedicated", {"network": ["50%"]}], "streams": [1]}
 CAPACITY = 4321.0
 
 
@@ -45,7 +47,7 @@ def rate(spec):
 
 def test_each_trial_has_the_rates_of_the_base_and_no_maximum_is_searched_for(base, rates):
     measured = dict(rate(trial.spec) for trial in base.wanted_trials)
-    planned = dict(rate(spec) for spec in request(rates).schedule.trials)
+    planned = dict(rate(spec) for spec in request(rates).schedule.planned)
     assert planned == measured
     assert len(planned) == 2 * 2 * 4 * 2
     assert {one.neighbour for one in rates.loads} == {"", "second"}
@@ -59,7 +61,7 @@ def test_a_measurement_that_the_base_does_not_have_is_refused_by_name(rates):
 
 
 def test_absolute_loads_need_nothing_of_the_base(rates):
-    assert len(request(rates, loads=["1000fps", "max"], scenarios=["dedicated"]).schedule.trials) == 2 * 2 * 2
+    assert len(request(rates, loads=["1000fps", "max"], scenarios=["dedicated"]).schedule.planned) == 2 * 2 * 2
 
 
 def test_the_dry_run_shows_the_rates_and_where_they_come_from(rates):
@@ -76,7 +78,8 @@ def test_a_replay_is_measured_stored_resumed_and_compared(base, rates, monkeypat
     made = FakeCampaign.on(shared_topology(uuts=TWO), tmp_path / "new", monkeypatch)
     made.testbed.usual = Behaviour(capacity_fps=CAPACITY * 0.9)
     results = made.run(**LOADS, **NEIGHBOURS, replayed=rates)
-    assert results.manifest["loads_from"]["directory"] == str(tmp_path / "base")
+    stored: Any = results.manifest["loads_from"]
+    assert stored["directory"] == str(tmp_path / "base")
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     assert results.maxima == ()
     again = made.resume()

@@ -499,7 +499,10 @@ def test_loads_with_nothing_between_are_refused():
 
 def test_a_campaign_that_searches(monkeypatch, tmp_path):
     """Stored, told and resumed as any other."""
-    wanted = {"schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}, "loads": []}
+    wanted: dict[str, Any] = {
+        "schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"},
+        "loads": [],
+    }
     lost = Behaviour(lost_in_uut=1)
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     assert "# trials: chosen one by one by what was measured so far (search)" in list(
