@@ -1,5 +1,6 @@
 """What `netbench` runs: the command line, and how every command ends."""
 
+import errno
 import gc
 import os
 import sys
@@ -76,6 +77,9 @@ def _explain(error: BaseException) -> int:
             return ExitCode.DONE
     if os.environ.get("NETBENCH_DEBUG"):
         raise error
+    if isinstance(error, MemoryError | ImportError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what = f"netbench cannot be loaded or has too little memory ({type(error).__name__}: {error})"
+        return _complain(f"{what}: raise its limit (ulimit -v, cgroup), or install it anew", ExitCode.MISSING)
     # A defect of netbench: still one line, which says how to see more.
     message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
     return _complain(message, ExitCode.BROKEN)

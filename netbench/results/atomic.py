@@ -1,10 +1,11 @@
 """Files written whole or not at all."""
 
+import fcntl
 import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -63,8 +64,10 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 def _replacement(target: Path) -> Iterator[IO[bytes]]:
     # Nobody can have put a file or a link there that is written to in its place: the name is new, or opening fails.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    _remove_abandoned(target)
     try:
         with temporary.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -72,6 +75,15 @@ def _replacement(target: Path) -> Iterator[IO[bytes]]:
         _sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what killed writers of a file left beside it; those of living ones are locked."""
+    for path in target.parent.iterdir():
+        if is_temporary(path) and path.name.startswith(f".{target.name}."):
+            with suppress(OSError), path.open("rb") as file:  # locked, or another one removes it
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def _sync_directory(directory: Path) -> None:

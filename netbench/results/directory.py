@@ -92,9 +92,8 @@ class ResultDirectory:
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be used: {error.strerror}; name another with -o") from error
         if taken:
-            raise UsageError(
-                f"{self.path}: is there already; go on with `netbench resume {self.path}`, or name another with -o"
-            )
+            go_on = f"go on with `netbench resume {self.path}`, or " if self.manifest.exists() else ""
+            raise UsageError(f"{self.path}: is there already; {go_on}name another with -o")
 
     def _is_begun(self) -> bool:
         """Whether there is anything but the beginnings of a campaign without a trial: its manifest is written last."""
@@ -105,7 +104,7 @@ class ResultDirectory:
     def _beginnings(self) -> tuple[Path, ...]:
         """What there is of a campaign before its manifest."""
         store = self.store
-        beside_store = (store.with_name(f"{store.name}-wal"), store.with_name(f"{store.name}-shm"))
+        beside_store = (store.with_name(f"{store.name}-{end}") for end in ("wal", "shm", "journal"))
         return (self._lock, self.captures, self.topology, self.profile, store, *beside_store)
 
     @contextmanager

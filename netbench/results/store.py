@@ -16,6 +16,7 @@ from netbench.model.foreign_text import well_formed
 from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
+from netbench.model.virtualisation import Virtualisation
 from netbench.results.counters import Counters, added_up, without_counters
 from netbench.results.documents import document_of
 
@@ -145,7 +146,7 @@ class Store:
         facts: dict[str, dict[str, str]] = {}
         with self._reading() as db:
             for name, fact, value in db.execute("SELECT name, fact, value FROM uuts ORDER BY rowid"):
-                facts.setdefault(name, {})[fact] = value
+                facts.setdefault(name, {})[fact] = Virtualisation(value) if fact == "virtualisation" else value
         return facts
 
     def keep_boot(self, boot: Boot) -> None:

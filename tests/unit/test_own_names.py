@@ -1,14 +1,19 @@
 """Names of NICs that netbench gives to interfaces of its own, and names that YAML would misread."""
 
+import fcntl
+from pathlib import Path
+
 import pytest
 import yaml
 
 from netbench.cli.init import _quoted
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddNamespace
 from netbench.linux.proc import lacking_capabilities
 from netbench.linux.state import state_is_written
 from netbench.model.topology_problems import topology_problems
+from netbench.results.atomic import write_atomically
+from netbench.results.directory import ResultDirectory
 from tests.unit.inputs import topology
 from tests.unit.test_machine import Guest
 
@@ -62,3 +67,40 @@ def test_what_a_machine_refuses_is_missing(words, error):
 def test_a_read_only_directory_of_the_state_is_named(tmp_path):
     with pytest.raises(MissingError, match="/run is read-only here"), state_is_written(tmp_path):
         raise OSError(30, "Read-only file system")
+
+
+def test_a_directory_with_a_journal_of_sqlite_alone_can_be_used(tmp_path):
+    (tmp_path / "campaign.sqlite-journal").touch()
+    ResultDirectory(tmp_path).refuse_existing()
+
+
+def test_resuming_is_only_proposed_where_it_can_be_done(tmp_path):
+    (tmp_path / "notes").touch()
+    with pytest.raises(UsageError) as refused:
+        ResultDirectory(tmp_path).refuse_existing()
+    assert "resume" not in str(refused.value)
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path):
+    left = tmp_path / f".report.html.{'a' * 16}.tmp"
+    left.touch()
+    with (tmp_path / f".report.html.{'b' * 16}.tmp").open("w") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        write_atomically(tmp_path / "report.html", b"x")
+        assert {path.name for path in tmp_path.iterdir()} == {"report.html", Path(living.name).name}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map segment"), OSError(12, "no memory")])
+def test_too_little_memory_is_no_defect(command, monkeypatch, error):
+    monkeypatch.setattr("netbench.cli.listing.listing", raising(error))
+    code, _, err = command("list")
+    assert code == 3
+    assert "too little memory" in err
+    assert "report it" not in err
+
+
+def raising(error):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
