@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from errno import EPIPE
 from fnmatch import fnmatchcase
-from math import isnan
 from os import strerror
 from pathlib import Path
 from textwrap import fill
@@ -123,8 +122,6 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for what is no
     result directory or cannot be compared at all.
     """
-    if isnan(options.fail_on_regression or 0.0):
-        raise UsageError("--fail-on-regression: not a number; name a percentage from 0 to 100")
     if len(directories) == 1:
         base, *others = _read_versions(directories[0])
         options = replace(options, accept_disturbed=True)  # what disturbed the host disturbed both versions
