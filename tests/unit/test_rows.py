@@ -218,6 +218,8 @@ FIRST = {
     "cpu_pressure_s": None,
     "throttled_s": 0.0,
     "sending_s": 1.5,
+    "source_ceiling_fps": None,
+    "source_ceiling_doubt": None,
 }
 UNDISTURBED: Row = dict.fromkeys(list(FIRST)[list(FIRST).index("source_wait_s") :])
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
