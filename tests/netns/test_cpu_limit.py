@@ -40,14 +40,14 @@ def start_in(group: Path, *arguments: object) -> "subprocess.Popen[str]":
     """Start netbench in a control group."""
     inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(group)]
     argv = [*inside, sys.executable, "-m", "netbench", *map(str, arguments)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ))
 
 
 def test_a_loop_in_the_kernel_leaves_cpu_time_for_what_ends_it(group: Path, tmp_path: Path) -> None:
     campaign = start_in(group, "run", "netns", "quick", "-o", tmp_path / "o", "--uut", "bridge", *SMALL, *NAPI)
     said, _ = campaign.communicate(timeout=60)
     assert campaign.returncode == 0
-    assert "A control group limits the CPU time of netbench to 30% of a CPU in each 100 ms" in said
+    assert "A control group limits the CPU time of netbench to 30% of a CPU in each 100 ms" in " ".join(said.split())
     (row,) = rows(tmp_path / "o")
     assert row["verdict"] == "invalid"
     assert "tester-disturbed" in row["reasons"].split(";")
