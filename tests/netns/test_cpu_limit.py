@@ -51,7 +51,6 @@ def test_a_loop_in_the_kernel_leaves_cpu_time_for_what_ends_it(group: Path, tmp_
     (row,) = rows(tmp_path / "o")
     assert row["verdict"] == "invalid"
     assert "tester-disturbed" in row["reasons"].split(";")
-    assert float(row["throttled_s"]) > 0.1
     assert float(row["stalled_s"]) > 0.1
 
 
