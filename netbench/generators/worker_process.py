@@ -25,8 +25,9 @@ from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
 _CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
-# A delay of so many seconds is caught up at once even where catching up is limited: sources are often late by some µs.
-AT_ONCE_S = 25e-6
+# Where catching up is limited, a delay this short is caught up at once: the kernel delays every source that often. No
+# queue holds fewer frames than the burst that follows.
+_AT_ONCE_FRAMES, _LEAST_AT_ONCE_S, _MOST_AT_ONCE_S = 128, 25e-6, 250e-6
 # So many times as long as the mean pause between two sends may any take without a reason.
 _USUAL_SCATTER = 10
 # A sleeping thread wakes up late by the timer slack (50 µs, prctl(2)) and the scheduler's whim.
@@ -138,6 +139,11 @@ def catch_up_fps(fps: float, catch_up: float | None = None) -> float:
     Without it, as fast as a ring takes them, which a burst would overrun.
     """
     return max(_CATCH_UP * fps, _CATCH_UP_FPS) if catch_up is None else (1 + catch_up) * fps
+
+
+def at_once_s(fps: float) -> float:
+    """The delay in seconds that a source with this rate catches up at once, even where catching up is limited."""
+    return min(_MOST_AT_ONCE_S, max(_LEAST_AT_ONCE_S, _AT_ONCE_FRAMES / fps))
 
 
 def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:

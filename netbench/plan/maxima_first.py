@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from pydantic import BaseModel
 
@@ -25,6 +26,11 @@ from netbench.statistics.limits import THE_SOURCE
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
+# Of the highest rate that sources hold, they hold this part in every trial: they need room to make up for moments in
+# which they were late.
+_STEADY_PART = 0.8
+# A UUT that gets so many times its maximum is overloaded for certain.
+_OVERLOAD = 1.2
 
 
 class MaximaFirst(Schedule):
@@ -180,15 +186,18 @@ class MaximaFirst(Schedule):
         return Reference(maximum.fps, maximum.limited_by, self._held_fps(maximum, sources))
 
     def _held_fps(self, maximum: Maximum, sources: int) -> float | None:
-        """The highest rate that sources hold; None where that is unknown.
+        """The highest rate that sources hold in every trial; None where that is unknown.
 
         A maximum that a disturbed tester limits is no limit of the sources: loads above it may show more.
         """
-        if maximum.held_fps is not None or not maximum.limited_by or maximum.limited_by.startswith(THE_SOURCE):
-            return maximum.held_fps
         ceiling = self._ceilings.get((sources, maximum.frame_size))
-        held_fps = None if ceiling is None else ceiling.paced_fps or ceiling.fps
-        return held_fps if held_fps and held_fps > maximum.fps else None
+        if ceiling is None or maximum.limited_by.startswith(THE_SOURCE):
+            return maximum.held_fps
+        highest_fps = ceiling.paced_fps or ceiling.fps
+        if maximum.limited_by and highest_fps <= maximum.fps:
+            return maximum.held_fps
+        steady_fps = max(_STEADY_PART * highest_fps, min(highest_fps, _OVERLOAD * maximum.fps))
+        return min(maximum.held_fps or inf, max(steady_fps, maximum.fps))
 
 
 class _NoMaximumError(Exception):

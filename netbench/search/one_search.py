@@ -133,6 +133,11 @@ class OneSearch:
         return tuple(map(self._found_for, self._method.goals))
 
     @property
+    def _catch_up(self) -> float:
+        """By what part of the rate sources may exceed it when they are late: no more than the goals tolerate."""
+        return max(self._method.width / 2, *(goal.loss_ratio or 0.0 for goal in self._method.goals))
+
+    @property
     def _link_bps(self) -> float:
         topology = self._wanted.topology
         return min(topology.stream_link(one).rate for one in topology.own_streams[: self._cell.sources])
@@ -362,7 +367,7 @@ class OneSearch:
                 first=first,
                 benchmark=benchmark,
                 restart_at_s=restart_at_s,
-                catch_up=None if benchmark or load.kind is LoadKind.MAX else self._method.width / 2,
+                catch_up=None if benchmark or load.kind is LoadKind.MAX else self._catch_up,
             )
             result = self._told(spec.key)
             if result is None:

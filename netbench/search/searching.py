@@ -139,7 +139,7 @@ class Search(Schedule):
 
     def _left(self, done: Collection[str]) -> Iterator[tuple[Cell, int, float]]:
         """Each search that is not over, with the number of its trials to come, and the seconds of traffic in each."""
-        in_progress = len(done) - max(self._trials_before.values(), default=0)
+        in_progress = max(0, len(done) - max(self._trials_before.values(), default=0))
         for cell in self._cells:
             if not self._is_over(cell):
                 trials, traffic_s = self._expected(cell)

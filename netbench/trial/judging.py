@@ -21,6 +21,8 @@ _MAY_MISS_PART = 0.05
 # of what it sent can be lost or late for that. No queue is overrun by so few frames that they are one batch.
 _MAY_BE_LATE_PART = 0.1
 _ONE_BATCH = 64
+# A stream that lost more than so many times the frames that its source sent late was overloaded anyhow.
+_OVERLOADED = 2
 # How much of what was sent may be in queues at the end: by so much, at most, is loss less than in a steady state.
 _MAY_BE_BUFFERED_PART = 0.05
 _USUAL_QUEUE = 1000  # frames: what Linux gives a NIC or a tap (txqueuelen)
@@ -165,7 +167,9 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
     more than a tenth of the duration, or the tolerance where that is more, whatever is asked for.
     """
     of_source = list(_generator(evidence, counts, tolerance))
-    if ReasonKind.SATURATED not in (kind for kind, _ in of_source):  # it is late all the time, and was not stopped
+    # A source whose link pushes back is late all the time, and was not stopped.
+    is_saturated = ReasonKind.SATURATED in (kind for kind, _ in of_source)
+    if not (is_saturated or _is_overloaded(evidence, counts)):
         of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
     found = [
         *of_source,
@@ -325,6 +329,15 @@ def _at_fault(evidence: Evidence) -> str:
 
 def _saturation(evidence: Evidence) -> str:
     return f"its link held it up for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
+
+
+def _is_overloaded(evidence: Evidence, counts: StreamCounts) -> bool:
+    """Whether a paced stream lost far more frames than its source sent late: it was overloaded in any case."""
+    sent, fps = evidence.sent, evidence.traffic.fps
+    if fps is None or counts.lost_frames is None:
+        return False
+    late_frames = max(sent.max_burst_frames, sent.max_lateness_s * fps)
+    return counts.lost_frames > max(_OVERLOADED * late_frames, _MAY_BE_LATE_PART * sent.frames)
 
 
 def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[Finding]:

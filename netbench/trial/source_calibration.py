@@ -24,9 +24,11 @@ from netbench.trial.sources import prepare, start_sources
 _OF_NO_NIC = "02:6e:62:ff:ff:ff"
 _LIMIT_S = 10.0  # for sources to end
 # The highest rate that sources are to hold, as a part of what they offer without one; and of each that they miss twice.
-_PACED_PART, _MISSED = 0.98, 2
+_PACED_PART, _HELD, _MISSED = 0.98, 2, 2
 # How far below a rate the offered load may be, as a part of it, for the rate to be held; as in trials by default.
 TOLERANCE = 0.01
+# By what part of the rate late sources may exceed it, as in searches for maxima.
+_CATCH_UP = 0.05
 
 
 def can_calibrate(endpoints: Sequence[Endpoints]) -> bool:
@@ -62,17 +64,17 @@ def calibrate_sources(
 
 
 def _paced(fps: float, sample: Callable[[float], CeilingSample]) -> dict[str, Any]:
-    """Find a rate that the sources hold, from the ceiling downwards: a rate is too high once two samples miss it."""
+    """Find a rate that the sources hold in two samples, from the ceiling downwards; two that miss it are too many."""
     rate = float(f"{fps * _PACED_PART:.6g}")
     samples: list[CeilingSample] = []
-    missed: list[float] = []
-    while len(samples) < MOST_SAMPLES:
+    held, missed = 0, list[float]()
+    while len(samples) < MOST_SAMPLES and held < _HELD:
         samples.append(one := sample(rate))
-        if one.accepted:
-            break
-        missed.append(one.offered_fps)
+        held += one.accepted
+        if not one.accepted:
+            missed.append(one.offered_fps)
         if len(missed) == _MISSED:
-            rate, missed = float(f"{min(rate, max(missed)) * _PACED_PART:.6g}"), []
+            rate, held, missed = float(f"{min(rate, max(missed)) * _PACED_PART:.6g}"), 0, []
     return {"paced_fps": rate, "paced_samples": tuple(samples)}
 
 
@@ -131,5 +133,5 @@ def _traffic(ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, tria
         flows=flows,
         seed=seed,
         receive=path.receive,
-        catch_up=None if fps is None else TOLERANCE,
+        catch_up=None if fps is None else _CATCH_UP,
     )

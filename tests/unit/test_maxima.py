@@ -192,7 +192,7 @@ def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(cam
     assert {one.limited_by for one in results.maxima} == {""}
     for trial in results.wanted_trials:
         is_less = str(trial.spec.load) == "150% of maximum"
-        intended = 9800.0 if is_less else 8000.0 * trial.spec.load.value / 100
+        intended = 9600.0 if is_less else 8000.0 * trial.spec.load.value / 100
         assert trial.streams[0].intended_fps == pytest.approx(intended, rel=0.01)
         assert [reason.kind for reason in trial.reasons] == ([ReasonKind.LESS_THAN_SHARE] if is_less else [])
         assert trial.verdict is Verdict.VALID

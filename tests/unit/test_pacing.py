@@ -155,7 +155,7 @@ def test_the_first_reason_to_halt_stands():
 
 @pytest.mark.parametrize("gently", [True, False])
 def test_where_catching_up_is_limited_a_delay_leaves_frames_unsent_and_no_burst(gently):
-    """Of 6 ms at 100,000 frames/s little more than the limit allows is made up for, in blocks as ever."""
+    """Of 6 ms at 100,000 frames/s most stays unsent; delays of 250 µs are caught up at once."""
     pacer = Paced(10_000, 1e5, time.monotonic_ns(), Halt(), longest_s=0.102, gently=gently, catch_up=0.01)
     handed = [pacer.next_block() or range(0)]
     time.sleep(0.006)
@@ -163,5 +163,5 @@ def test_where_catching_up_is_limited_a_delay_leaves_frames_unsent_and_no_burst(
     frames = numbers(handed)
     assert frames == list(range(len(frames)))
     assert max(map(len, handed)) <= 5
-    assert 10_000 - len(frames) > 0.5 * 600
+    assert 10_000 - len(frames) > 0.3 * 600
     assert pacer.max_burst_frames <= 0.1 * 600

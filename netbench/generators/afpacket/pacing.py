@@ -6,7 +6,7 @@ A pacer is shared by the threads of a source; they call `next_block` one at a ti
 import time
 from math import inf
 
-from netbench.generators.worker_process import AT_ONCE_S, Halt, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.worker_process import Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
 
 # One system call may carry this many frames: more gains nothing measurable, and all frames of a call
 # bear one time stamp.
@@ -89,7 +89,7 @@ class Paced(Pacer):
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
         # Between two blocks.
         self._least_ns = round(self._block_frames / catch_up_fps(highest_fps, catch_up) * 1e9) if gently else 0
-        self._at_once_ns = 0 if catch_up is None else round(AT_ONCE_S * 1e9)
+        self._at_once_ns = 0 if catch_up is None else round(at_once_s(highest_fps) * 1e9)
         self._earliest_ns = self.start_ns  # of the next block but for `_at_once_ns`, whenever it was due
 
     def next_block(self) -> range | None:

@@ -5,7 +5,7 @@ import time
 from sys import byteorder
 
 from netbench.generators.frames import build_frame
-from netbench.generators.worker_process import AT_ONCE_S, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
 from netbench.model.frame_mix import genome_of, mean_bytes
@@ -21,6 +21,7 @@ _FRACTION = 2**32  # in so many parts the program divides a ns
 # a thread on another CPU is woken for it, and twice that for long ones: then as many more leave together.
 _BATCHES = ((100_000.0, 1), (400_000.0, 4), (1_000_000.0, 8))
 _LARGEST_BATCH = 64
+_HEADROOM = 1.5
 _LONG_BYTES = 512
 # In the largest a frame waits for the next, up to the 16 that the kernel hands over at once (DEV_MAP_BULK_SIZE).
 _LONGEST_HOLD_NS = 1_000
@@ -63,6 +64,8 @@ class Trial:
         self.shapes = [_shape(build_frame(traffic, size), largest - size + spare) for size in own]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
+        if traffic.catch_up is not None:
+            fps *= _HEADROOM  # or each batch would take as long as its frames, and no delay could be caught up
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
         if self.batch > 1 and mean_bytes(traffic.frame_size) > _LONG_BYTES:
             self.batch = min(2 * self.batch, _LARGEST_BATCH)
@@ -86,7 +89,7 @@ class Trial:
             # One by one they would cost a whole call of the driver each, and a high rate would never be caught up with.
             shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
             if traffic.catch_up is not None:
-                shared.ahead_ns = max(shared.ahead_ns, round(AT_ONCE_S * 1e9))
+                shared.ahead_ns = max(shared.ahead_ns, round(at_once_s(highest_fps) * 1e9))
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
