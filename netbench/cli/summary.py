@@ -259,4 +259,4 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     earlier = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
     thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
     for kind, attempts in thrown_away.most_common():
-        yield f"thrown away and measured again for {kind.value}: {count(attempts, 'attempt')}"
+        yield f"discarded and repeated for {kind.value}: {count(attempts, 'attempt')}"

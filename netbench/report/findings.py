@@ -1,7 +1,7 @@
 """What a campaign found, in a few sentences: the page and the terminal begin with the same ones.
 
 Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most,
-and what cannot be said. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
+and caveats. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
 baseline is the first UUT of the topology in each setting.
 """
 
@@ -13,6 +13,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, frames_text, rising
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
@@ -81,12 +82,13 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         *(() if results.searches else _first_loss(results, groups)),
         *_lost(results),
         *_neighbours(results, groups),
+        *_napi_policies(results),
         *_unstable_maxima(results),
         *_contradictions(results, groups),
     ]
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         said = []
-    topic = "What cannot be said" if said else "Result"
+    topic = "Caveats" if said else "Result"
     if said and results.noise_floor is not None:
         said.append(Finding("Noise", str(results.noise_floor), "results"))
     unsaid = [Finding(topic, text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
@@ -394,6 +396,15 @@ def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
     if new.upper_fps is None or base.upper_fps is None or SearchState.AT_LEAST in (new.state, base.state):
         return f"{ratio} the lower bound of {base.uut}"
     return f"{ratio} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f}) that of {base.uut}"
+
+
+def _napi_policies(results: CampaignResults) -> Iterator[Finding]:
+    """The UUTs whose receiving threads do not run in Linux's default scheduling policy."""
+    policies = {uut: facts[NAPI_POLICY] for uut, facts in results.facts.items() if NAPI_POLICY in facts}
+    for policy, uuts in grouped(policies, lambda uut: policies[uut]).items():
+        names = enumerated([label(uut, results.emulated) for uut in uuts[:_MOST_NAMED]])
+        text = f"The threads that receive for {names} run as {policy}: processes of a neighbour cannot delay them."
+        yield Finding("Scheduling", text, "tester")
 
 
 def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:

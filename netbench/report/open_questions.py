@@ -78,12 +78,12 @@ def _not_valid(results: CampaignResults) -> Iterator[_Question]:
     left_out = sum(trial.verdict is not Verdict.VALID for trial in wanted)
     if left_out and not results.searches:
         (kind, trials), *_ = _worst_kinds(results)
-        helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
+        helps = f"; {_WHAT_HELPS[kind]}" if kind in _WHAT_HELPS else ""
         which = "is" if left_out == 1 else "are"
-        often = "for" if trials == left_out else f"{count(trials, 'trial')} for"
+        often = "" if trials == left_out else "most often "
         yield _Question(
-            f"whether {left_out:,} of {count(len(wanted), 'trial')} that {which} not valid would"
-            f" change this ({often} {kind.value}): {helps}",
+            f"{left_out:,} of {count(len(wanted), 'trial')} {which} not valid ({often}{kind.value}) and excluded: the "
+            f"result may change once they are repeated{helps}",
             "verdicts",
         )
 
@@ -95,13 +95,13 @@ def _lower_bounds(groups: Sequence[Group]) -> Iterator[_Question]:
         if one.limited_by:
             limited.setdefault(one.limited_by.partition(":")[0], {})[one.uut] = None
     helps = {
-        THE_LOAD_ASKED: "higher loads would tell (--set loads=…,max)",
-        THE_SOURCE: "a faster source would tell (generator, or more CPUs)",
+        THE_LOAD_ASKED: "measure higher loads (--set loads=…,max)",
+        THE_SOURCE: "use a faster source (generator, or more CPUs)",
     }
     for limit, uuts in limited.items():
-        how = helps.get(limit, "higher loads that stay valid would tell")
+        how = helps.get(limit, "repeat the run on an idle machine")
         yield _Question(
-            f"what {_named(uuts)} can forward beyond what is marked ≥, limited by {limit}: {how}", "maximum"
+            f"the throughput of {_named(uuts)} (marked ≥) is a lower bound, limited by {limit}: {how}", "maximum"
         )
 
 

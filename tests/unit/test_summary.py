@@ -42,7 +42,7 @@ def test_it_shows_attempts_thrown_away() -> None:
     one = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
     text = printed(campaign([one, trial(stream_counts(), repetition=2)]))
     assert "2 retries" in text
-    assert "thrown away and measured again for link-down: 2 attempts" in text
+    assert "discarded and repeated for link-down: 2 attempts" in text
     assert "thrown away" not in printed(campaign([trial(stream_counts())]))
 
 
