@@ -391,6 +391,7 @@ def test_a_host_that_is_given_longer_to_answer_is_not_lost_in_that_time(lab, res
     told = ("run", tmp_path / "patient.yaml", "quick", "-o", results, "--uut", "drops", *LONG)
     campaign = start(*told, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
+    time.sleep(1)  # its source has begun to send
     with lab.cut_off("source"):
         time.sleep(SILENCE_S + 2)  # by now one that is given as long as usual has undone all
     _, stderr = campaign.communicate(timeout=120)
