@@ -45,7 +45,9 @@ def contradictory_maxima(
                 found.append(ContradictoryMaxima((small, large), text))
     for one in best:
         scenario, fps = calibrated.get((one.uut, one.frame_size, one.sources), ("", 0.0))
-        if one.scenario == scenario and _is_below(one.maximum_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
+        if one.limited_by or one.scenario != scenario:
+            continue  # a lower bound contradicts nothing
+        if _is_below(one.maximum_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
             text = f"{one.uut}, {one.scenario}: {_kfps(one)} is far below the {fps / 1e3:,.1f} kfps of the calibration"
             found.append(ContradictoryMaxima((one,), text))
     return tuple(found)
