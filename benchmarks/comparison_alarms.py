@@ -1,4 +1,4 @@
-"""What the gate of `netbench compare` says of equal campaigns, and of one that is 3 % slower.
+"""Results of the gate of `netbench compare` for equal campaigns, and of one that is 3 % slower.
 
 Campaigns are made up: two UUTs, two frame sizes, three loads of which two are above saturation, and the ways in which
 throughput scatters within a run and between runs. `python -m benchmarks.comparison_alarms [COMPARISONS]`

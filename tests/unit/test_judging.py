@@ -347,6 +347,26 @@ ALONE = {
         [],
     ),
     "as late as a source may be": (sent(max_lateness_s=0.05), []),
+    "late frames that cannot explain the loss": (
+        replace(
+            CLEAN,
+            sent=replace(SENT, max_lateness_s=0.06),
+            received=received(800),
+            growths=(growth("uut", "rule", "dropped", 200),),
+            nics=counting(egress=800, sink=800),
+        ),
+        [],
+    ),
+    "late frames that may explain the loss": (
+        replace(
+            CLEAN,
+            sent=replace(SENT, max_lateness_s=0.06),
+            received=received(890),
+            growths=(growth("uut", "rule", "dropped", 110),),
+            nics=counting(egress=890, sink=890),
+        ),
+        [ReasonKind.UNEVEN_PACING],
+    ),
     "a source without a schedule may pause": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.1)), []),
     "but not for long": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.11)), [ReasonKind.UNEVEN_PACING]),
     # As fast as it can means against a queue that is full.
