@@ -5,8 +5,9 @@ import os
 import struct
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+from netbench.bpf.dispatcher import keep_dispatched
 from netbench.bpf.libbpf import BpfError, load
 from netbench.bpf.live_frames import run_live
 from netbench.generators.frames import flow_ports
@@ -40,6 +41,8 @@ class XdpWorker(Worker):
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
         claim(interface, self._loaded, self._stack, attach=attach == "1")
+        with suppress(OSError, BpfError):  # without that it may begin late, which a trial tells
+            keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
         self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
         self._flows = (1, 0)
         self._running: LiveRun | None = None
