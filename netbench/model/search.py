@@ -93,11 +93,11 @@ class SearchResult:
     those of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as
     a part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
-    bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
-    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound, at `held_fps` where
-    the sources did not hold all that was asked of them. `each` has the streams one by one, where there are several, in
-    all trials at the lower bound that tell something of the UUT. One that is `for_maxima` found what loads are a share
-    of.
+    bound, or how the tester kept the bounds further apart than the width. `delays` were measured afterwards, at parts
+    of the lower bound of the first goal, as were the other `tests` of RFC 2544, where they were asked for, and
+    `overload_fps` came out then above its upper bound, at `held_fps` where the sources did not hold all that was asked
+    of them. `each` has the streams one by one, where there are several, in all trials at the lower bound that tell
+    something of the UUT. One that is `for_maxima` found what loads are a share of.
     """
 
     uut: str

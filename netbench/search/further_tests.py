@@ -19,6 +19,8 @@ from netbench.search.options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESE
 _MOST_USELESS, _MOST_USELESS_BURSTS = 3, 10
 # Section 26.5: at 110 % of the throughput first, then at half of that.
 _OVERLOAD, _REDUCED = 1.1, 0.5
+# What was offered may be a little below the highest rate at which it was to be.
+_NEARLY = 0.95
 # A UUT is not back after a reset where sending ended in the longest silence, or most of it.
 _SILENT_PART = 0.5
 _NO_THROUGHPUT = "frames are lost even at the lowest load: there is no throughput at which to measure"
@@ -57,6 +59,16 @@ class Throughput:
     state: SearchState
     is_smallest: bool  # of the frame sizes of the profile: resets are measured with those only (section 26.6)
     is_mix: bool = False  # of frame sizes: bursts are not measured with such (RFC 9004, section 3)
+    limited_by: str = ""  # why no load is known at which the UUT loses frames, where none is
+
+    @property
+    def without_loss(self) -> str:
+        """Why nothing can be told of what is lost above the throughput; empty where frames are lost there."""
+        if self.state is not SearchState.AT_LEAST:
+            return ""
+        if self.fps >= _NEARLY * self.highest_fps:
+            return "nothing is lost at the highest rate, however long it lasts"
+        return f"no rate is known at which the UUT loses frames: {self.limited_by}"
 
 
 def measure_tests(
@@ -140,9 +152,8 @@ def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) 
     if throughput.is_mix:
         yield replace(found, refused="not with frames of several sizes (RFC 9004, section 3)")
         return
-    if throughput.state is SearchState.AT_LEAST:
-        # RFC 9004, section 6.1: such sizes are left out.
-        yield replace(found, refused="nothing is lost at the highest rate, however long it lasts")
+    if throughput.without_loss:  # RFC 9004, section 6.1: such sizes are left out
+        yield replace(found, refused=throughput.without_loss)
         return
     try:
         while len(found.frames) < wanted.times:
@@ -198,8 +209,8 @@ def _recovery(asked: SearchOptions, throughput: Throughput, trials: Trials) -> I
     if throughput.state is SearchState.AT_MOST:
         yield replace(found, refused=_NO_THROUGHPUT)
         return
-    if throughput.state is SearchState.AT_LEAST:
-        yield replace(found, refused="nothing is lost at the highest rate: there is no overload to recover from")
+    if throughput.without_loss:
+        yield replace(found, refused=f"there is no overload to recover from: {throughput.without_loss}")
         return
     try:
         while len(found.seconds) + found.unrecovered < wanted.times:

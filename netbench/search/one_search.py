@@ -276,6 +276,7 @@ class OneSearch:
                 found.state,
                 is_smallest,
                 is_mix=isinstance(self._cell.frame_size, FrameMix),
+                limited_by=found.limited_by,
             )
             measure_tests(self._asked, self._wanted.profile, throughput, self, keep)
         finally:
@@ -400,6 +401,9 @@ class OneSearch:
         ]
         by_uut = self._method.is_upper(valid.count(False), valid.count(True))
         limited_by = limits[0] if limits and not by_uut else ""
+        wide = ""
+        if limited_by and lower is not None and (known := self._missed_above(goal, lower)) is not None:
+            upper, limited_by, wide = known, "", f"the tester keeps the bounds apart: {limited_by}"
         fails = next((one.failed for one in at_upper if one.failed), "")
         state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
@@ -427,13 +431,27 @@ class OneSearch:
             seconds=sum(one.duration_s for one in (*self._refuted, *self._trials)),
             limited_by=limited_by,
             unstable=contradiction(self._trials, goal, width, bounds),
-            why=self._why or (fails and f"at the upper bound: {fails}"),
+            why=self._why or (fails and f"at the upper bound: {fails}") or wide,
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
             overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
             held_fps=self._held_fps if goal == self._method.goals[0] else None,
             each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
         )
+
+    def _missed_above(self, goal: Goal, lower: float) -> float | None:
+        """A load above the lower bound up to which the UUT itself missed the goal, in two trials or more."""
+        missed: dict[float, list[bool]] = {}
+        for one in self._trials:
+            if one.load_fps > lower and not one.limited_by:
+                missed.setdefault(one.load_fps, []).append(not goal.is_met_by(one))
+        times = 0
+        for load, bad in sorted(missed.items()):
+            if self._method.is_upper(sum(bad), len(bad) - sum(bad)):
+                times += sum(bad)
+            if times >= TIMES_HELD:
+                return load
+        return None
 
     @property
     def _doubt(self) -> str:

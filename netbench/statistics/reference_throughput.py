@@ -32,7 +32,7 @@ def maximum_of(found: SearchResult) -> Maximum | None:
         fps,
         load,
         found.trials,
-        found.limited_by,
+        found.limited_by or ("" if found.is_regular else found.why),
         found.held_fps,
         goal=found.goal,
         sources=len(found.streams),

@@ -275,7 +275,7 @@ def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
     assert (tests.back_to_back.frames, tests.back_to_back.mean_frames) == ((), None)
     assert tests.back_to_back.refused == "nothing is lost at the highest rate, however long it lasts"
     assert tests.recovery is not None
-    assert tests.recovery.refused == "nothing is lost at the highest rate: there is no overload to recover from"
+    assert tests.recovery.refused == f"there is no overload to recover from: {tests.back_to_back.refused}"
 
 
 def test_a_uut_that_loses_frames_at_any_load_has_a_loss_rate_and_no_more() -> None:

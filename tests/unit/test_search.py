@@ -589,6 +589,25 @@ def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, chang
 
 
 @pytest.mark.parametrize(
+    ("method", "upper"),
+    [("tst009", 105_500), ("rfc2544", 210_000)],  # which measures each load once: one more is to confirm the first
+)
+def test_a_tester_that_is_disturbed_at_the_limit_alone_keeps_the_bounds_apart(method, upper):
+    """From 98,000 to 102,000 frames/s each trial loses a frame to a burst; the UUT's limit, 100,000, lies between."""
+
+    def spoilt(spec, number):
+        near = 98_000 < spec.load.value < 102_000
+        return ({"lost": 1, "max_burst_frames": 600, "max_lateness_s": 0.006} if near else {}), ()
+
+    options = METHODS[method] | {"highest": "210kfps", "lowest": "1kfps", "loss": "0%"}
+    found, _ = disturbed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0), spoilt)
+    (one,) = found.values()
+    assert 97_000 < one.lower_fps <= 98_000
+    assert (one.state, one.upper_fps, one.limited_by, one.is_regular) == (SearchState.FOUND, upper, "", False)
+    assert remark(one).startswith("the tester keeps the bounds apart: late-source: ")
+
+
+@pytest.mark.parametrize(
     ("changes", "is_conclusive"),
     [
         ({"lost": 500, "max_burst_frames": 3, "max_lateness_s": 0.02}, True),  # no burst
