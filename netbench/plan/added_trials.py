@@ -15,7 +15,7 @@ from netbench.statistics.groups import Group, gathered, grouped
 from netbench.statistics.limits import still_rises, with_limits
 from netbench.statistics.totals import TrialTotals
 
-_MOST_ROUNDS = 2
+_MOST_ROUNDS = 3
 _HIGHER = 1.5  # the next load ÷ the highest one so far
 _STEP, _MOST = 10, 1000  # percent of the maximum
 _FROM = 100  # percent: a profile whose loads are all lower is not about the maximum
@@ -93,13 +93,16 @@ class AddedTrials:
 
 
 def _higher_load(same: Sequence[Group]) -> Load | None:
-    """Return the load above all of these; None where throughput rises no longer, or the source reaches no more."""
+    """Return the load above all of these; None where throughput rises no longer, or there is none.
+
+    Where the source holds no higher rate it is what the source offers without one.
+    """
     top = max(same, key=lambda one: (one.load.kind is LoadKind.MAX, one.load.value))
     of_maximum = top.load.kind is LoadKind.OF_MAXIMUM and top.load.value >= _FROM
     if not of_maximum or not still_rises(same):
         return None
     victims = [one.trial.spec.victim for one in top.everything]
     if any(one.is_less_than_share for one in victims):
-        return None
+        return Load(LoadKind.MAX)
     percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
     return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None

@@ -1,6 +1,7 @@
 """Trials that results call for: higher loads while throughput rises, repetitions where maxima contradict each other."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -17,25 +18,30 @@ from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 
-def measured(spec, capacity, maximum=1000.0):
-    """The trial at that share of a maximum, of a UUT that forwards so many frames/s of this size."""
-    fps = round(maximum * spec.load.value / 100)
+def measured(spec, capacity, maximum=1000.0, held=inf):
+    """The trial at that share of a maximum, of a UUT that forwards so many frames/s of this size.
+
+    The source offers 9,000 frames/s without a rate, and keeps rates up to `held`.
+    """
+    asked = 9000.0 if spec.load.kind is LoadKind.MAX else maximum * spec.load.value / 100
+    fps = round(min(asked, 9000.0 if spec.load.kind is LoadKind.MAX else held))
     most = capacity(spec.frame_size) if callable(capacity) else capacity
     counts = stream_counts(sent=fps, received=min(fps, most), intended_fps=float(fps), intended_frames=fps)
     found = trial(counts, repetition=spec.repetition)
-    victim = replace(spec.victim, traffic=replace(spec.frames, load=replace(spec.load, found_fps=float(fps))))
+    load = spec.load if spec.load.kind is LoadKind.MAX else replace(spec.load, found_fps=float(fps))
+    victim = replace(spec.victim, traffic=replace(spec.frames, load=load), is_less_than_share=fps < asked)
     return replace(found, spec=replace(spec, guests=(victim,)), boot=spec.boot)
 
 
-def added_to(capacity, calibrated=None, **wanted):
+def added_to(capacity, calibrated=None, held=inf, **wanted):
     """The loads and repetitions that were added, and the specs, until nothing is missing."""
     asked = choose(topology(), profile(**wanted))
     plan = StaticPlan(asked)
-    results = {spec.key: measured(spec, capacity) for spec in plan.trials}
+    results = {spec.key: measured(spec, capacity, held=held) for spec in plan.trials}
     added = AddedTrials(asked, plan.trials)
     while (spec := added.next(results, calibrated or {})) is not None:
         assert spec.key not in results
-        results[spec.key] = measured(spec, capacity)
+        results[spec.key] = measured(spec, capacity, held=held)
     assert list(AddedTrials(asked, plan.trials).trials) == []
     again = AddedTrials(asked, plan.trials)
     assert again.next(results, calibrated or {}) is None
@@ -49,7 +55,7 @@ def added_to(capacity, calibrated=None, **wanted):
         ([50, 100, 120], 2000, [180, 270]),
         ([50, 100, 120], 1300, [180]),
         ([50, 100, 120], 1000, []),  # it bends
-        ([50, 100, 120], 9000, [180, 270]),  # no end: two rounds at most
+        ([50, 100, 120], 9000, [180, 270, 410]),  # no end: three rounds at most
         ([30, 70], 2000, []),  # no load of it is about the maximum
         ([50, 800], 9000, []),
     ],
@@ -57,6 +63,20 @@ def added_to(capacity, calibrated=None, **wanted):
 def test_loads_are_extended_while_throughput_still_rises(loads, capacity, higher):
     _, added = added_to(capacity, loads=[f"{load}% of maximum" for load in loads], repetitions=2)
     assert [one.load for one in added] == [Load(LoadKind.OF_MAXIMUM, float(load)) for load in higher for _ in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "higher"),
+    [
+        (1300, ["180% of maximum"]),  # 1,500 are offered, and the curve bends
+        (4000, ["180% of maximum", "max"]),
+        (9000, ["180% of maximum", "max"]),  # and nothing is above that
+    ],
+)
+def test_after_the_highest_rate_that_the_source_keeps_comes_what_it_offers_without_one(capacity, higher):
+    loads = [f"{load}% of maximum" for load in (50, 100, 120)]
+    _, added = added_to(capacity, held=1500, loads=loads, repetitions=2)
+    assert [str(one.load) for one in added] == [load for load in higher for _ in (1, 2)]
 
 
 def test_each_repetition_of_an_added_load_has_a_boot_of_its_own():

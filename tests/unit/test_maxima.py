@@ -177,8 +177,12 @@ def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
     results = campaign.run(**OF_VICTIM)
     assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
     intended = {str(one.spec.load): one.streams[0].intended_fps for one in results.wanted_trials}
-    assert intended == {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
+    shares = {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
+    assert intended == {**shares, "max": None}
     for trial in results.wanted_trials:
+        if str(trial.spec.load) == "max":
+            assert trial.reasons == ()
+            continue
         is_less = [ReasonKind.LESS_THAN_SHARE] if str(trial.spec.load) == "150% of maximum" else []
         assert [reason.kind for reason in trial.reasons] == [ReasonKind.SHARE_OF_LOWER_BOUND, *is_less]
         assert trial.verdict is Verdict.VALID
