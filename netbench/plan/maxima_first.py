@@ -8,7 +8,7 @@ from math import inf
 from pydantic import BaseModel
 
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep, Maximum
+from netbench.model.campaign import Maximum
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
@@ -17,10 +17,10 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
 from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import Reason, ReasonKind, Warning
+from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import source_numbers
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import AroundSchedule, Schedule, Wanted
 from netbench.statistics.contradictory_maxima import CalibrationKey
 from netbench.statistics.limits import THE_SOURCE
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
@@ -33,7 +33,7 @@ _STEADY_PART = 0.8
 _OVERLOAD = 1.2
 
 
-class MaximaFirst(Schedule):
+class MaximaFirst(AroundSchedule):
     """What `finding` looks for, and then `main`, in whose trials shares of it become rates.
 
     `finding` is of what wanted_for_maxima() makes. Each of the two sees its own results only, numbered from 0.
@@ -41,8 +41,8 @@ class MaximaFirst(Schedule):
 
     def __init__(self, finding: Schedule, main: Schedule) -> None:
         """Never refuses."""
-        super().__init__(main.wanted, main.options)
-        self._finding, self._main = finding, main
+        super().__init__(main)
+        self._finding = finding
         # By UUT, frame size and number of sources, once all is found.
         self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
@@ -63,11 +63,6 @@ class MaximaFirst(Schedule):
         if isinstance(following, TrialResult):
             return replace(following, spec=self._in_its_place(following.spec))
         return self._with_maxima(self._in_its_place(following))
-
-    @property
-    def planned(self) -> Sequence[TrialSpec]:
-        """The trials of the main part, as far as they are known: how many come before nobody knows."""
-        return self._main.planned
 
     @property
     def added(self) -> Sequence[TrialSpec]:
@@ -91,16 +86,6 @@ class MaximaFirst(Schedule):
     def scenarios(self) -> tuple[str, ...]:
         """Those of both parts."""
         return tuple(dict.fromkeys((*self._main.scenarios, *self._finding.scenarios)))
-
-    @property
-    def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """Those of the main part."""
-        return self._main.ended_sweeps
-
-    @property
-    def remarks(self) -> Sequence[Warning]:
-        """Those of the main part."""
-        return self._main.remarks
 
     @property
     def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:

@@ -1,26 +1,23 @@
 """A schedule whose loads that are shares of a maximum have the absolute rates of an earlier campaign."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep
 from netbench.model.replayed_loads import ReplayedLoads
-from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.verdict import Warning
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import AroundSchedule, Schedule, Wanted
 
 _LISTED = 3
 
 
-class ReplayedSchedule(Schedule):
+class ReplayedSchedule(AroundSchedule):
     """The trials of `main`, of which no maximum is searched for: its loads are those of the earlier campaign."""
 
     def __init__(self, main: Schedule, loads: ReplayedLoads) -> None:
         """UsageError where the earlier campaign has no rate for a load."""
-        super().__init__(main.wanted, main.options)
-        self._main, self._loads = main, loads
+        super().__init__(main)
+        self._loads = loads
         missing: list[str] = []
         planned = []
         for trial in main.planned:
@@ -55,30 +52,6 @@ class ReplayedSchedule(Schedule):
             return self._loads.resolved(following)
         except KeyError as error:
             raise UsageError(f"--loads-from {self._loads.directory}: it has no rate for {error.args[0]}") from error
-
-    @property
-    def announced(self) -> Sequence[str]:
-        """Those of the main schedule."""
-        return self._main.announced
-
-    @property
-    def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """Those of the main schedule."""
-        return self._main.ended_sweeps
-
-    @property
-    def remarks(self) -> Sequence[Warning]:
-        """Those of the main schedule."""
-        return self._main.remarks
-
-    @property
-    def searches(self) -> Sequence[SearchResult]:
-        """Those of the main schedule."""
-        return self._main.searches
-
-    def expected_s(self, done: Collection[str]) -> float | None:
-        """As of the main schedule."""
-        return self._main.expected_s(done)
 
 
 def without_maxima(wanted: Wanted) -> Wanted:

@@ -192,6 +192,44 @@ class Schedule(ABC):
         return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
+class AroundSchedule(Schedule):
+    """Does something before or with the trials of another schedule, and is as that one in all else."""
+
+    def __init__(self, main: Schedule) -> None:
+        """Never refuses."""
+        super().__init__(main.wanted, main.options)
+        self._main = main
+
+    @property
+    def planned(self) -> Sequence[TrialSpec]:
+        """Those of the main schedule."""
+        return self._main.planned
+
+    @property
+    def announced(self) -> Sequence[str]:
+        """Likewise."""
+        return self._main.announced
+
+    @property
+    def ended_sweeps(self) -> Sequence[EndedSweep]:
+        """Likewise."""
+        return self._main.ended_sweeps
+
+    @property
+    def remarks(self) -> Sequence[Warning]:
+        """Likewise."""
+        return self._main.remarks
+
+    @property
+    def searches(self) -> Sequence[SearchResult]:
+        """Likewise."""
+        return self._main.searches
+
+    def expected_s(self, done: Collection[str]) -> float | None:
+        """As the main schedule expects it."""
+        return self._main.expected_s(done)
+
+
 def schedule_kind(name: str) -> type[Schedule]:
     """The kind of schedule of this name, which profiles may name."""
     kind: type[Schedule] = plugins(SCHEDULES)[name]
