@@ -312,8 +312,8 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
         "maximum",
         "Highest throughput",
         note(
-            "The highest mean throughput at any load that both campaigns measured. Below saturation whatever is offered"
-            " comes out: this is where a slower UUT shows."
+            "The plateau of the throughput over the loads that both campaigns measured. Below saturation, a UUT"
+            " forwards what it is offered: only here a slower UUT shows."
         ),
         figure,
         _tables(compared, lambda one: one.maxima, partial(_throughput_table, looks=looks)),

@@ -154,8 +154,8 @@ def _result_sections(
         "throughput",
         "Offered load and throughput",
         note(
-            f"{'As Figure 3 of the paper. ' if paper else ''}A line below the dotted diagonal loses frames; one that"
-            f" ends early could not be offered more.{_marks_explained(groups)}"
+            f"{'As Figure 3 of the paper. ' if paper else ''}Below the dotted diagonal, frames are lost. Where a line"
+            f" stops short, the source could not send more.{_marks_explained(groups)}"
         ),
         _scale_switch(),
         chosen(choice, _figure("throughput", looks, figures.throughput_on_scales)),
@@ -167,9 +167,10 @@ def _result_sections(
         "maximum",
         "Highest throughput by scenario" if _one_number_each(groups) else "Highest throughput by number of sources",
         note(
-            f"{'As Figure 4 of the paper. ' if paper else ''}The highest mean throughput at any load, all sources added"
-            " up, from valid trials only. A load counts where at least two thirds of its repetitions were valid at the"
-            f" first attempt{_left_out(groups)}. ≥: not saturated, something else than the UUT was the limit."
+            f"{'As Figure 4 of the paper. ' if paper else ''}The plateau of the throughput: the mean over all loads"
+            " at which equally much came out, all sources added up, from valid trials only. "
+            "A load counts where at least two thirds of its repetitions were valid at the"
+            f" first attempt{_left_out(groups)}. ≥: lower bound, the UUT was not the limit."
         ),
         _maxima(groups, looks),
         *tables.lower_bounds(groups, looks),
@@ -180,7 +181,7 @@ def _result_sections(
     yield section(
         "loss",
         "Loss",
-        note("The scale is logarithmic. The grey band at the bottom is zero, the lines in it set apart."),
+        note("The scale is logarithmic. Points in the grey band are 0 %, offset for visibility only."),
         chosen(choice, _figure("loss", looks, figures.loss_against_offered)),
         is_open=True,
     )

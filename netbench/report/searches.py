@@ -70,7 +70,11 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
     rows = (*results.searches, *results.maxima_searches)
     if not rows:
         return
-    refer = " A maximum is what came out there: loads that are a share refer to it." if results.maxima_searches else ""
+    refer = (
+        " Shares refer to the conditional throughput, or to the throughput under overload where that is higher."
+        if results.maxima_searches
+        else ""
+    )
     columns: tuple[Column[SearchResult], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Sources", lambda one: str(len(one.streams))),

@@ -88,8 +88,8 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
             yield Warning(
                 WarningKind.BOOTS_DIFFER,
                 f"UUT {one.uut}: its boots differ by more than its trials do: {boots_words(boots)} (p {p_of(boots)}). "
-                "Repetitions on one boot say nothing of the next: measure on more boots (order: interleaved, or "
-                "reboot: trial).",
+                "Intervals over boots include this. On a single boot they do not: use order: interleaved, or "
+                "reboot: trial.",
             )
         if first and first.is_large:
             yield Warning(

@@ -158,7 +158,7 @@ class Unknown(Enum):
     BASE_MAY_BE_ZERO = "the baseline may be 0"
     NOT_MEASURED = "too few valid trials at the load of the baseline's maximum"
     BASE_NOT_MEASURED = "too few valid trials in the baseline at the load of this maximum"
-    BOTH_AT_LEAST = "neither was offered as much as it could not forward"
+    BOTH_AT_LEAST = "both maxima are lower bounds"
     TOO_FEW = "cannot be told"
 
 

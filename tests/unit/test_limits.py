@@ -93,7 +93,7 @@ def test_a_ratio_of_a_lower_bound_is_a_bound(trials, bound, index, says):
 def test_a_ratio_of_two_lower_bounds_is_unknown():
     (one,) = relative_maxima(with_limits(group_trials(campaign([*AT_LEAST, *at(2000, 2000, **SCENARIO)]))))
     assert (one.isolation_index, one.ratio.unknown) == (None, Unknown.BOTH_AT_LEAST)
-    assert statement(one.ratio) == "unknown: neither was offered as much as it could not forward"
+    assert statement(one.ratio) == "unknown: both maxima are lower bounds"
 
 
 def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number():

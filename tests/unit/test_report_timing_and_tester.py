@@ -187,7 +187,7 @@ def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:
     assert "marked tester-limited. In this campaign: 1 trial." in page.text
     assert "1 64 800.0 537.6" in page.text
     untested = page_of(campaign([trial(stream_counts())]))
-    assert "The tester was not tested on this testbed: netbench selftest netns-3" in untested.text
+    assert "accuracy not verified here, run netbench selftest netns-3" in untested.text
 
 
 def test_a_failed_selftest_colours_the_verdict_and_lists_failed_checks_first() -> None:
@@ -207,4 +207,7 @@ def test_a_selftest_that_could_check_nothing_has_not_passed() -> None:
 
 
 def test_a_damaged_record_is_unknown_to_a_report() -> None:
-    assert "was not tested" in page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "selftest": 3})).text
+    assert (
+        "accuracy not verified"
+        in page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "selftest": 3})).text
+    )
