@@ -40,7 +40,8 @@ _OVERLOAD_PART = 0.95
 # A trial that the tester disturbed is made again, so many times in all; then its load is one that the tester cannot do.
 # After so many such loads in a row the search is given up.
 _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
-# How often a search is made at most where trials above its upper bound contradict it, and trials at it again agree.
+# How often a search is made at most: again where trials above its upper bound contradict it, and trials at it again agree,
+# and where all trials at the bound were disturbed, as that may be over by then.
 _MOST_SEARCHES = 2
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
@@ -176,7 +177,8 @@ class OneSearch:
     def _search(self, highest: float) -> float:
         """Search up to this load, or up to what the sources offer where that is less; the highest load.
 
-        Where trials above an upper bound contradict it, that is measured again. If it is none the search is made again.
+        Where trials above an upper bound contradict it, that is measured again. If it is none the search is made again,
+        and so it is where the tester was disturbed at an upper bound.
         """
         asked, trial_s = self._asked, self._wanted.profile.duration
         tried = searches = 0
@@ -193,7 +195,7 @@ class OneSearch:
                 highest = rounded(_PACED_PART * min(highest, why.offered_fps))
                 continue
             searches += 1
-            if searches == _MOST_SEARCHES or not self._is_refuted():
+            if searches == _MOST_SEARCHES or not (self._is_refuted() or self._is_disturbed()):
                 return highest
             self._refuted += self._trials
             self._trials.clear()
@@ -222,6 +224,13 @@ class OneSearch:
             if all(map(goal.is_met_by, again)):
                 return True
         return False
+
+    def _is_disturbed(self) -> bool:
+        """Whether an upper bound is none of the UUT, as the tester was disturbed each time."""
+        uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
+        return any(
+            all(one.inconclusive for one in self._trials if one.is_at(upper)) for upper in uppers if upper is not None
+        )
 
     def _held(self, fps: float, seconds: float, part: float) -> Measured:
         """A trial at this rate, or at the highest below it that the sources hold for so long, a `part` after the other.

@@ -20,8 +20,8 @@ THE_SOURCE = "the source"
 # Loads that differ by less than this part say nothing of whether throughput rises from one to the other.
 _APART = 0.05
 # Of the frames that are offered beyond a lower load, a bent curve lets through no more than a third of the part that it
-# let through of that load; or no more than half of it where the rise is within the intervals of both.
-_BENT, _BENT_WITHIN_INTERVAL = 1 / 3, 1 / 2
+# let through of that load; and, at 95 % confidence, no more than half of it.
+_BENT, _BENT_FOR_CERTAIN = 1 / 3, 1 / 2
 # Of the only load that there is, a twentieth is lost.
 _BENT_ALONE = 0.95
 # A source that its link kept waiting for so much of the time offered what the path takes; as for saturated trials.
@@ -117,15 +117,19 @@ def _bends(best: Group, same: Iterable[Group]) -> bool:
     if below is None or below.throughput_fps is None or not below.throughput_fps.mean:
         return most.mean <= _BENT_ALONE * at
     passed = below.throughput_fps.mean / _offered(below)
-    slope = (most.mean - below.throughput_fps.mean) / (at - _offered(below)) / passed
-    return slope <= _BENT or (slope <= _BENT_WITHIN_INTERVAL and _agree(most, below.throughput_fps))
+    expected = passed * (at - _offered(below))
+    rise, scatter = most.mean - below.throughput_fps.mean, _scatter(most, below.throughput_fps)
+    return rise <= _BENT * expected and rise + scatter <= _BENT_FOR_CERTAIN * expected
 
 
 def _agree(one: Interval, other: Interval | None) -> bool:
     """Whether two means differ by no more than the 95 % interval of their difference (as ratio_of_intervals has it)."""
-    if other is None:
-        return False
-    return abs(one.mean - other.mean) <= hypot(one.half_width or 0.0, other.half_width or 0.0)
+    return other is not None and abs(one.mean - other.mean) <= _scatter(one, other)
+
+
+def _scatter(one: Interval, other: Interval) -> float:
+    """Half the 95 % interval of the difference of two means."""
+    return hypot(one.half_width or 0.0, other.half_width or 0.0)
 
 
 def _is_capped(group: Group) -> bool:

@@ -588,6 +588,21 @@ def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, chang
     assert {loads.count(load) % 3 for load in loads if load[0] > 50_000} == {0}
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_disturbance_that_is_over_at_the_end_costs_no_more_than_a_second_search(method):
+    """All attempts at one load are disturbed: it is the upper bound of the first search, and none of the second."""
+
+    def spoilt(spec, number):
+        return {}, (HELD_UP,) if 5 <= number < 8 else ()
+
+    options = METHODS[method] | {"highest": "200kfps", "loss": "0%"}
+    found, results = disturbed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0), spoilt)
+    plain, few = followed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0))
+    (one,), (other,) = found.values(), plain.values()
+    assert (one.state, one.lower_fps, one.upper_fps) == (SearchState.FOUND, other.lower_fps, other.upper_fps)
+    assert len(few) < len(results) < 3 * len(few)
+
+
 @pytest.mark.parametrize(
     ("method", "upper"),
     [("tst009", 105_500), ("rfc2544", 210_000)],  # which measures each load once: one more is to confirm the first
