@@ -17,7 +17,9 @@ class ThreadDelay:
 
     `wait_s` is how long it waited for a CPU (run delay of schedstat). `stalled_s` is how long it did not run though it
     should have: it waited, was stopped or throttled, or its CPU was taken away. The CPU time that other threads of the
-    tester, and declared neighbours, took on its CPU is not part of `stalled_s`: the trial consists of that.
+    tester, and declared neighbours, took on its CPU is not part of `stalled_s`: the trial consists of that. No single
+    stall was longer than `longest_s`: unlike `stalled_s` it leaves out no sum of short waits, as a single wait of a few
+    milliseconds fills a ring.
     """
 
     role: Role
@@ -25,6 +27,7 @@ class ThreadDelay:
     wait_s: float | None = None
     stalled_s: float | None = None
     stream: str = ""
+    longest_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Disturbance:
     def stalled_of(self, stream: str) -> float | None:
         """The same of the threads of one stream."""
         return _total(one.stalled_s for one in self.threads if one.role in _DECISIVE and one.stream == stream)
+
+    def longest_s(self, role: Role, stream: str) -> float:
+        """No stall of the threads of a role was longer than this, for one stream; 0 where nothing is known of them."""
+        return sum(one.longest_s or 0.0 for one in self.threads if one.role == role and one.stream == stream)
 
     def wait_s(self, role: Role, stream: str) -> float | None:
         """How long the threads of a role waited for a CPU, for one stream; None where that is unknown."""

@@ -130,16 +130,21 @@ def _short(result: TrialResult, width: float) -> str:
 
 def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
     """Why the loss may be the tester's doing where a goal is missed for it; empty where the UUT lost more than that."""
-    frames = sum(_late_frames(counts, result) for counts in result.streams)
+    by_source = sum(_late_frames(counts, result) for counts in result.streams)
+    by_ingress = sum(_held_frames(counts, result) for counts in result.streams)
+    frames = by_source + by_ingress
     if not frames:
         return ""
     explained = replace(measured, forwarded=min(measured.offered, measured.forwarded + frames))
     if not any(goal.is_met_by(explained) and not goal.is_met_by(measured) for goal in goals):
         return ""
     lost = measured.offered - measured.forwarded
-    late_ms = 1e3 * max(counts.max_lateness_s for counts in result.streams)
+    late_s, cause = max(counts.max_lateness_s for counts in result.streams), "late-source"
+    if by_ingress > by_source and result.disturbance:
+        late_s = max(result.disturbance.longest_s("ingress", counts.stream) for counts in result.streams)
+        cause = "late-ingress"
     return (
-        f"late-source: {lost:,} frames were lost, and a delay of {late_ms:,.1f} ms of the tester explains up to "
+        f"{cause}: {lost:,} frames were lost, and a delay of {1e3 * late_s:,.1f} ms of the tester explains up to "
         f"{frames:,} lost frames"
     )
 
@@ -154,6 +159,18 @@ def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
     if counts.max_burst_frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)):
         return 0
     return max(counts.max_burst_frames, ceil(late_s * fps))  # it may have caught up several times
+
+
+def _held_frames(counts: StreamCounts, result: TrialResult) -> int:
+    """How many frames of a stream came in at once after a wait of the ingress thread: so many may be dropped, too.
+
+    Searches for maxima are coarse, and are no result: 0.
+    """
+    fps = counts.intended_fps
+    if fps is None or result.is_saturated or result.disturbance is None or result.spec.finds_maximum:
+        return 0
+    frames = ceil(fps * result.disturbance.longest_s("ingress", counts.stream))
+    return 0 if frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)) else frames
 
 
 def _one_of_several(counts: StreamCounts) -> OneOfSeveral:

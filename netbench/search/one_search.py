@@ -40,9 +40,10 @@ _OVERLOAD_PART = 0.95
 # A trial that the tester disturbed is made again, so many times in all; then its load is one that the tester cannot do.
 # After so many such loads in a row the search is given up.
 _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
-# How often a search is made at most: again where trials above its upper bound contradict it, and trials at it again agree,
-# and where all trials at the bound were disturbed, as that may be over by then.
-_MOST_SEARCHES = 2
+# How often a search is made at most: again where trials above its upper bound contradict it, and trials at it again
+# agree, and where all trials at the bound were disturbed. That may be over by then where no more than this part of all
+# trials was disturbed.
+_MOST_SEARCHES, _PASSING_PART = 2, 1 / 3
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 
@@ -226,7 +227,9 @@ class OneSearch:
         return False
 
     def _is_disturbed(self) -> bool:
-        """Whether an upper bound is none of the UUT, as the tester was disturbed each time."""
+        """Whether an upper bound is none of the UUT: the tester was disturbed each time there, but seldom elsewhere."""
+        if sum(bool(one.inconclusive) for one in self._trials) > _PASSING_PART * len(self._trials):
+            return False
         uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
         return any(
             all(one.inconclusive for one in self._trials if one.is_at(upper)) for upper in uppers if upper is not None

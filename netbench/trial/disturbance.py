@@ -20,6 +20,8 @@ _SAMPLES_OFF_S = 0.02
 _TICK_S = 1 / USER_HZ
 # Whenever a thread wakes up it waits a moment, on an idle CPU too: so long at most, and for so much of all time.
 _WAKE_UP_S, _WAKE_UPS_PART = 10e-6, 0.03
+# And at least so long, each time.
+_SHORTEST_WAKE_UP_S = 50e-9
 
 
 class GuestTime(NamedTuple):
@@ -88,6 +90,7 @@ def disturbance_of(
             _rounded(one.wait_s),
             _rounded(_stalled_s(one, threads, guests, before, after)),
             one.stream,
+            _rounded(_longest_s(one, threads, guests, before, after)),
         )
         for one in threads
     ]
@@ -129,20 +132,39 @@ def _stalled_s(
         stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
     else:
         stopped_s = max(0.0, thread.paused_s - waited_s)
-    beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
-    parties_s = sum(one.ran_s or 0.0 for one in beside)
-    guests_s = sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
-    parties_s += guests_s
-    parties_s += sum(
-        (later.ran_ns - before.softirqs[cpu].ran_ns) / 1e9
-        for cpu, later in after.softirqs.items()
-        if cpu in before.softirqs and _share_cpu(cpu, thread.cpu)
-    )
+    guests_s = _guests_s(thread, guests)
+    parties_s = guests_s + _tester_s(thread, threads, before, after)
     # CPU time of guests is sampled too.
     others_s = wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0)
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
         others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
     return stopped_s + min(wait_s, max(0.0, others_s))
+
+
+def _longest_s(
+    thread: _Thread, threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays
+) -> float | None:
+    """How long one stall of a thread may have been, where others than this trial's own parties caused it."""
+    if thread.wait_s is None:
+        return None
+    parties_s = _guests_s(thread, guests) + _tester_s(thread, threads, before, after)
+    return max(0.0, thread.wait_s - thread.turns * _SHORTEST_WAKE_UP_S - parties_s)
+
+
+def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
+    """CPU time of guests and their loads on the CPU of a thread."""
+    return sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+
+
+def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, after: CpuDelays) -> float:
+    """CPU time of the tester's other threads, and of the kernel's for softirqs, on the CPU of a thread."""
+    beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
+    softirqs = (
+        (later.ran_ns - before.softirqs[cpu].ran_ns) / 1e9
+        for cpu, later in after.softirqs.items()
+        if cpu in before.softirqs and _share_cpu(cpu, thread.cpu)
+    )
+    return sum(one.ran_s or 0.0 for one in beside) + sum(softirqs)
 
 
 def _share_cpu(one: int | None, other: int | None) -> bool:

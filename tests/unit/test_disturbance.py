@@ -102,6 +102,23 @@ def test_only_what_others_took_is_a_stall(case, expected):
     assert (found["source"], found["ingress"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("waited_ms", "turns", "tcpdump_ms", "guests", "longest_ms"),
+    [
+        (6, 0, 0, (), 6.0),
+        (6, 40_000, 0, (), 4.0),  # a wake-up takes 50 ns at least
+        (2, 40_000, 0, (), 0.0),
+        (6, 0, 5, (), 1.0),  # it waited for the sink on its CPU
+        (6, 0, 0, (NEIGHBOUR,), 0.0),
+    ],
+)
+def test_a_short_stall_may_be_among_many_wake_ups(waited_ms, turns, tcpdump_ms, guests, longest_ms):
+    ran = {NAPI: SchedTimes(ms(500), ms(waited_ms), turns), TCPDUMP: SchedTimes(ms(tcpdump_ms), 0)}
+    after = CpuDelays(ms(1000), ran, BEFORE.bound, {}, {None: IDLE, 0: IDLE, 1: IDLE})
+    found = disturbance_of(ENDPOINTS, {"s1": NOTHING_SENT}, WATCHED, (BEFORE, after), guests)
+    assert round(1e3 * found.longest_s("ingress", "s1"), 3) == longest_ms
+
+
 def test_what_is_not_known_is_not_0():
     unread = CpuDelays(ms(1000))
     found = disturbance_of(ENDPOINTS, {"s1": NOTHING_SENT}, WATCHED, (BEFORE, unread))

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
 from netbench.model.counts import Window
+from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.search import SearchState
 from netbench.model.source_ceiling import CeilingSample, ceiling_of
 from netbench.model.trial import TrialResult
@@ -643,6 +644,23 @@ def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, i
     assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
     loose = what_it_tells(trial(counts), 0.005, [Goal("PDR", 0.5, 0.0025)])
     assert loose.inconclusive == "", "a goal that is met anyway is met"
+
+
+@pytest.mark.parametrize(
+    ("lost", "longest_s", "inconclusive"),
+    [
+        (500, 0.006, "late-ingress: 500 frames were lost, and a delay of 6.0 ms of the tester explains up to 600 lost"),
+        (700, 0.006, ""),  # more than came in at once
+        (500, 0.0, ""),
+        (0, 0.006, ""),
+    ],
+)
+def test_a_wait_of_the_ingress_thread_explains_as_many_lost_frames_as_came_in_meanwhile(lost, longest_s, inconclusive):
+    counts = stream_counts(sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000)
+    waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", longest_s, 0.0, counts.stream, longest_s),))
+    told = what_it_tells(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    assert told.inconclusive.startswith(inconclusive)
+    assert bool(told.inconclusive) is bool(inconclusive)
 
 
 @pytest.mark.parametrize("lossy_trials", [2, 99])
