@@ -101,21 +101,27 @@ class ClockCheck(NamedTuple):
     """What speaks against the times of a stream's frames, first copies only.
 
     `unstamped` frames bear no time stamp, `invalid_stamps` one whose fraction is a second or more. Where
-    `frozen_stamps`, time stamps do not advance. In streams with frames without time stamps, `back_ns` is by how much
-    capture times go back, and `gap_ns` the length of a gap that nothing explains; 0 for none.
+    `frozen_stamps`, time stamps do not advance; they advance only every `stamp_resolution_ns` where that is not 0.
+
+    Of the capture times of frames in order, `back_ns` is by how much they go back. The lengths of gaps: `gap_ns` is
+    explained by nothing, `pause_ns` is in time stamps as well, and `held_ns` is in time stamps too, but later. 0 is for
+    none. `apart_ns` is the time between the same two frames by the capture and by time stamps, None where these agree.
     """
 
     unstamped: int = 0
     invalid_stamps: int = 0
     frozen_stamps: bool = False
+    stamp_resolution_ns: float = 0
     steps: tuple[ClockStep, ...] = ()
     back_ns: int = 0
     gap_ns: int = 0
+    pause_ns: int = 0
+    held_ns: int = 0
+    apart_ns: tuple[int, int] | None = None
 
-    @property
-    def step(self) -> ClockStep | None:
-        """The largest step; None for none."""
-        return max(self.steps, key=lambda step: abs(step.by_ns), default=None)
+    def steps_of(self, *clocks: Clock) -> list[ClockStep]:
+        """The steps of these clocks, the largest one first."""
+        return sorted((step for step in self.steps if step.clock in clocks), key=lambda step: -abs(step.by_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +129,10 @@ class StreamCapture:
     """What arrived of one stream.
 
     `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
-    their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
-    clocks they are from) and its variation are of first copies. `missing`, the last of them and the loss runs lie
-    within the numbers sent for an expected stream, else between the lowest and the highest number seen: which is beyond
-    2³² where the numbers in the frames began at 0 again.
+    their sum; its times are those of first copies. `reordered` follows RFC 4737, section 3.3. Delay (capture time -
+    time stamp in the frame, whatever clocks they are from) and its variation are of first copies. `missing`, the last
+    of them and the loss runs lie within the numbers sent for an expected stream, else between the lowest and the
+    highest number seen: which is beyond 2³² where the numbers in the frames began at 0 again.
     """
 
     stream: str | None
@@ -181,7 +187,7 @@ class InterfaceCapture(NamedTuple):
     """The frames of one interface: of one in the file, of one machine's interfaces, or of one direction.
 
     `name` is empty where the file has no name for it. `back_ns` is by how much its capture times go back at most, where
-    that makes its rate wrong and no stream tells otherwise; 0 for nothing.
+    that makes its rate wrong, and `gap_ns` the length of an unusual gap where there are no streams; 0 for nothing.
     """
 
     name: str
@@ -190,6 +196,7 @@ class InterfaceCapture(NamedTuple):
     resolution_ns: float
     span: Span
     back_ns: int = 0
+    gap_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Whether the clocks that a stream's times come from ran on, or were set while the stream was captured.
 
-A frame has two times: its capture time, and its source's time stamp. Their difference, the delay, jumps where one of
-the clocks was set, and stays changed. Where the path held frames back, it returns. Frames without time stamps have only
-their numbers: a gap that is much longer than all others is a clock that was set, or a pause of the source.
+The capture's clock is judged by the capture times of all frames in the order of their numbers, stamped or not. It was
+set back where they go back. Where a gap is much longer than all others, it was set forward, or the source paused: time
+stamps tell which, unless both clocks were set. The difference of a frame's capture time and its time stamp, the delay,
+jumps where one of the clocks was set, and stays changed. Where the path held frames back, it returns.
 """
 
 from itertools import accumulate
@@ -12,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.captured import Clock, ClockStep
+from netbench.capture.sequences import without
+
+_NONE = np.empty(0, np.intp)
 
 # A change of the delay from one frame to the next that is less than this is the path's, ns.
 SMALLEST_STEP_NS = 500_000
@@ -19,9 +23,19 @@ SMALLEST_STEP_NS = 500_000
 _LASTING = 0.5
 # A jump is one clock's where the time between two frames is so many times as long by it as by the other one.
 _ONE_CLOCKS = 2
+# Jumps that are noted; where there are more, only larger ones are.
 _MOST_JUMPS = 4096
-# Of frames without time stamps: what a gap is at least, in lengths of the second one, and as a part of all the time.
-_GAP_RATIO, _GAP_PART, _LEAST_GAPS = 10, 0.001, 4
+# A gap between frames that a clock which was set can have caused is so many times as long as all but a few others, and
+# at least this part of all the time. Of fewer gaps, none is unusual.
+_GAP_RATIO, _GAP_PART, _LEAST_GAPS = 10, 0.001, 3
+_KEPT_GAPS, _MOST_UNUSUAL = 64, 16
+# The same of a gap by both clocks, which is mostly a pause of the source: what part of all the time, and ns. The source
+# may lose its CPU for less.
+_PAUSE_PART, _LEAST_PAUSE_NS = 0.01, 100_000_000
+# Of how many frames of a batch the resolution of time stamps is told, and from where on it is coarse.
+_SAMPLED, _COARSE_NS = 256, 100_000
+# By what part the time between two frames may differ between the two clocks: none is so wrong by itself.
+_APART = 0.01
 # By what part of all the time times may go back: files are written in nearly the order of capture.
 _BACK_PART = 0.001
 
@@ -45,45 +59,84 @@ class _Frame(NamedTuple):
     time_ns: int
 
 
+class InOrder:
+    """The frames of a stream that have a capture time and higher numbers than all before, without the late ones.
+
+    Where all is well, only their capture times are looked at.
+    """
+
+    def __init__(
+        self,
+        sequence: NDArray[np.int64],
+        sent_us: NDArray[np.int64],
+        times_ns: NDArray[np.int64],
+        late_places: NDArray[np.intp] = _NONE,
+    ) -> None:
+        """Of these frames, of shape (n,), all but those at the late places; `sent_us` is 0 or less for no stamp."""
+        self._sequence, self._sent_us, self._late_places = sequence, sent_us, late_places
+        self._all_times_ns, self._late_before = times_ns, late_places - np.arange(len(late_places))
+        self.times_ns = without(times_ns, late_places)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.times_ns)
+
+    def sent_us(self) -> NDArray[np.int64]:
+        """Their time stamps."""
+        return without(self._sent_us, self._late_places)
+
+    def head(self, count: int) -> "InOrder":
+        """Those among so many first frames."""
+        late_places = self._late_places[: np.searchsorted(self._late_places, count)]
+        return InOrder(self._sequence[:count], self._sent_us[:count], self._all_times_ns[:count], late_places)
+
+    def at(self, place: int) -> _Frame:
+        """One of them."""
+        place %= self.size
+        among_all = place + int(np.searchsorted(self._late_before, place, side="right"))
+        sequence, sent_us = int(self._sequence[among_all]), int(self._sent_us[among_all])
+        return _Frame(sequence, sent_us * 1000, int(self.times_ns[place]))
+
+    def where(self, condition: NDArray[np.bool_]) -> "InOrder":
+        """Those for which `condition`, bool of shape (n,), is true."""
+        if condition.all():
+            return self
+        sequence = without(self._sequence, self._late_places)
+        return InOrder(sequence[condition], self.sent_us()[condition], self.times_ns[condition])
+
+
 class DelayJumps:
-    """Takes the frames of a stream that have both times, in the order of arrival, and finds steps of a clock."""
+    """Takes the frames of a stream that have both times, in the order of their numbers, and finds steps of a clock."""
 
     def __init__(self) -> None:
+        self._first: _Frame | None = None
         self._last: _Frame | None = None
+        self._smallest_ns = SMALLEST_STEP_NS  # of the jumps that are noted
         self._jumps: list[_Jump] = []
         self._least = [1 << 63]  # the least delay before the first jump, between the first and the second, …
 
-    def add(
-        self,
-        sequence: NDArray[np.int64],
-        sent_ns: NDArray[np.int64],
-        times_ns: NDArray[np.int64],
-        bounds: tuple[int, int],
-    ) -> None:
-        """The next frames, of shape (n,), n > 0; `bounds` are the least and largest delay of all but copies."""
+    def add(self, frames: InOrder, bounds: tuple[int, int]) -> None:
+        """The next frames, n > 0; `bounds` are the least and largest delay of all but copies."""
         least, most = bounds
-        last = self._last
-        if last:
-            least, most = min(least, last.time_ns - last.sent_ns), max(most, last.time_ns - last.sent_ns)
-        if most - least < SMALLEST_STEP_NS or len(self._jumps) >= _MOST_JUMPS:
+        last = self._last or frames.at(0)
+        least, most = min(least, last.time_ns - last.sent_ns), max(most, last.time_ns - last.sent_ns)
+        if most - least < self._smallest_ns:
             self._least[-1] = min(self._least[-1], bounds[0])
-            self._last = _Frame(int(sequence[-1]), int(sent_ns[-1]), int(times_ns[-1]))
-            return
-        if last:
-            sequence, sent_ns, times_ns = (
-                np.concatenate(([first], values))
-                for first, values in ((last.sequence, sequence), (last.sent_ns, sent_ns), (last.time_ns, times_ns))
-            )
-        in_order = _are_in_order(sequence)
-        sequence, sent_ns, times_ns = sequence[in_order], sent_ns[in_order], times_ns[in_order]
-        self._find(sent_ns, times_ns)
-        self._last = _Frame(int(sequence[-1]), int(sent_ns[-1]), int(times_ns[-1]))
+        else:
+            sent_ns = np.concatenate(([last.sent_ns], frames.sent_us() * 1000))
+            self._find(sent_ns, np.concatenate(([last.time_ns], frames.times_ns)))
+        self._first = self._first or last
+        self._last = frames.at(-1)
 
     def _find(self, sent_ns: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
         """Note the jumps between frames that are in order."""
         delays = times_ns - sent_ns
-        changes = np.diff(delays)
-        jumps = np.flatnonzero(np.abs(changes) >= SMALLEST_STEP_NS)[: _MOST_JUMPS - len(self._jumps)]
+        sizes = np.abs(np.diff(delays))
+        jumps = np.flatnonzero(sizes >= self._smallest_ns)
+        while len(jumps) > _MOST_JUMPS // 2:
+            self._smallest_ns *= 2
+            jumps = jumps[sizes[jumps] >= self._smallest_ns]
         starts = np.concatenate(([0], jumps + 1))
         least = np.minimum.reduceat(delays, starts).tolist()
         self._least[-1] = min(self._least[-1], least[0])
@@ -93,6 +146,30 @@ class DelayJumps:
             intervals = int(captured[jump]), int(sent[jump])
             impossible = min(intervals) <= -SMALLEST_STEP_NS
             self._jumps.append(_Jump(int(delays[jump]), int(delays[jump + 1]), impossible, _clock_of(*intervals)))
+        while len(self._jumps) > _MOST_JUMPS:
+            self._smallest_ns *= 2
+            self._forget_small()
+
+    def _forget_small(self) -> None:
+        """Keep the jumps of the present size and above: the smaller ones are the path's where there are so many."""
+        jumps, least = [], self._least[:1]
+        for jump, least_after in zip(self._jumps, self._least[1:], strict=True):
+            if abs(jump.after_ns - jump.before_ns) >= self._smallest_ns:
+                jumps.append(jump)
+                least.append(least_after)
+            else:
+                least[-1] = min(least[-1], least_after)
+        self._jumps, self._least = jumps, least
+
+    def spans_ns(self) -> tuple[int, int]:
+        """The time from the first frame to the last one, by the capture and by stamps."""
+        if self._first is None or self._last is None:
+            return 0, 0
+        return self._last.time_ns - self._first.time_ns, self._last.sent_ns - self._first.sent_ns
+
+    def has_drop_of(self, by_ns: int) -> bool:
+        """Whether the delay drops by so much between two frames, because stamps advance."""
+        return any(jump.clock == "source" and jump.before_ns - jump.after_ns >= by_ns for jump in self._jumps)
 
     def steps(self) -> tuple[ClockStep, ...]:
         """Jumps after which delays did not return, and those at which a clock went back."""
@@ -126,62 +203,141 @@ def _least_within(known: tuple[bool, int], part: tuple[bool, int]) -> tuple[bool
     return part if is_border else (False, min(known[1], least))
 
 
-class ArrivalGaps:
-    """Takes the numbers and capture times of a stream's frames, and finds whether times go back or have a gap."""
+class _Gap(NamedTuple):
+    """The time between two frames in order: by the capture, in numbers, and by stamps (None where one is absent)."""
+
+    captured_ns: int
+    numbers: int
+    sent_ns: int | None
+
+
+class CaptureClock:
+    """Takes all frames of a stream that have a capture time, stamped or not, and finds where that clock was set.
+
+    Frames are in the order of their numbers. The longest gaps between them are kept, whatever else there is.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[int, int] | None = None
-        self._first: tuple[int, int] | None = None
-        self._back = 0
-        self._gaps: list[tuple[int, int]] = []  # the longest two: ns, and how far the numbers went on
+        self._first: _Frame | None = None
+        self._last: _Frame | None = None
+        self._back_ns = 0
         self._count = 0
+        self._longest: list[_Gap] = []  # the shortest of them first
+        self._shortest_kept = 0
 
-    def add(self, sequence: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
-        """The next frames, of shape (n,)."""
-        if self._last:
-            sequence = np.concatenate(([self._last[0]], sequence))
-            times_ns = np.concatenate(([self._last[1]], times_ns))
-        in_order = _are_in_order(sequence)
-        sequence, times_ns = sequence[in_order], times_ns[in_order]
-        if not len(sequence):
+    def add(self, frames: InOrder) -> None:
+        """The next frames."""
+        if not frames.size:
             return
-        self._first = self._first or (int(sequence[0]), int(times_ns[0]))
-        self._last = int(sequence[-1]), int(times_ns[-1])
-        gaps, numbers = np.diff(times_ns), np.diff(sequence)
+        first = frames.at(0)
+        if self._last:
+            self._keep([(self._last, first)])
+        gaps = np.diff(frames.times_ns)
         if len(gaps):
-            self._count += len(gaps)
-            self._back = max(self._back, -int(gaps.min()))
-            longest = np.argsort(gaps)[-2:]
-            self._gaps += zip(gaps[longest].tolist(), numbers[longest].tolist(), strict=True)
-            self._gaps = sorted(self._gaps)[-2:]
+            self._back_ns = max(self._back_ns, -int(gaps.min()))
+            if int(gaps.max()) > self._shortest_kept:
+                self._keep([(frames.at(place), frames.at(place + 1)) for place in self._longest_of(gaps)])
+        self._count += len(gaps) + bool(self._last)
+        self._first = self._first or first
+        self._last = frames.at(-1)
 
-    def back_ns(self, span_ns: int) -> int:
-        """By how much times go back at most, where that is much of the time between the first and the last one."""
-        return self._back if self._back > _BACK_PART * span_ns else 0
+    def _longest_of(self, gaps: NDArray[np.int64]) -> list[int]:
+        """Where the longest ones are that are to be kept."""
+        places = np.flatnonzero(gaps > self._shortest_kept)
+        if len(places) > _KEPT_GAPS:
+            places = places[np.argpartition(gaps[places], -_KEPT_GAPS)[-_KEPT_GAPS:]]
+        found: list[int] = places.tolist()
+        return found
 
-    def gap_ns(self) -> int:
-        """The longest time without a frame, where neither other gaps nor missing numbers explain it; 0 for none."""
+    def _keep(self, pairs: list[tuple[_Frame, _Frame]]) -> None:
+        for before, after in pairs:
+            sent_ns = after.sent_ns - before.sent_ns if min(after.sent_ns, before.sent_ns) > 0 else None
+            self._longest.append(_Gap(after.time_ns - before.time_ns, after.sequence - before.sequence, sent_ns))
+            self._back_ns = max(self._back_ns, before.time_ns - after.time_ns)
+        self._longest = sorted(self._longest, key=lambda gap: gap.captured_ns)[-_KEPT_GAPS:]
+        if len(self._longest) == _KEPT_GAPS:
+            self._shortest_kept = self._longest[0].captured_ns
+
+    @property
+    def span_ns(self) -> int:
+        """The time from the first frame to the last one."""
+        return self._last.time_ns - self._first.time_ns if self._first and self._last else 0
+
+    @property
+    def largest_back_ns(self) -> int:
+        """By how much times go back at most from one frame to the next."""
+        return self._back_ns
+
+    def back_ns(self) -> int:
+        """By how much times go back at most, where that is much of all the time; else 0."""
+        return self._back_ns if is_much(self._back_ns, self.span_ns) else 0
+
+    def gap_ns(self, *, trusts_stamps: bool) -> int:
+        """The longest gap that neither stamps, other gaps nor missing numbers explain; 0 for none."""
+        gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > _GAP_PART * self.span_ns)
+        return max((gap.captured_ns for gap in gaps if not trusts_stamps or gap.sent_ns is None), default=0)
+
+    def pause_ns(self) -> int:
+        """The longest gap by both clocks that makes a rate wrong where both were set; 0 for none."""
+        least_ns = max(_PAUSE_PART * self.span_ns, _LEAST_PAUSE_NS)
+        gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > least_ns)
+        return max((gap.captured_ns for gap in gaps if 2 * (gap.sent_ns or 0) >= gap.captured_ns), default=0)
+
+    def unmatched_gap_ns(self) -> int:
+        """The longest gap that time stamps do not have at the same frame; 0 for none."""
+        gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > _GAP_PART * self.span_ns)
+        unmatched = (gap for gap in gaps if gap.sent_ns is not None and 2 * gap.sent_ns < gap.captured_ns)
+        return max((gap.captured_ns for gap in unmatched), default=0)
+
+    def _unusual(self) -> list[tuple[_Gap, float]]:
+        """The few gaps that are far longer than all others, with what of each missing numbers do not explain, ns."""
         if self._count < _LEAST_GAPS or self._first is None or self._last is None:
-            return 0
-        (second, _), (longest, numbers) = self._gaps
-        span_ns, all_numbers = self._last[1] - self._first[1], self._last[0] - self._first[0]
-        others = max(all_numbers - numbers, 1)
-        excess_ns = longest - numbers * (span_ns - longest) / others
-        is_one = longest > _GAP_RATIO * max(second, 1) and excess_ns > _GAP_PART * span_ns
-        return longest if is_one else 0
+            return []
+        usual_ns = self._usual_ns(self._last.sequence - self._first.sequence)
+        by_excess = sorted(
+            ((gap, gap.captured_ns - gap.numbers * usual_ns) for gap in self._longest), key=lambda item: -item[1]
+        )
+        excesses = [excess_ns for _, excess_ns in by_excess]
+        few = min(_MOST_UNUSUAL, self._count // 2)
+        for count in range(min(few, len(excesses)), 0, -1):
+            following = excesses[count] if count < len(excesses) else 0
+            if excesses[count - 1] > _GAP_RATIO * max(following, usual_ns, 1):
+                return by_excess[:count]
+        return []
+
+    def _usual_ns(self, numbers: int) -> float:
+        """The time from one number to the next, without the longest gaps where there are others."""
+        if self._count <= len(self._longest):
+            return float(np.median([gap.captured_ns / max(gap.numbers, 1) for gap in self._longest]))
+        others = numbers - sum(gap.numbers for gap in self._longest)
+        return max(self.span_ns - sum(gap.captured_ns for gap in self._longest), 0) / max(others, 1)
 
 
-def _are_in_order(sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which numbers are higher than all before them, of shape (n,)."""
-    are_in_order = np.ones(len(sequence), np.bool_)
-    np.greater(sequence[1:], np.maximum.accumulate(sequence)[:-1], out=are_in_order[1:])
-    return are_in_order
+class StampSteps:
+    """Takes frames with time stamps, and finds the resolution of these where it is far coarser than the header's."""
+
+    def __init__(self) -> None:
+        self._pairs = self._advances = 0
+        self._time_ns = 0.0
+
+    def add(self, frames: InOrder) -> None:
+        """The next frames, all with a time stamp; the first few are enough."""
+        sample = frames.head(_SAMPLED)
+        sent_us, times_ns = np.diff(sample.sent_us()), np.diff(sample.times_ns)
+        if len(sent_us):
+            self._pairs += len(sent_us)
+            self._advances += int(np.count_nonzero(sent_us))
+            self._time_ns += len(times_ns) * float(np.median(times_ns))  # a step of a clock is not in the median
+
+    def resolution_ns(self) -> float:
+        """The mean time in which stamps stand still; 0 where most frames have a stamp of their own, or in bursts."""
+        mean_ns = self._time_ns / max(self._advances, 1)
+        return mean_ns if 2 * self._advances <= self._pairs and mean_ns >= _COARSE_NS else 0
 
 
 def back_ns(times_ns: NDArray[np.int64]) -> int:
     """By how much times go back at most from one frame to the next; 0 where they never do."""
-    is_back = times_ns[1:] < times_ns[:-1]
-    return -int((times_ns[1:] - times_ns[:-1])[is_back].min()) if is_back.any() else 0
+    return max(0, -int(np.diff(times_ns).min())) if len(times_ns) > 1 else 0
 
 
 def is_much(back: int, span_ns: int) -> bool:
@@ -192,3 +348,8 @@ def is_much(back: int, span_ns: int) -> bool:
 def are_frozen(stamps_ns: int, times_ns: int) -> bool:
     """Whether time stamps that advance by so much while the capture's times do so are not set for each frame."""
     return times_ns >= SMALLEST_STEP_NS and not stamps_ns
+
+
+def run_apart(captured_ns: int, sent_ns: int) -> bool:
+    """Whether the times between two frames, by the capture and by stamps, differ by more than a clock that runs."""
+    return abs(captured_ns - sent_ns) > max(_APART * max(captured_ns, sent_ns), SMALLEST_STEP_NS)

@@ -18,7 +18,16 @@ from netbench.capture.captured import (
     Span,
     StreamCapture,
 )
-from netbench.capture.clock_check import ArrivalGaps, DelayJumps, are_frozen, back_ns, is_much
+from netbench.capture.clock_check import (
+    CaptureClock,
+    DelayJumps,
+    InOrder,
+    StampSteps,
+    are_frozen,
+    back_ns,
+    is_much,
+    run_apart,
+)
 from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
@@ -42,6 +51,7 @@ from netbench.capture.pcap import (
 )
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
+    Arrivals,
     Losses,
     ReorderingTracker,
     SequenceTracker,
@@ -107,6 +117,18 @@ class _Part(NamedTuple):
             return cls(len(sizes), size * len(sizes), (size, size), times, untimed, zeros)
         return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times, untimed, zeros)
 
+    def timed_without(self, copies: NDArray[np.intp], times_ns: NDArray[np.int64]) -> "_Part":
+        """The same with the earliest and latest time of all frames but copies; `times_ns` are those of all frames."""
+        if not len(copies):
+            return self
+        first, last = self.times_ns
+        of_copies = times_ns[copies]
+        if self.is_timed and first is not None and first < of_copies.min() and of_copies.max() < (last or first):
+            return self
+        times_ns = without(times_ns, copies)
+        known = times_ns[is_known(times_ns)]
+        return self._replace(times_ns=(int(known.min()), int(known.max())) if len(known) else (None, None))
+
     @property
     def is_timed(self) -> bool:
         """Whether all of them have a capture time."""
@@ -162,7 +184,7 @@ class _StreamTally:
         self._arrived = ArrivalTimes()
         self._delays = Distribution()
         self._variation = VariationTally()
-        self._jumps, self._gaps = DelayJumps(), ArrivalGaps()
+        self._clock, self._jumps, self._stamps = CaptureClock(), DelayJumps(), StampSteps()
         self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
         mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
@@ -182,18 +204,18 @@ class _StreamTally:
         count = len(frames.sequence)
         if count:
             part = batch if count == batch.frames else _Part.of(frames.sizes, frames.times_ns)
-            self._span.add(part)
             if self._expected:
                 stamps_us = int(frames.sent_us.min()), int(frames.sent_us.max())
                 self._stamps_us = _widened(self._stamps_us, stamps_us)
             arrived = arrivals(frames.sequence, self._sequence.expected)
             copies = self._sequence.add(arrived)
+            self._span.add(part.timed_without(copies, frames.times_ns))
             self._reordering.add(arrived.without(copies) if len(copies) else arrived)
             self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
             if self._by_size:
                 self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
             if self._expected is None:
-                self._add_unknown(frames, part, copies)
+                self._add_unknown(frames, part, arrived, copies)
             elif self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
@@ -202,26 +224,28 @@ class _StreamTally:
         for size, arrived in self._by_size.items():
             arrived.add(times_ns[sizes == size])
 
-    def _add_unknown(self, frames: PairFrames, part: _Part, copies: NDArray[np.intp]) -> None:
+    def _add_unknown(self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp]) -> None:
         """The times of frames of whose clocks nothing is known."""
+        in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
+        if not part.is_timed:
+            in_order = in_order.where(is_known(in_order.times_ns))
+        self._clock.add(in_order)
         least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
         if least <= 0 or not part.is_timed:
             is_first = np.ones(len(frames.sequence), np.bool_)
             is_first[copies] = False
             self._unstamped += int(np.count_nonzero(is_first & (frames.sent_us == 0)))
             self._invalid_stamps += int(np.count_nonzero(is_first & (frames.sent_us < 0)))
-            is_timed = is_first & is_known(frames.times_ns)
-            without_stamp = frames.where(is_timed & (frames.sent_us <= 0))
-            self._gaps.add(without_stamp.sequence, without_stamp.times_ns)
-            frames, copies = frames.where(is_timed & (frames.sent_us > 0)), np.empty(0, np.intp)
+            frames = frames.where(is_first & is_known(frames.times_ns) & (frames.sent_us > 0))
+            in_order, copies = in_order.where(in_order.sent_us() > 0), np.empty(0, np.intp)
             if not len(frames.sequence):
                 return
             least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
         self._stamps_us = _widened(self._stamps_us, (least, most))
-        sent_ns = frames.sent_us * 1000
-        bounds = self._add_delays(frames.sequence, sent_ns, frames.times_ns, copies)
-        if bounds:
-            self._jumps.add(frames.sequence, sent_ns, frames.times_ns, bounds)
+        bounds = self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
+        if bounds and in_order.size:
+            self._jumps.add(in_order, bounds)
+            self._stamps.add(in_order)
 
     def _add_delays(
         self,
@@ -251,11 +275,6 @@ class _StreamTally:
         """The sequence numbers that arrived."""
         return self._sequence
 
-    @property
-    def has_stamps(self) -> bool:
-        """Whether frames so far bear time stamps."""
-        return self._stamps_us[0] is not None
-
     def count_late(self, frames: PairFrames) -> int:
         """How many of these, which bear another address of its source, were sent before it.
 
@@ -281,13 +300,22 @@ class _StreamTally:
         duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
         earliest, latest = self._stamps_us
         stamped_ns = None if earliest is None or latest is None else (latest - earliest) * 1000
+        frozen = stamped_ns is not None and are_frozen(stamped_ns, duration_ns)
+        resolution_ns = self._stamps.resolution_ns()
+        trusts_stamps = not frozen and not resolution_ns
+        unmatched_ns = self._clock.unmatched_gap_ns() if trusts_stamps else 0
+        spans_ns = self._jumps.spans_ns()
         return ClockCheck(
             unstamped=self._unstamped,
             invalid_stamps=self._invalid_stamps,
-            frozen_stamps=stamped_ns is not None and are_frozen(stamped_ns, duration_ns),
-            steps=self._jumps.steps(),
-            back_ns=self._gaps.back_ns(duration_ns),
-            gap_ns=self._gaps.gap_ns(),
+            frozen_stamps=frozen,
+            stamp_resolution_ns=0 if frozen else resolution_ns,
+            steps=self._jumps.steps() if trusts_stamps else (),
+            back_ns=self._clock.back_ns(),
+            gap_ns=self._clock.gap_ns(trusts_stamps=trusts_stamps),
+            pause_ns=self._clock.pause_ns(),
+            held_ns=unmatched_ns if unmatched_ns and self._jumps.has_drop_of(unmatched_ns // 2) else 0,
+            apart_ns=spans_ns if trusts_stamps and run_apart(*spans_ns) else None,
         )
 
     def capture(self, interface: int) -> StreamCapture:
@@ -341,29 +369,36 @@ class _InterfaceTally:
 
     def __init__(self) -> None:
         self.span = _SpanTally()
-        self._back_ns = 0
+        self._back_ns = self._frames = 0
         self._last_ns: int | None = None
+        self._has_streams = False
+        self._clock = CaptureClock()
 
-    def check_order(self, times_ns: NDArray[np.int64]) -> None:
-        """Take the capture times of the next frames, in the order of the file."""
-        known = times_ns[is_known(times_ns)]
-        if len(known):
-            before = [] if self._last_ns is None else [self._last_ns]
-            self._back_ns = max(self._back_ns, back_ns(np.concatenate((np.array(before, np.int64), known))))
-            self._last_ns = int(known[-1])
+    def check_order(self, times_ns: NDArray[np.int64], *, of_streams: bool) -> None:
+        """Take the capture times of the next frames, in the order of the file; whether a stream's are among them."""
+        if not len(times_ns):
+            return
+        step_back_ns = 0 if self._last_ns is None else self._last_ns - int(times_ns[0])
+        self._back_ns = max(self._back_ns, step_back_ns, back_ns(times_ns))
+        self._last_ns = int(times_ns[-1])
+        self._has_streams |= of_streams
+        if not self._has_streams:
+            numbers = np.arange(self._frames, self._frames + len(times_ns))
+            self._frames += len(times_ns)
+            self._clock.add(InOrder(numbers, times_ns, times_ns))
 
-    def capture(self, name: str, interface: Interface, *, has_stamps: bool) -> InterfaceCapture:
-        """What it comes to; streams whose frames bear time stamps tell more about the clock than the order does."""
+    def capture(self, name: str, interface: Interface) -> InterfaceCapture:
+        """What it comes to."""
         span = self.span.span()
         duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
-        is_wrong = not has_stamps and is_much(self._back_ns, duration_ns)
         return InterfaceCapture(
             name=name,
             link_type=link_name(interface.link_type),
             snap_length=interface.snap_length,
             resolution_ns=interface.resolution_ns,
             span=span,
-            back_ns=self._back_ns if is_wrong else 0,
+            back_ns=self._back_ns if is_much(self._back_ns, duration_ns) else 0,
+            gap_ns=0 if self._has_streams else self._clock.pause_ns(),
         )
 
 
@@ -444,13 +479,10 @@ class CaptureTally:
             raise UsageError(f"{self._name}: more than {MAX_STREAMS} interfaces; make one file of each first")
         interface = self._interfaces.setdefault(place, _InterfaceTally())
         interface.span.add(part)
-        stamped = 0
         for frames in decoded.pairs:
-            stream = self._stream(_StreamKey(*place, *frames[:3]))
-            self._ours += stream.add(frames, part)
-            stamped += len(frames.sequence) if stream.has_stamps else 0
-        if stamped < part.frames:
-            interface.check_order(batch.times_ns)
+            self._ours += self._stream(_StreamKey(*place, *frames[:3])).add(frames, part)
+        times_ns = batch.times_ns if part.is_timed else batch.times_ns[is_known(batch.times_ns)]
+        interface.check_order(times_ns, of_streams=bool(decoded.pairs))
 
     def _add_decoded(self, batch: FrameBatch, decoded: Decoded) -> _Part:
         part = _Part.of(decoded.sizes, batch.times_ns)
@@ -499,7 +531,6 @@ class CaptureTally:
         span = self._span.span()
         ending = reader.ending
         places = sorted(self._interfaces)
-        with_stamps = {key[:2] for key, stream in self._streams.items() if stream.has_stamps}
         used = [reader.interfaces[number] for number, _ in places] or reader.interfaces
         return CaptureCounts(
             flavour=reader.flavour,
@@ -523,7 +554,6 @@ class CaptureTally:
                 self._interfaces[place].capture(
                     _interface_name(place[0], reader.interfaces, place[1]),
                     reader.interfaces[place[0]],
-                    has_stamps=place in with_stamps,
                 )
                 for place in places
             ),

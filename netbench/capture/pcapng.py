@@ -252,7 +252,10 @@ class PcapngReader(CaptureReader):
         if key not in self._places and len(self._interfaces) < _MOST_INTERFACES:
             self._places[key] = len(self._interfaces)
             self._interfaces.append(Interface(name, link_type, snap_length or None, unit.ns))
-        return self._places.get(key, 0)
+        place = self._places.get(key, 0)
+        interface = self._interfaces[place]
+        self._interfaces[place] = interface._replace(resolution_ns=max(interface.resolution_ns, unit.ns))
+        return place
 
     def _count_dropped(self, length: int) -> None:
         """Take up the statistics of an interface, the last of which count."""

@@ -1,10 +1,10 @@
 """What `netbench analyze` does not print because the clocks behind it cannot be trusted, and the warnings instead."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from netbench.capture.captured import CaptureCounts, InterfaceCapture, Span, StreamCapture
+    from netbench.capture.captured import CaptureCounts, ClockStep, InterfaceCapture, Span, StreamCapture
 
 # Delays from here on are a difference between clocks: no queue holds frames for so long.
 _LONGEST_DELAY_NS = 1_000_000_000
@@ -13,6 +13,8 @@ _STAMP_NS = 1000
 # What part of the time between the first and the last frame an error of a time may be.
 _RATE_ERROR = 0.01
 _MANY_COPIES = 0.5
+# A clock with more steps than this, or with one at every second frame, was not set but runs wrong.
+_MOST_STEPS = 16
 _FEWEST_COPIES = 10
 
 
@@ -99,6 +101,12 @@ def _of_interface(interface: "InterfaceCapture") -> Iterator[Doubt]:
             "capture again without a change of the clock.",
             time=True,
         )
+    if interface.gap_ns:
+        yield Doubt(
+            f"Time and rate{where} are not stated: no frame was captured for {duration(interface.gap_ns)}, far longer "
+            "than otherwise. The link was idle, or the capture's clock was set forward. Capture without a pause.",
+            time=True,
+        )
     if _is_coarse(interface, span):
         yield Doubt(
             f"The rate{where} is not stated: capture times have a resolution of {duration(interface.resolution_ns)} "
@@ -161,32 +169,28 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
 
 
 def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
-    """What speaks against a stream's clocks: stamps that stand still, a step, a gap, or that they are not one clock."""
+    """What speaks against a stream's clocks: first against that of the capture, then against time stamps."""
+    of_capture = list(_of_capture_clock(name, stream))
+    yield from of_capture
+    if any(doubt.delay for doubt in of_capture):
+        return
     clocks = stream.clocks
-    if clocks.frozen_stamps:
+    if clocks.frozen_stamps or clocks.stamp_resolution_ns:
+        how = (
+            f"advance only every {duration(clocks.stamp_resolution_ns)}"
+            if clocks.stamp_resolution_ns
+            else "do not advance"
+        )
         yield Doubt(
-            f"{name}: delays are not stated, because time stamps do not advance while frames arrive. "
-            "Have the source stamp each frame when it is sent.",
+            f"{name}: delays are not stated, because time stamps {how} while frames arrive. Have the source stamp each "
+            "frame when it is sent, in microseconds.",
             delay=True,
             variation=True,
         )
-    elif step := clocks.step:
-        yield _of_step(name, step.clock, step.by_ns, len(clocks.steps))
-    elif clocks.back_ns:
+    elif steps := clocks.steps_of("source"):
         yield Doubt(
-            f"{name}: time, rate and delays are not stated, because capture times go back by "
-            f"{duration(clocks.back_ns)} while sequence numbers go on. The capture's clock was set. Capture again "
-            "without a change of the clock.",
-            time=True,
-            delay=True,
-            variation=True,
-        )
-    elif clocks.gap_ns:
-        yield Doubt(
-            f"{name}: time, rate and delays are not stated, because no frame arrived for {duration(clocks.gap_ns)} "
-            "and none is missing. The source paused, or the capture's clock was set forward. Capture without a "
-            "pause, or have the source stamp its frames, which tells the two apart.",
-            time=True,
+            f"{name}: delays are not stated, because the source's clock {_was_set(steps)}. Capture again without a "
+            "change of the clock.",
             delay=True,
             variation=True,
         )
@@ -205,26 +209,65 @@ def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
         )
 
 
-def _of_step(name: str, clock: str, by_ns: int, steps: int) -> Doubt:
-    direction = "forward" if by_ns > 0 else "back"
-    times = f" (the largest of {steps:,} steps)" if steps > 1 else ""
-    if clock == "source":
-        return Doubt(
-            f"{name}: delays are not stated, because the source's clock was set {direction} by {duration(abs(by_ns))}"
-            f"{times}. Capture again without a change of the clock.",
-            delay=True,
-            variation=True,
+def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
+    clocks = stream.clocks
+    remedy = "Capture again without a change of the clock."
+    runs_wrong = clocks.apart_ns and len(clocks.steps) > min(_MOST_STEPS, stream.received // 2)
+    if (steps := clocks.steps_of("capture", "")) and not runs_wrong:
+        whose = "the capture's clock" if steps[0].clock else "one of the clocks"
+        held = ", or the path held frames back until the end" if steps[0].by_ns > 0 else ""
+        yield _of_all_times(name, f"{whose} {_was_set(steps)}{held}", remedy)
+    elif clocks.back_ns:
+        why = f"the capture's clock was set back: capture times go back by {duration(clocks.back_ns)} while sequence"
+        yield _of_all_times(name, f"{why} numbers go on", remedy)
+    elif clocks.gap_ns:
+        yield _of_all_times(
+            name,
+            f"no frame arrived for {duration(clocks.gap_ns)} and none is missing. The source paused, or the capture's "
+            "clock was set forward",
+            "Capture without a pause, or have the source stamp its frames, which tells the two apart.",
         )
-    cause = f"was set {direction} by {duration(abs(by_ns))}{times}"
-    whose = "the capture's clock" if clock == "capture" else "one of the clocks"
-    also = ", or the path held frames back until the end" if by_ns > 0 else ""
+    elif clocks.held_ns:
+        yield _of_all_times(
+            name,
+            f"no frame arrived for {duration(clocks.held_ns)}, and the source sent none for as long after it. Both "
+            "clocks were set forward, or the path held frames back while the source paused",
+            remedy,
+        )
+    elif clocks.apart_ns and (runs_wrong or not clocks.steps) and not _may_be_a_queue(stream):
+        captured, sent = map(duration, clocks.apart_ns)
+        yield _of_all_times(
+            name,
+            f"{captured} passed by capture times and {sent} by time stamps. One of the two is in another unit, one of "
+            "the clocks does not run right, or a queue on the path filled or emptied",
+            "Compare both clocks with a third one, or capture at a load that the path forwards.",
+        )
+    elif clocks.pause_ns:
+        yield Doubt(
+            f"{name}: time and rate are not stated, because no frame was sent for {duration(clocks.pause_ns)}: the "
+            "source paused, or both clocks were set forward. Capture without a pause.",
+            time=True,
+        )
+
+
+def _may_be_a_queue(stream: "StreamCapture") -> bool:
+    """Whether delays can have grown because the path was overloaded: frames are missing, and none is too late."""
+    captured_ns, sent_ns = stream.clocks.apart_ns or (0, 0)
+    longest_ns = (stream.delay.largest_ns if stream.delay else None) or 0
+    return captured_ns > sent_ns and stream.missing > 0 and longest_ns < _LONGEST_DELAY_NS
+
+
+def _of_all_times(name: str, why: str, remedy: str) -> Doubt:
     return Doubt(
-        f"{name}: time, rate and delays are not stated, because {whose} {cause}{also}. "
-        "Capture again without a change of the clock.",
-        time=True,
-        delay=True,
-        variation=True,
+        f"{name}: time, rate and delays are not stated, because {why}. {remedy}", time=True, delay=True, variation=True
     )
+
+
+def _was_set(steps: "Sequence[ClockStep]") -> str:
+    """How a clock was set, the largest of these steps being the first."""
+    direction = "forward" if steps[0].by_ns > 0 else "back"
+    times = f" (the largest of {len(steps):,} steps)" if len(steps) > 1 else ""
+    return f"was set {direction} by {duration(abs(steps[0].by_ns))}{times}"
 
 
 def stream_name(counts: "CaptureCounts", stream: "StreamCapture") -> str:

@@ -24,10 +24,10 @@ MS = 1_000_000
 def two_streams() -> list[Frame]:
     frames = [stream_frame(i, sent_ns=START_NS + i * MS) for i in range(10, 1011) if i not in (20, 21, 500)]
     frames += [stream_frame(30, sent_ns=START_NS + 30 * MS)]
-    frames += [stream_frame(i, size=1518, src="198.18.0.3", sent_ns=START_NS + i * MS) for i in range(3)]
+    frames += [stream_frame(i, size=1518, src="198.18.0.3", sent_ns=START_NS + (i + 11) * MS) for i in range(3)]
     frames.append(Frame(ethernet(udp(b"", size=64), dst=FLUSH_MAC), START_NS))
     frames.append(Frame(ethernet(bytes(28), ether_type=0x0806), START_NS + 3 * MS))
-    return frames
+    return sorted(frames, key=lambda frame: frame.time_ns)
 
 
 def analyzed(path: Path, content: bytes) -> tuple[str, dict[str, Any]]:

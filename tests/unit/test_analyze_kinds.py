@@ -148,18 +148,18 @@ def test_fractions_above_a_second(tmp_path: Path) -> None:
     assert "fraction" in found["warnings"][0]
 
 
-def clocked(capture: Callable[[int], int], stamp: Callable[[int], int], count: int = COUNT) -> bytes:
+def clocked(capture: Callable[[int], float], stamp: Callable[[int], float], count: int = COUNT) -> bytes:
     """Frames a ms apart, of which the clocks are off by so many ms at each."""
     frames = []
     for i in range(count):
-        sent_ns = 0 if stamp(i) < -(10**9) else START_NS + (i + stamp(i)) * MS
+        sent_ns = 0 if stamp(i) < -(10**9) else START_NS + round((i + stamp(i)) * MS)
         frame = stream_frame(i, sent_ns=sent_ns)
-        frames.append(frame._replace(time_ns=START_NS + (i + capture(i)) * MS + 5000))
+        frames.append(frame._replace(time_ns=START_NS + round((i + capture(i)) * MS) + 5000))
     return pcap(frames)
 
 
 NO_STAMP = -(10**10)
-STEPS: dict[str, tuple[Callable[[int], int], Callable[[int], int], str, bool]] = {
+STEPS: dict[str, tuple[Callable[[int], float], Callable[[int], float], str, bool]] = {
     "capture back": (lambda i: -1000 * (i >= 50), lambda i: 0, "the capture's clock was set back by", False),
     "capture forward": (lambda i: 10_000 * (i >= 50), lambda i: 0, "the capture's clock was set forward by", False),
     "there and back": (lambda i: 10_000 * (30 <= i < 60), lambda i: 0, "the capture's clock", False),
@@ -169,7 +169,63 @@ STEPS: dict[str, tuple[Callable[[int], int], Callable[[int], int], str, bool]] =
     "without stamps, back": (lambda i: -1000 * (i >= 50), lambda i: NO_STAMP, "capture times go back", False),
     "without stamps, forward": (lambda i: 10_000 * (i >= 50), lambda i: NO_STAMP, "no frame arrived for", False),
     "half of the stamps": (lambda i: 0, lambda i: NO_STAMP if i % 2 else 1000 * (i >= 50), "the source's clock", True),
+    "both back": (lambda i: -1000 * (i >= 50), lambda i: -1000 * (i >= 50), "the capture's clock was set back", False),
+    "both forward, frames on the way": (
+        lambda i: 1000 * (i >= 50),
+        lambda i: 1000 * (i >= 53),
+        "clocks were set forward",
+        False,
+    ),
+    "source forward, then capture back": (
+        lambda i: -1000 * (i >= 70),
+        lambda i: 10_000 * (i >= 50),
+        "the capture's clock was set back",
+        False,
+    ),
+    "source back, then capture forward": (
+        lambda i: 1000 * (i >= 70),
+        lambda i: -10_000 * (i >= 50),
+        "the capture's clock was set forward",
+        False,
+    ),
+    "both, source further back": (
+        lambda i: -1000 * (i >= 50),
+        lambda i: -10_000 * (i >= 50),
+        "the capture's clock was set back",
+        False,
+    ),
     "frozen stamps": (lambda i: 0, lambda i: -i, "do not advance", True),
+    "frozen stamps, back": (lambda i: -1000 * (i >= 50), lambda i: -i, "the capture's clock was set back", False),
+    "frozen stamps, forward": (lambda i: 1000 * (i >= 50), lambda i: -i, "no frame arrived for", False),
+    "coarse stamps": (lambda i: 0, lambda i: -(i % 4), "advance only every 4", True),
+    "coarse stamps, forward": (lambda i: 1000 * (i >= 50), lambda i: -(i % 4), "no frame arrived for", False),
+    "without stamps, forward twice": (
+        lambda i: 10_000 * ((i >= 30) + (i >= 60)),
+        lambda i: NO_STAMP,
+        "no frame arrived for",
+        False,
+    ),
+    "stamps from the middle on, back": (
+        lambda i: -1000 * (i >= 50),
+        lambda i: NO_STAMP if i < 50 else 0,
+        "the capture's clock was set back",
+        False,
+    ),
+    "stamps from the middle on, forward": (
+        lambda i: 1000 * (i >= 50),
+        lambda i: NO_STAMP if i < 50 else 0,
+        "no frame arrived for",
+        False,
+    ),
+    "one stamp, forward": (
+        lambda i: 1000 * (i >= 50),
+        lambda i: 0 if i == 5 else NO_STAMP,
+        "no frame arrived for",
+        False,
+    ),
+    "capture runs fast": (lambda i: i / 10, lambda i: 0, "by time stamps", False),
+    "capture runs slow": (lambda i: -i / 10, lambda i: 0, "by time stamps", False),
+    "capture in another unit": (lambda i: -0.999 * i, lambda i: 0, "another unit", False),
     "offset": (lambda i: 0, lambda i: -5000, "share a clock", True),
 }
 
@@ -192,18 +248,74 @@ def test_half_of_the_stamps_are_absent(tmp_path: Path) -> None:
     assert "50 of 100 frames bear no time stamp" in found["warnings"][0]
 
 
-@pytest.mark.parametrize(
-    ("capture", "stamp"),
-    [
-        (lambda i: max(0, 70 - i) if i >= 40 else 0, lambda i: 0),  # the path holds frames back, and catches up
-        (lambda i: 1000 * (i >= 50), lambda i: 1000 * (i >= 50)),  # the source pauses
-    ],
-    ids=["path holds frames", "source pauses"],
-)
-def test_times_that_are_only_unusual(tmp_path: Path, capture: Any, stamp: Any) -> None:
-    found = analyzed(tmp_path / "c", clocked(capture, stamp))
+def test_a_path_that_holds_frames_back_is_no_step(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", clocked(lambda i: max(0, 70 - i) if i >= 40 else 0, lambda i: 0))
     assert only_stream(found)["delay_mean_ns"] is not None
     assert found["warnings"] == []
+
+
+def test_a_pause_by_both_clocks_withholds_the_rate_only(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", clocked(lambda i: 1000 * (i >= 50), lambda i: 1000 * (i >= 50)))
+    stream = only_stream(found)
+    assert (stream["rate_fps"], found["rate_fps"]) == (None, None)
+    assert (stream["delay_mean_ns"], stream["pdv_max_ns"]) == (5000, 0)
+    assert "the source paused, or both clocks were set forward" in found["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("capture", "source", "has_rate"),
+    [(0, 0, True), (-10_000, 0, False), (100_000, 0, False), (0, -10_000, True), (0, -300, True)],
+)
+def test_steps_behind_many_jumps_of_the_delay(tmp_path: Path, capture: int, source: int, has_rate: bool) -> None:
+    """Delays differ by 0.6 ms from frame to frame, which is more jumps than are kept."""
+    content = clocked(lambda i: i % 2 * 0.6 + capture * (i >= 7500), lambda i: source * (i >= 7500), count=10_000)
+    found = analyzed(tmp_path / "c", content)
+    (stream,) = found["streams"]
+    assert stream["rate_fps"] == (pytest.approx(1000, rel=0.01) if has_rate else None)
+    assert (stream["delay_mean_ns"] is None) == bool(capture or source) == bool(found["warnings"])
+
+
+ARP = ethernet(bytes(28), ether_type=0x0806)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(True, 0, 100, 0), (False, 0, 100, -1_000_000)],
+        [(True, 0, 50, 0), (False, 50, 60, 1_000_000), (True, 50, 100, 0)],
+        [(True, 0, 50, 0), (False, 50, 60, -1_000_000), (True, 50, 100, 0)],
+        [(False, 0, 50, 0), (False, 50, 100, 1_000_000)],
+        [(False, 0, 50, 0), (False, 50, 100, -1000)],
+    ],
+    ids=["back after", "forward within", "back within", "no stream, forward", "no stream, back"],
+)
+def test_clocks_that_frames_without_numbers_show(tmp_path: Path, parts: list[tuple[bool, int, int, int]]) -> None:
+    """Parts are a stream's or not, and are a range of frames and how many ms the capture's clock is off."""
+    frames = [
+        Frame(FRAMES[i].data if is_stream else ARP, START_NS + (i + off) * MS)
+        for is_stream, begin, end, off in parts
+        for i in range(begin, end)
+    ]
+    found = analyzed(tmp_path / "c", pcap(frames))
+    assert (found["rate_fps"], found["first_ns"]) == (None, None)
+    assert [stream["rate_fps"] for stream in found["streams"]] == [pytest.approx(1000)] * parts[0][0]
+    assert "Time and rate are not stated" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("at_ns", [START_NS + 10_000 * MS, START_NS + 50 * MS])
+def test_copies_do_not_stretch_the_time(tmp_path: Path, at_ns: int) -> None:
+    found = analyzed(tmp_path / "c", pcap([*FRAMES, FRAMES[5]._replace(time_ns=max(at_ns, FRAMES[-1].time_ns))]))
+    (stream,) = found["streams"]
+    assert (stream["duplicate_frames"], stream["rate_fps"]) == (1, pytest.approx(1000))
+
+
+def test_a_coarser_section_makes_delays_unknown(tmp_path: Path) -> None:
+    blocks = Blocks()
+    coarse = b"".join(blocks.enhanced(frame, frame.time_ns // MS) for frame in FRAMES[50:])
+    content = section("<", FRAMES[:50]) + blocks.section() + blocks.interface(resolution=3) + coarse
+    found = analyzed(tmp_path / "c", content)
+    assert only_stream(found)["delay_mean_ns"] is None
+    assert "resolution" in found["warnings"][0]
 
 
 def test_interfaces_are_counted_apart(tmp_path: Path) -> None:
