@@ -30,7 +30,7 @@ from netbench.capture.clock_check import (
 )
 from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
-from netbench.capture.distribution import Distribution
+from netbench.capture.distribution import DelayDistribution
 from netbench.capture.headers import (
     Decoded,
     PairFrames,
@@ -182,7 +182,7 @@ class _StreamTally:
         self._reordering = ReorderingTracker()
         self._span = _SpanTally()
         self._arrived = ArrivalTimes()
-        self._delays = Distribution()
+        self._delays = DelayDistribution()
         self._variation = VariationTally()
         self._clock, self._jumps, self._stamps = CaptureClock(), DelayJumps(), StampSteps()
         self._unstamped = self._invalid_stamps = 0

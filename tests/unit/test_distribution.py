@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netbench.capture.distribution import Distribution
+from netbench.capture.distribution import DelayDistribution, Distribution
 from netbench.model.distributions import Spread
 
 BATCHES = st.lists(st.lists(st.integers(-(2**40), 2**50) | st.integers(-3000, 3000), max_size=50), max_size=6)
@@ -60,6 +60,42 @@ def test_a_percentile_of_too_few_values_is_not_told(values, told):
     high = [spread.p90_ns, spread.p99_ns, spread.p999_ns]
     assert high == [*told, *[None] * (3 - len(told))]
     assert (spread.median_ns, spread.largest_ns) == ((values + 1) // 2, values)
+
+
+def delays_of(*batches):
+    distribution = DelayDistribution()
+    for batch in batches:
+        distribution.add(np.array(batch, np.int64))
+    return distribution
+
+
+@given(BATCHES)
+@example([[-(2**63), 2**63 - 1], [2**63 - 1], [-5]])
+@example([[3_000_000], [20_000] * 9, [35_000] * 9, [10]])
+def test_delays_are_what_all_at_once_would_be(batches):
+    found = delays_of(*batches)
+    values = sorted(value for batch in batches for value in batch)
+    if not values:
+        assert (found.smallest, found.mean, found.percentile(500), found.largest, found.spread()) == (None,) * 5
+        return
+    assert (found.smallest, found.largest) == (values[0], values[-1])
+    assert found.mean == sum(values) / len(values)
+    for per_mille in PERCENTILES:
+        true = nearest_rank(values, per_mille)
+        close = abs(true) if values[0] >= 0 else max(abs(true), values[-1] - values[0])
+        assert abs(found.percentile(per_mille) - true) <= close * 0.001
+
+
+@pytest.mark.parametrize("offset", [0, 50_000_000, -50_000_000, 10**9, -(10**14), 1_700_000_000 * 10**9])
+@pytest.mark.parametrize("first", [1, 7, 5000])
+def test_the_offset_of_a_clock_does_not_blur_the_variation(offset, first):
+    jitter = np.random.default_rng(1).integers(0, 200_000, 5000)
+    values = 5000 + offset + jitter
+    spread = delays_of(values[:first], values[first:]).spread().above_smallest
+    true = sorted(jitter - jitter.min())
+    told = (spread.median_ns, spread.p90_ns, spread.p99_ns, spread.p999_ns)
+    for per_mille, one in zip((500, 900, 990, 999), told, strict=True):
+        assert one == pytest.approx(true[per_mille * 5 - 1], abs=200)
 
 
 def test_memory_does_not_grow_with_the_values():
