@@ -124,6 +124,19 @@ class ClockCheck(NamedTuple):
         return sorted((step for step in self.steps if step.clock in clocks), key=lambda step: -abs(step.by_ns))
 
 
+class NumberCheck(NamedTuple):
+    """What speaks against the sequence numbers of a stream's frames; 0 for nothing.
+
+    `disorder_ns` is by how much frames with lower numbers than before were captured before these as well: they are not
+    reordered, but the file is. `jump` is how far numbers go on, or back below all others, without the time to send so
+    many. `resent` further copies were sent after frames with higher numbers: they are other frames.
+    """
+
+    disorder_ns: int = 0
+    jump: int = 0
+    resent: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class StreamCapture:
     """What arrived of one stream.
@@ -156,6 +169,7 @@ class StreamCapture:
     arrived_by_size: Mapping[int, ArrivalTimes] = field(compare=False, default_factory=dict)  # of a mix: of each size
     interface: int = 0  # a place in CaptureCounts.interfaces
     clocks: ClockCheck = field(compare=False, default=ClockCheck())
+    numbers: NumberCheck = field(compare=False, default=NumberCheck())
 
     @property
     def first_ns(self) -> int | None:

@@ -32,8 +32,9 @@ _KEPT_GAPS, _MOST_UNUSUAL = 64, 16
 # The same of a gap by both clocks, which is mostly a pause of the source: what part of all the time, and ns. The source
 # may lose its CPU for less.
 _PAUSE_PART, _LEAST_PAUSE_NS = 0.01, 100_000_000
-# Of how many frames of a batch the resolution of time stamps is told, and from where on it is coarse.
-_SAMPLED, _COARSE_NS = 256, 100_000
+# Of how many frames of a batch the resolution of time stamps is told, of how many in all where it is fine, and from
+# where on it is coarse.
+_SAMPLED, _ENOUGH_SAMPLED, _COARSE_NS = 256, 1024, 100_000
 # By what part the time between two frames may differ between the two clocks: none is so wrong by itself.
 _APART = 0.01
 # By what part of all the time times may go back: files are written in nearly the order of capture.
@@ -97,6 +98,13 @@ class InOrder:
         among_all = place + int(np.searchsorted(self._late_before, place, side="right"))
         sequence, sent_us = int(self._sequence[among_all]), int(self._sent_us[among_all])
         return _Frame(sequence, sent_us * 1000, int(self.times_ns[place]))
+
+    def sent_us_before(self, places: NDArray[np.intp], earlier_us: int) -> NDArray[np.int64]:
+        """The time stamp of the last one before each place among all frames; `earlier_us` where none is before."""
+        before = places - np.searchsorted(self._late_places, places) - 1
+        among_all = before + np.searchsorted(self._late_before, before, side="right")
+        found: NDArray[np.int64] = np.where(before >= 0, self._sent_us[among_all], earlier_us)
+        return found
 
     def where(self, condition: NDArray[np.bool_]) -> "InOrder":
         """Those for which `condition`, bool of shape (n,), is true."""
@@ -322,6 +330,8 @@ class StampSteps:
 
     def add(self, frames: InOrder) -> None:
         """The next frames, all with a time stamp; the first few are enough."""
+        if self._pairs >= _ENOUGH_SAMPLED and 2 * self._advances > self._pairs:
+            return
         sample = frames.head(_SAMPLED)
         sent_us, times_ns = np.diff(sample.sent_us()), np.diff(sample.times_ns)
         if len(sent_us):

@@ -15,6 +15,7 @@ from netbench.capture.captured import (
     ClockCheck,
     Expected,
     InterfaceCapture,
+    NumberCheck,
     Span,
     StreamCapture,
 )
@@ -40,6 +41,7 @@ from netbench.capture.headers import (
     link_name,
     not_decoded,
 )
+from netbench.capture.number_check import NumberTally
 from netbench.capture.pcap import (
     NO_TIME,
     PLAIN_HEADERS_BYTES,
@@ -185,6 +187,7 @@ class _StreamTally:
         self._delays = DelayDistribution()
         self._variation = VariationTally()
         self._clock, self._jumps, self._stamps = CaptureClock(), DelayJumps(), StampSteps()
+        self._numbers = NumberTally()
         self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
         mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
@@ -208,6 +211,7 @@ class _StreamTally:
                 stamps_us = int(frames.sent_us.min()), int(frames.sent_us.max())
                 self._stamps_us = _widened(self._stamps_us, stamps_us)
             arrived = arrivals(frames.sequence, self._sequence.expected)
+            known = None if self._sequence.lowest is None else range(self._sequence.lowest, self._sequence.expected)
             copies = self._sequence.add(arrived)
             self._span.add(part.timed_without(copies, frames.times_ns))
             self._reordering.add(arrived.without(copies) if len(copies) else arrived)
@@ -215,7 +219,7 @@ class _StreamTally:
             if self._by_size:
                 self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
             if self._expected is None:
-                self._add_unknown(frames, part, arrived, copies)
+                self._add_unknown(frames, part, arrived, copies, known)
             elif self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
@@ -224,9 +228,12 @@ class _StreamTally:
         for size, arrived in self._by_size.items():
             arrived.add(times_ns[sizes == size])
 
-    def _add_unknown(self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp]) -> None:
-        """The times of frames of whose clocks nothing is known."""
+    def _add_unknown(
+        self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp], known: range | None
+    ) -> None:
+        """The times of frames of whose clocks nothing is known; `known` are the numbers before."""
         in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
+        self._numbers.add(frames, in_order, arrived, copies, known)
         if not part.is_timed:
             in_order = in_order.where(is_known(in_order.times_ns))
         self._clock.add(in_order)
@@ -352,6 +359,7 @@ class _StreamTally:
             arrived_by_size=self._by_size,
             interface=interface,
             clocks=ClockCheck() if expected else self._clocks(span),
+            numbers=NumberCheck() if expected else self._numbers.check(self._clock.largest_back_ns),
         )
 
 

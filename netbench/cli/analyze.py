@@ -105,24 +105,27 @@ def _interface_json(interface: "InterfaceCapture", *, trusts_time: bool) -> dict
 
 def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[str, object]:
     stream = counts.streams[number]
-    extent = stream.reordering_extent
+    trusts_order, trusts_loss = doubts.trusts_order(number), doubts.trusts_loss(number)
+    extent = stream.reordering_extent if trusts_order else None
     delay, pdv, ipdv = _trusted_spreads(stream, number, doubts)
     return {
         "src_ip": stream.src_ip,
         "dst_ip": stream.dst_ip,
         "received_frames": stream.received,
-        "missing_frames": stream.missing,
+        "missing_frames": stream.missing if trusts_loss else None,
         "duplicate_frames": stream.duplicates,
-        "reordered_frames": stream.reordered,
-        "loss_runs": stream.loss_runs,
-        "longest_loss_run_frames": stream.longest_loss_run,
+        "reordered_frames": stream.reordered if trusts_order else None,
+        "loss_runs": stream.loss_runs if trusts_loss else None,
+        "longest_loss_run_frames": stream.longest_loss_run if trusts_loss else None,
         "min_seq": stream.min_seq,
         "max_seq": stream.max_seq,
         **_span_json(stream.span, stream.rate, trusts_time=doubts.trusts_stream_time(number)),
         **_spread_json("delay", delay),
         **_spread_json("pdv", pdv),
         **_spread_json("ipdv", ipdv),
-        "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths],
+        "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths]
+        if trusts_loss
+        else None,
         "reordering_extent_median_frames": extent.median if extent else None,
         "reordering_extent_mean_frames": extent.mean if extent else None,
         "reordering_extent_max_frames": extent.largest if extent else None,
@@ -182,7 +185,7 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
     if counts.streams:
         numbers = range(len(counts.streams))
         names = [stream_name(counts, stream) for stream in counts.streams]
-        parts += [_table(_COUNT_HEADS, [_count_row(names[n], counts.streams[n]) for n in numbers], width)]
+        parts += [_table(_COUNT_HEADS, [_count_row(names[n], counts.streams[n], n, doubts) for n in numbers], width)]
         rates = [_rate_row(names[n], counts.streams[n], trusts=doubts.trusts_stream_time(n)) for n in numbers]
         parts += [_table(_RATE_HEADS, rates, width)]
         timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
@@ -192,7 +195,9 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
             parts += [_table(_DELAY_HEADS, timed, width)]
         disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
         if disturbed:
-            parts += [_table(_ORDER_HEADS, [_order_row(names[n], counts.streams[n]) for n in disturbed], width)]
+            parts += [
+                _table(_ORDER_HEADS, [_order_row(names[n], counts.streams[n], n, doubts) for n in disturbed], width)
+            ]
         parts += [wrapped("", _NOTES, min(width, _WIDEST_NOTES))]
     elif counts.frames:
         decoded = " that could be decoded" if counts.undecoded or counts.too_short_frames else ""
@@ -272,16 +277,18 @@ def _interface_rows(counts: "CaptureCounts", doubts: Doubts) -> Iterator[list[st
         yield [interface.name or "unnamed", f"{span.frames:,}", interface.link_type, *_rates(rate)]
 
 
-def _count_row(name: str, stream: "StreamCapture") -> list[str]:
-    numbers = (
-        stream.received,
-        stream.missing,
-        stream.duplicates,
-        stream.reordered,
-        stream.loss_runs,
-        stream.longest_loss_run,
+def _count_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> list[str]:
+    trusts_order, trusts_loss = doubts.trusts_order(number), doubts.trusts_loss(number)
+    counts = (
+        (stream.received, True),
+        (stream.missing, trusts_loss),
+        (stream.duplicates, True),
+        (stream.reordered, trusts_order),
+        (stream.loss_runs, trusts_loss),
+        (stream.longest_loss_run, trusts_loss),
     )
-    return [name, *(f"{number:,}" for number in numbers), f"{stream.min_seq:,}-{stream.max_seq:,}"]
+    told = (f"{count:,}" if is_trusted else "-" for count, is_trusted in counts)
+    return [name, *told, f"{stream.min_seq:,}-{stream.max_seq:,}"]
 
 
 def _across_row(stream: "AcrossInterfaces") -> list[str]:
@@ -305,12 +312,12 @@ def _delay_rows(name: str, stream: "StreamCapture", number: int, doubts: Doubts)
             yield [name, kind, *(duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
 
 
-def _order_row(name: str, stream: "StreamCapture") -> list[str]:
-    extent = stream.reordering_extent
+def _order_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> list[str]:
+    extent = stream.reordering_extent if doubts.trusts_order(number) else None
     extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
     runs = (
         f"{one.runs:,} of {one.from_frames:,}" + (f"-{2 * one.from_frames - 1:,}" if one.from_frames > 1 else "")
-        for one in stream.loss_run_lengths
+        for one in (stream.loss_run_lengths if doubts.trusts_loss(number) else ())
     )
     return [name, *extents, ", ".join(runs) or "-"]
 

@@ -12,22 +12,25 @@ _LONGEST_DELAY_NS = 1_000_000_000
 _STAMP_NS = 1000
 # What part of the time between the first and the last frame an error of a time may be.
 _RATE_ERROR = 0.01
-_MANY_COPIES = 0.5
+_MANY_COPIES = 0.05
 # A clock with more steps than this, or with one at every second frame, was not set but runs wrong.
 _MOST_STEPS = 16
 _FEWEST_COPIES = 10
 
 
 class Doubt(NamedTuple):
-    """A warning that names effect, cause and remedy, and which numbers it replaces: those of time, delay or variation.
+    """A warning that names effect, cause and remedy, and which numbers it replaces.
 
-    `time` is of capture times, with duration and rate; `variation` is of PDV and IPDV.
+    `time` is of capture times, with duration and rate; `variation` is of PDV and IPDV; `order` is of reordered frames;
+    `loss` is of missing ones.
     """
 
     text: str
     time: bool = False
     delay: bool = False
     variation: bool = False
+    order: bool = False
+    loss: bool = False
 
 
 class Doubts:
@@ -53,6 +56,14 @@ class Doubts:
     def trusts_variation(self, number: int) -> bool:
         """Whether the differences of a stream's delays are right."""
         return not any(doubt.variation for doubt in self._of_streams[number])
+
+    def trusts_order(self, number: int) -> bool:
+        """Whether reordered frames of a stream, and their extent, are right."""
+        return not any(doubt.order for doubt in self._of_streams[number])
+
+    def trusts_loss(self, number: int) -> bool:
+        """Whether missing frames of a stream, and their runs, are right."""
+        return not any(doubt.loss for doubt in self._of_streams[number])
 
     def trusts_interface_time(self, number: int) -> bool:
         """Whether capture times of an interface are right, and with them its rate."""
@@ -161,10 +172,36 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
             f"{name}: the rate is not stated, because all {span.frames:,} frames have the same capture time. "
             "Capture with a tool that writes times in microseconds or nanoseconds."
         )
-    if stream.duplicates >= max(_FEWEST_COPIES, _MANY_COPIES * stream.received):
+    yield from _of_numbers(name, stream)
+
+
+def _of_numbers(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
+    """What speaks against a stream's sequence numbers."""
+    numbers, copies = stream.numbers, f"{stream.duplicates:,} of {stream.span.frames:,} frames are further copies"
+    if numbers.disorder_ns and stream.reordered:
         yield Doubt(
-            f"{name}: {stream.duplicates:,} of {span.frames:,} frames are further copies. If the file was merged from "
-            "captures of several interfaces, these are the same frames again. Analyze the file of each interface alone."
+            f"{name}: reordered frames are not stated, because the file is not in the order of capture: frames behind "
+            f"others were captured up to {duration(numbers.disorder_ns)} before these. Sort the file (reordercap).",
+            order=True,
+        )
+    if numbers.jump:
+        yield Doubt(
+            f"{name}: missing and reordered frames are not stated, because sequence numbers jump by {numbers.jump:,} "
+            "in less time than it takes to send so many. A number was damaged on the way, or the source began anew. "
+            "Filter the frames with other numbers out.",
+            order=True,
+            loss=True,
+        )
+    if numbers.resent >= max(_FEWEST_COPIES, stream.duplicates / 2):
+        yield Doubt(
+            f"{name}: {copies} by their numbers, but {numbers.resent:,} of these were sent after frames with higher "
+            "numbers: the source began anew, or several sources use these addresses. Capture each of them alone."
+        )
+    elif stream.duplicates >= max(_FEWEST_COPIES, _MANY_COPIES * stream.received):
+        yield Doubt(
+            f"{name}: {copies}. If the file was merged from captures of several interfaces, or has a frame before and "
+            "after a VLAN tag was added, these are the same frames again; if several sources use these addresses, they "
+            "are others. Analyze the file of each interface, and each source, alone."
         )
 
 

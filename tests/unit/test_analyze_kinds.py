@@ -309,6 +309,55 @@ def test_copies_do_not_stretch_the_time(tmp_path: Path, at_ns: int) -> None:
     assert (stream["duplicate_frames"], stream["rate_fps"]) == (1, pytest.approx(1000))
 
 
+UNSTAMPED = [stream_frame(i, sent_ns=0)._replace(time_ns=START_NS + i * MS) for i in range(COUNT)]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        FRAMES[0::2] + FRAMES[1::2],
+        FRAMES[10:20] + FRAMES[:10] + FRAMES[20:],
+        UNSTAMPED[0::2] + UNSTAMPED[1::2],
+    ],
+    ids=["by CPU", "a part late", "by CPU, no stamps"],
+)
+def test_a_file_that_is_not_in_the_order_of_capture(tmp_path: Path, frames: list[Frame]) -> None:
+    found = analyzed(tmp_path / "c", pcap(frames))
+    (stream,) = found["streams"]
+    assert (stream["received_frames"], stream["missing_frames"], stream["rate_fps"]) == (COUNT, 0, pytest.approx(1000))
+    assert (stream["reordered_frames"], stream["reordering_extent_max_frames"]) == (None, None)
+    assert "not in the order of capture" in "".join(found["warnings"])
+
+
+def numbered(*numbers: int) -> bytes:
+    return pcap([stream_frame(n, sent_ns=START_NS + place * MS) for place, n in enumerate(numbers)])
+
+
+@pytest.mark.parametrize("number", [2**30, 2**31 + 60])
+@pytest.mark.parametrize("place", [0, 50, COUNT - 1])
+def test_numbers_that_jump_are_no_loss(tmp_path: Path, number: int, place: int) -> None:
+    found = analyzed(tmp_path / "c", numbered(*range(place), number, *range(place + 1, COUNT)))
+    (stream,) = found["streams"]
+    assert (stream["received_frames"], stream["rate_fps"]) == (COUNT, pytest.approx(1000))
+    names = ("missing_frames", "loss_runs", "longest_loss_run_frames", "loss_run_lengths", "reordered_frames")
+    assert [stream[name] for name in names] == [None] * len(names)
+    assert "sequence numbers jump by" in found["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (numbered(*range(COUNT), *range(30)), "30 of these were sent after frames with higher numbers"),
+        (pcap(sorted(FRAMES + FRAMES[:30], key=lambda frame: frame.time_ns)), "several sources use these addresses"),
+    ],
+    ids=["source began anew", "same frames again"],
+)
+def test_copies_that_may_be_none(tmp_path: Path, content: bytes, why: str) -> None:
+    found = analyzed(tmp_path / "c", content)
+    assert [stream["duplicate_frames"] for stream in found["streams"]] == [30]
+    assert why in "".join(found["warnings"])
+
+
 def test_a_coarser_section_makes_delays_unknown(tmp_path: Path) -> None:
     blocks = Blocks()
     coarse = b"".join(blocks.enhanced(frame, frame.time_ns // MS) for frame in FRAMES[50:])
