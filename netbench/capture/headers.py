@@ -139,28 +139,32 @@ def is_decoded(link_type: int, *, deep: bool) -> bool:
 def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
     """The batch by where cooked headers say that frames were captured, with words for it; empty for other link types.
 
-    A capture of all interfaces has a forwarded frame twice: incoming, and outgoing.
+    A capture of all interfaces has a forwarded frame twice: incoming, and outgoing. Frames that are cut within that
+    header are with those of the first direction.
     """
     rows = Rows(batch)
     header_bytes = LINKS[batch.link_type].header_bytes if batch.link_type in (COOKED, COOKED_2) else 0
-    if not header_bytes or rows.at_least(header_bytes) is not rows:
+    whole = rows.at_least(header_bytes)
+    if not header_bytes or not whole.size:
         yield "", batch
-    elif batch.link_type == COOKED:
-        is_outgoing = rows.field(U16, _COOKED_TYPE_AT) == _OUTGOING
-        yield from ((name, batch.only(these)) for name, these in _directions(is_outgoing))
-    else:
-        numbers, is_outgoing = rows.field(U32, _COOKED_2_INTERFACE_AT), rows.field(U8, _COOKED_2_TYPE_AT) == _OUTGOING
-        for number in np.unique(numbers).tolist():
-            for name, these in _directions(is_outgoing, numbers == number):
-                yield f"interface {number}, {name}", batch.only(these)
+        return
+    is_cut = np.ones(rows.size, np.bool_)
+    is_cut[slice(None) if whole.chosen is None else whole.chosen] = False
+    for name, these in _directions(rows, batch.link_type, ~is_cut):
+        yield name, batch.only(these | is_cut)
+        is_cut = np.zeros(rows.size, np.bool_)
 
 
-def _directions(
-    is_outgoing: NDArray[np.bool_], among: NDArray[np.bool_] | bool = True
-) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    for name, these in (("incoming", ~is_outgoing & among), ("outgoing", is_outgoing & among)):
-        if these.any():
-            yield name, these
+def _directions(rows: Rows, link_type: int, among: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Which frames are of which direction, and of which interface where the header has it, `among` some frames."""
+    is_version_2 = link_type == COOKED_2
+    is_outgoing = (rows.field(U8, _COOKED_2_TYPE_AT) if is_version_2 else rows.field(U16, _COOKED_TYPE_AT)) == _OUTGOING
+    numbers = rows.field(U32, _COOKED_2_INTERFACE_AT) if is_version_2 else np.zeros(rows.size, np.uint32)
+    for number in np.unique(numbers[among]).tolist():
+        of_interface = among & (numbers == number)
+        for direction, these in (("incoming", ~is_outgoing & of_interface), ("outgoing", is_outgoing & of_interface)):
+            if these.any():
+                yield f"interface {number}, {direction}" if is_version_2 else direction, these
 
 
 def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:

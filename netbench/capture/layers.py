@@ -25,9 +25,13 @@ _PROVIDER_BRIDGE = 0x88E7
 _ETHERNET_IN_GRE, _ERSPAN, _ERSPAN_3 = 0x6558, 0x88BE, 0x22EB
 _LEAST_TYPE = 0x0600  # below it, an EtherType is the length of an 802.3 frame
 _SNAP = 0xAAAA0300
+# Organisations whose SNAP protocol numbers are EtherTypes, and one whose are not (CDP, VTP, PVST+).
+_ETHER_TYPE_OUIS, _CISCO_OUI = (0x000000, 0x0000F8), 0x00000C
 # Tags of a frame that netbench sends.
 _MOST_TAGS = 2
 _MOST_LAYERS = 12
+# How far pktgen's magic number is searched for in frames that are not decoded further.
+_SEARCHED_BYTES = 240
 # Protocols that carry none of a user's frames, by EtherType.
 _LINK_PROTOCOLS = {
     0x0806: "ARP",
@@ -213,8 +217,14 @@ class Walk:
         is_snap = reaching.match(at, _SNAP, U32, 0xFFFFFF00) if reaching.size else np.empty(0, np.bool_)
         snap = reaching.where(is_snap) if is_snap.any() else rows.none()
         self.others["802.2 LLC"] += rows.size - snap.size
-        if snap.size:
-            self.ether_type(snap, at + 6, at + 8, (*path, "SNAP"))
+        for organisation, same in snap.by_value(U32, at + 2):
+            oui = organisation & 0xFFFFFF
+            if oui in _ETHER_TYPE_OUIS:
+                self.ether_type(same, at + 6, at + 8, (*path, "SNAP"))
+            elif oui == _CISCO_OUI:
+                self.others["Cisco SNAP"] += same.size
+            else:
+                self.cannot_decode(f"SNAP of OUI {oui:06x}", same)
 
     def _mpls(self, rows: Rows, at: int, path: Path) -> None:
         rows = self._reaching(rows, at + 5)
@@ -226,10 +236,20 @@ class Walk:
         elif others.size:
             self._mpls(others, at + 4, (*path, "MPLS"))
         for first, same in bottom.by_value(U8, at + 4):
-            if first >> 4 in (4, 6):
-                self.ip(same, at + 4, path)
-            else:
-                self._pseudowire(same, at + 4, (*path, "Ethernet"))
+            ethernet = self._ethernet_among(same, at + 4) if first >> 4 in (4, 6) else same
+            if ethernet.size < same.size:
+                self.ip(same if not ethernet.size else same.without(ethernet), at + 4, path)
+            if ethernet.size:
+                self._pseudowire(ethernet, at + 4, (*path, "Ethernet"))
+
+    def _ethernet_among(self, rows: Rows, at: int) -> Rows:
+        """Those in MPLS that begin like an IP header, but whose EtherType names the IP header that is behind it."""
+        reaching = rows.at_least(at + 15)
+        if not reaching.size:
+            return reaching
+        ether_type, version = reaching.field(U16, at + 12), reaching.field(U8, at + 14) >> 4
+        is_ethernet = ((ether_type == IPV4) & (version == 4)) | ((ether_type == _IPV6) & (version == 6))
+        return reaching.where(is_ethernet) if is_ethernet.any() else rows.none()
 
     def _pseudowire(self, rows: Rows, at: int, path: Path) -> None:
         """Ethernet in MPLS (RFC 4448), with a control word of four bytes or without."""
@@ -261,7 +281,10 @@ class Walk:
         first, later = rows.split(rows.field(U16, at + 6) & 0x1FFF == 0)
         self.cannot_decode("IPv4 fragments after the first", later)
         for protocol, same in first.by_value(U8, at + 9):
-            self._ip_payload(same, protocol, payload_at, path)
+            if protocol == _AH:
+                self._authentication(same, at, payload_at, path)
+            else:
+                self._ip_payload(same, protocol, payload_at, path)
 
     def _ipv6_next(self, rows: Rows, ip_at: int, type_at: int, at: int, path: Path, headers: int = 0) -> None:
         """IPv6 frames from a header on that is at byte `at`, and whose type is at `type_at`."""
@@ -312,19 +335,28 @@ class Walk:
             self._enter(rows, at + 2, path, "EtherIP")
         elif protocol == _MPLS_IN_IP:
             self._mpls(rows, at, (*path, "IP", "MPLS"))
-        elif protocol == _AH:
-            self._authentication(rows, at, path)
         elif protocol in _IP_PROTOCOLS:
-            self.others[_IP_PROTOCOLS[protocol]] += rows.size
+            self._count_other(_IP_PROTOCOLS[protocol], rows)
         else:
             name = _OPAQUE_IP_PROTOCOLS.get(protocol, f"IP protocol {protocol}")
             self.cannot_decode(name if protocol >= 0 else "various IP protocols", rows)
 
-    def _authentication(self, rows: Rows, at: int, path: Path) -> None:
-        """IPv4 frames with an authentication header (RFC 4302), which are not pktgen's own."""
+    def _authentication(self, rows: Rows, ip_at: int, at: int, path: Path) -> None:
+        """IPv4 frames with an authentication header (RFC 4302)."""
         for protocol, same in self._reaching(rows, at + 12).by_value(U8, at):
             for length, alike in same.by_value(U8, at + 1):
-                self._ip_payload(alike, protocol, at + (length + 2) * 4, (*path, "AH"))
+                payload_at = at + (length + 2) * 4
+                whole = alike.at_least(payload_at + UDP_BYTES + PKTGEN_BYTES)
+                found, others = whole.none(), alike
+                if protocol == _UDP and whole.size:
+                    is_pktgen = whole.match(payload_at + UDP_BYTES, PKTGEN_MAGIC, U32)
+                    found = whole.where(is_pktgen) if is_pktgen.any() else found
+                if found.size:
+                    header = found.words(payload_at + UDP_BYTES, 4)
+                    self._add(found, found.as_it_lies(U64, ip_at + 12).reshape(-1, 1), header, path)
+                    others = alike.without(found)
+                if others.size:
+                    self._ip_payload(others, protocol, payload_at, (*path, "AH"))
 
     def _gre(self, rows: Rows, at: int, path: Path) -> None:
         """RFC 2784 and 2890; with Ethernet in it: NVGRE, ERSPAN."""
@@ -339,7 +371,8 @@ class Walk:
                 elif ether_type == _ERSPAN:
                     self._enter(alike, next_at + (8 if flags & 0x1000 else 0), path, "ERSPAN")
                 elif ether_type == _ERSPAN_3:
-                    self._enter(alike, next_at + 12, path, "ERSPAN")
+                    for last, equal in self._reaching(alike, next_at + 12).by_value(U8, next_at + 11):
+                        self._enter(equal, next_at + (20 if last & 1 else 12), path, "ERSPAN")
                 else:
                     self._of_type(alike, ether_type, next_at, path)
 
@@ -351,8 +384,8 @@ class Walk:
         ports = reaching.field(U16, at + 2)
         other, tunnel = reaching.split(~np.isin(ports, (*_TUNNEL_PORTS, *_OPAQUE_PORTS)))
         long_enough = other.at_least(at + UDP_BYTES + PKTGEN_BYTES)
-        self.others["UDP"] += long_enough.size
-        self._cut("UDP", other.size - long_enough.size)
+        self._count_other("UDP", long_enough)
+        self._count_unreached("UDP cut short", other, long_enough, at + UDP_BYTES + PKTGEN_BYTES)
         payload = at + UDP_BYTES
         for port, same in tunnel.by_value(U16, at + 2):
             if port in _VXLAN_PORTS:
@@ -413,15 +446,49 @@ class Walk:
     def _reaching(self, rows: Rows, length: int) -> Rows:
         """Those of which at least `length` bytes are there; the others are counted as too short."""
         reaching = rows.at_least(length)
-        self._cut("cut short", rows.size - reaching.size)
+        self._count_unreached("cut short", rows, reaching, length)
         return reaching
 
-    def _cut(self, name: str, frames: int) -> None:
+    def _count_unreached(self, name: str, rows: Rows, reaching: Rows, length: int) -> None:
+        """Count the frames that do not reach to `length` bytes, and those of which so many are not in memory."""
+        if reaching.size == rows.size:
+            return
+        captured, width = rows.batch.captured, rows.batch.frames.shape[1]
+        frames = rows.size - reaching.size
+        if length > width:
+            in_file = frames if isinstance(captured, int) else int(np.count_nonzero(rows.of(captured) >= length))
+            in_file = 0 if isinstance(captured, int) and captured < length else in_file
+            self.undecoded.update({f"headers of more than {width} bytes": in_file} if in_file else {})
+            frames -= in_file
         if frames:
             self.too_short += frames
-            self.others[name if name == "cut short" else f"{name} cut short"] += frames
+            self.others[name] += frames
+
+    def _count_other(self, name: str, rows: Rows) -> None:
+        """Count frames of a protocol; those with pktgen's magic number in them may be a stream's all the same."""
+        hidden = _with_magic(rows) if rows.size else 0
+        if rows.size > hidden:
+            self.others[name] += rows.size - hidden
+        if hidden:
+            self.undecoded[f"pktgen's magic number deeper in {name}"] += hidden
 
     def cannot_decode(self, why: str, rows: Rows) -> None:
         """Count frames that may have pktgen's header behind what is not decoded."""
         if rows.size:
             self.undecoded[why] += rows.size
+
+
+def _with_magic(rows: Rows) -> int:
+    """How many of the frames have pktgen's magic number, in either byte order, anywhere in their first bytes."""
+    first_bytes = np.ascontiguousarray(rows.of(rows.batch.frames[:, :_SEARCHED_BYTES]))
+    memory = first_bytes.tobytes()
+    magics = PKTGEN_MAGIC.to_bytes(4, "big"), PKTGEN_MAGIC.to_bytes(4, "little")
+    if not any(magic in memory for magic in magics):
+        return 0
+    captured = rows.batch.captured
+    ends = np.full(rows.size, captured) if isinstance(captured, int) else rows.of(captured)
+    has_magic = np.zeros(rows.size, np.bool_)
+    for at in range(first_bytes.shape[1] - 3):
+        words = first_bytes[:, at : at + 4].view(U32)[:, 0]
+        has_magic |= ((words == PKTGEN_MAGIC) | (words == int.from_bytes(magics[1]))) & (ends >= at + 4)
+    return int(np.count_nonzero(has_magic))

@@ -276,6 +276,7 @@ def test_steps_behind_many_jumps_of_the_delay(tmp_path: Path, capture: int, sour
 
 
 ARP = ethernet(bytes(28), ether_type=0x0806)
+ARP_FRAME = Frame(ARP, START_NS)
 
 
 @pytest.mark.parametrize(
@@ -395,8 +396,13 @@ def test_an_interface_that_is_not_described(tmp_path: Path) -> None:
     assert "does not describe" in found["warnings"][0]
 
 
+NAMES = {113: ["incoming", "outgoing"], 276: ["interface 2, incoming", "interface 6, outgoing"]}
+
+
+@pytest.mark.parametrize("short", [[], [0], [101], [101, 150]])
 @pytest.mark.parametrize("link", [113, 276])
-def test_both_directions_of_a_cooked_capture(tmp_path: Path, link: int) -> None:
+def test_both_directions_of_a_cooked_capture(tmp_path: Path, link: int, short: list[int]) -> None:
+    """Among them frames at the `short` places that are cut within the cooked header."""
     frames = []
     for frame in FRAMES:
         for kind in (0, 4):
@@ -404,7 +410,11 @@ def test_both_directions_of_a_cooked_capture(tmp_path: Path, link: int) -> None:
             if link == 276:
                 head = struct.pack(">HHIHBB8s", 0x0800, 0, 2 + kind, 1, kind, 6, bytes(8))
             frames.append(frame._replace(data=head + frame.data[14:]))
+    for place in short:
+        frames.insert(place, frames[place]._replace(data=bytes(10), original=80))
     found = analyzed(tmp_path / "c", pcap(frames, link=link))
+    assert (found["frames"], found["too_short_frames"]) == (2 * COUNT + len(short), len(short))
+    assert [interface["name"] for interface in found["interfaces"]] == NAMES[link]
     assert [stream["received_frames"] for stream in found["streams"]] == [COUNT, COUNT]
     assert [stream["duplicate_frames"] for stream in found["streams"]] == [0, 0]
 
@@ -434,6 +444,7 @@ def inner6(i: int) -> bytes:
 
 
 VXLAN = bytes.fromhex("0800000000002a00")
+ERSPAN_3 = bytes.fromhex("100022eb") + bytes(4) + bytes.fromhex("2001000100000000")
 LAYERS: dict[str, Callable[[int], bytes]] = {
     "priority tag": lambda i: ethernet(inner(i), tags=[0x8100]),
     "three tags": lambda i: ethernet(inner(i), tags=[0x88A8, 0x8100, 0x8100]),
@@ -453,6 +464,17 @@ LAYERS: dict[str, Callable[[int], bytes]] = {
     "VXLAN": lambda i: ethernet(ip(datagram(VXLAN + ethernet(inner(i)), 4789), 17)),
     "VXLAN over IPv6": lambda i: ethernet(ipv6(datagram(VXLAN + ethernet(inner(i)), 8472)), ether_type=0x86DD),
     "GENEVE": lambda i: ethernet(ip(datagram(bytes.fromhex("0000655800002a00") + ethernet(inner(i)), 6081), 17)),
+    "AH": lambda i: ethernet(ip(bytes([17, 4]) + bytes(22) + inner6(i), 51)),
+    "ERSPAN type III": lambda i: ethernet(ip(ERSPAN_3 + bytes(4) + ethernet(inner(i)), 47)),
+    "ERSPAN type III with a subheader": lambda i: ethernet(
+        ip(ERSPAN_3 + bytes.fromhex("00000001") + bytes(8) + ethernet(inner(i)), 47)
+    ),
+    "MPLS pseudowire to 40:…": lambda i: ethernet(
+        bytes.fromhex("00005140") + ethernet(inner(i), dst=bytes.fromhex("400000000001")), ether_type=0x8847
+    ),
+    "MPLS pseudowire to 60:…": lambda i: ethernet(
+        bytes.fromhex("00005140") + ethernet(inner(i), dst=bytes.fromhex("600000000001")), ether_type=0x8847
+    ),
 }
 
 
@@ -480,6 +502,34 @@ def test_what_is_not_decoded_is_named(tmp_path: Path) -> None:
     assert found["undecoded"] == {"MACsec": 1, "ESP": 1, "IPv4 fragments after the first": 1}
     assert (found["undecoded_frames"], found["other_protocols"]) == (3, {"TCP": 1})
     assert "3 frames were not decoded" in found["warnings"][0]
+
+
+CDP = bytes.fromhex("aaaa0300000c2000")
+LONG_GENEVE = bytes.fromhex("3f00655800002a00") + bytes(252)
+HIDDEN: dict[str, tuple[Callable[[int], bytes], dict[str, int], dict[str, int]]] = {
+    "VXLAN at another port": (
+        lambda i: ethernet(ip(datagram(VXLAN + ethernet(inner(i)), 14789), 17)),
+        {"UDP": COUNT},
+        {"pktgen's magic number deeper in UDP": COUNT},
+    ),
+    "SCTP": (lambda i: ethernet(ip(bytes(12) + inner6(i), 132)), {}, {"pktgen's magic number deeper in SCTP": COUNT}),
+    "GENEVE with long options": (
+        lambda i: ethernet(ip(datagram(LONG_GENEVE + ethernet(inner(i)), 6081), 17)),
+        {},
+        {"headers of more than 240 bytes": COUNT},
+    ),
+    "CDP": (lambda i: ethernet(CDP + bytes(40), ether_type=48), {"Cisco SNAP": COUNT}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_streams_behind_unknown_headers_are_undecoded(tmp_path: Path, kind: str) -> None:
+    make, others, undecoded = HIDDEN[kind]
+    frames = [frame for i in range(COUNT) for frame in (Frame(make(i), START_NS + i * MS), ARP_FRAME)]
+    if others.get("UDP"):
+        frames += [Frame(ethernet(ip(datagram(bytes(32), 53), 17)), START_NS)] * COUNT
+    found = analyzed(tmp_path / "c", pcap(frames))
+    assert (found["other_protocols"], found["undecoded"]) == ({"ARP": COUNT} | others, undecoded)
 
 
 @pytest.mark.parametrize(
