@@ -15,6 +15,8 @@ _MANTISSA_BITS = 52
 _BITS_OF_ONE = 1023 << _STEP_BITS
 # Of how many values a percentile (in per mille) above the median is told: with fewer, it would be the largest of them.
 _LEAST_VALUES = {900: 10, 990: 100, 999: 1000}
+# From here on, a step is wider than the time stamps in frames are fine.
+_LEAST_REFERENCE_NS = 100_000
 
 
 class Distribution:
@@ -118,63 +120,66 @@ class Distribution:
 class DelayDistribution:
     """Takes delays, all of which are large where two clocks differ, and counts them by steps of their differences.
 
-    Steps are relative to a reference, which is below the delays that come first if these are large beside their range:
-    then percentiles are right within 0.1 % of the range, which is what those of PDV need. Delays below half of a
-    reference have one of their own, so that they are right within 0.05 % of themselves.
+    Where the first delay is large, the others are counted relative to it: percentiles are right within 0.05 % of the
+    range of all, which is what those of PDV need. Delays below half of it are counted as they are, so that no
+    percentile is wrong by more than 0.05 % of a delay that is not negative.
     """
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Distribution]] = []  # by reference
+        self._reference: int | None = None
+        self._relative, self._absolute = Distribution(), Distribution()
 
     def add(self, delays_ns: NDArray[np.int64]) -> tuple[int, int] | None:
         """More delays, int64; the smallest and the largest of them, None for none."""
         if not len(delays_ns):
             return None
+        if self._reference is None:
+            first = int(delays_ns[0])
+            self._reference = first if abs(first) >= _LEAST_REFERENCE_NS else 0
         least, most = int(delays_ns.min()), int(delays_ns.max())
-        reference, part = self._part(least, most)
-        part.add(delays_ns - reference if reference else delays_ns, (least - reference, most - reference))
+        reference = self._reference
+        if not reference:
+            self._absolute.add(delays_ns, (least, most))
+            return least, most
+        lowest = (reference + 1) // 2 if reference > 0 else -(1 << 63)
+        highest = (1 << 63) - 1 + min(reference, 0)
+        if lowest <= least and most <= highest:
+            self._relative.add(delays_ns - reference, (least - reference, most - reference))
+        else:
+            are_near = (delays_ns >= lowest) & (delays_ns <= highest)
+            self._relative.add(delays_ns[are_near] - reference)
+            self._absolute.add(delays_ns[~are_near])
         return least, most
-
-    def _part(self, least: int, most: int) -> tuple[int, Distribution]:
-        """The part that delays between these two belong to, and its reference."""
-        for part in self._parts:
-            if _suits(part[0], least, most):
-                return part
-        reference = _reference(least, most)
-        self._parts.append((reference if _suits(reference, least, most) else 0, Distribution()))
-        return self._parts[-1]
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return sum(part.count for _, part in self._parts)
+        return self._relative.count + self._absolute.count
 
     @property
     def smallest(self) -> int | None:
         """The smallest delay; None for no delays, as for the others."""
-        known = [reference + part.smallest for reference, part in self._parts if part.smallest is not None]
-        return min(known, default=None)
+        return min(self._of_both(self._relative.smallest, self._absolute.smallest), default=None)
 
     @property
     def mean(self) -> float | None:
         """Their mean."""
-        total = sum(reference * part.count + part.total for reference, part in self._parts)
-        return total / self.count if self._parts else None
+        total = (self._reference or 0) * self._relative.count + self._relative.total + self._absolute.total
+        return total / self.count if self.count else None
 
     @property
     def largest(self) -> int | None:
         """The largest delay."""
-        known = [reference + part.largest for reference, part in self._parts if part.largest is not None]
-        return max(known, default=None)
+        return max(self._of_both(self._relative.largest, self._absolute.largest), default=None)
 
     def percentile(self, per_mille: int) -> int | None:
         """As Distribution.percentile."""
-        if len(self._parts) == 1:
-            ((reference, part),) = self._parts
-            relative = part.percentile(per_mille)
-            return None if relative is None else reference + relative
-        rank = -(-per_mille * self.count // 1000)
-        for delay, count in sorted((reference + at, n) for reference, part in self._parts for at, n in part.steps()):
+        if not self._relative.count or not self._absolute.count:
+            only = self._of_both(self._relative.percentile(per_mille), self._absolute.percentile(per_mille))
+            return only[0] if only else None
+        reference, rank = self._reference or 0, -(-per_mille * self.count // 1000)
+        steps = [(reference + delay, count) for delay, count in self._relative.steps()] + self._absolute.steps()
+        for delay, count in sorted(steps):
             rank -= count
             if rank <= 0:
                 return min(max(delay, self.smallest or delay), self.largest or delay)
@@ -182,22 +187,12 @@ class DelayDistribution:
 
     def spread(self) -> Spread | None:
         """As Distribution.spread."""
-        return _spread(self) if self._parts else None
+        return _spread(self) if self.count else None
 
-
-def _reference(least: int, most: int) -> int:
-    """What delays between these two are counted from: 0 where that is precise, else what is below all of them."""
-    reference = least - (most - least) - 1
-    return 0 if least <= 0 <= most or reference <= 0 < least else reference
-
-
-def _suits(reference: int, least: int, most: int) -> bool:
-    """Whether delays between these two can be counted from a reference: none is below half of it, and 64 bits do."""
-    return (
-        (reference <= 0 or 2 * least >= reference)
-        and min(reference, least - reference) >= -(1 << 63)
-        and (most - reference < 1 << 63)
-    )
+    def _of_both(self, relative: int | None, absolute: int | None) -> list[int]:
+        """The two as delays, without those that are None."""
+        known = [None if relative is None else relative + (self._reference or 0), absolute]
+        return [delay for delay in known if delay is not None]
 
 
 def _spread(times: Distribution | DelayDistribution) -> Spread:
