@@ -37,12 +37,15 @@ _VERSION, _ETHERNET = (2, 4), 1
 _NS_PER_S = 1_000_000_000
 
 _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four bits, in 16-bit words
-_CAPTURED_AT = 8
-_ORIGINAL_AT = 12
+_LENGTHS_AT = 8
+# Before pcap 2.3, the length on the link came before the captured one.
+_FIRST_UNSWAPPED = 3
 _BOTH_LENGTHS = np.dtype(np.uint64)  # compared only, whatever their order
 
 # libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
 _MAX_CAPTURED = 262_144
+# What a snap length that is larger may be; beyond it, it stands for none.
+_MAX_SNAP_LENGTH = 1 << 24
 # Segmentation offload hands over up to some hundred kilobytes as one "frame"; nothing comes near this.
 _MAX_ORIGINAL = 1 << 24
 # A run shorter than this is read faster record by record than as a batch of its own.
@@ -237,6 +240,12 @@ class PcapReader(CaptureReader):
         self.snap_length: int | None = snap_length or None
         self.ending = Ending()
         self._wrong_lengths = self._invalid_fractions = 0
+        self._is_swapped = minor < _FIRST_UNSWAPPED
+        self._captured_at, self._original_at = (
+            _LENGTHS_AT + 4 * self._is_swapped,
+            _LENGTHS_AT + 4 * (not self._is_swapped),
+        )
+        self._most_captured = max(_MAX_CAPTURED, snap_length if snap_length <= _MAX_SNAP_LENGTH else 0)
         self._gathered_bytes = self._header + headers_bytes
         self._fractions = _NS_PER_S // self._fraction_ns
         self._fcs_bytes = (link >> 28) * 2 if link & _FCS_KNOWN else 0
@@ -260,9 +269,10 @@ class PcapReader(CaptureReader):
         """As CaptureReader.batches, in runs of one captured length where there are any."""
         window = self._window
         while window.fill(self._header):
-            captured, original = self._lengths.unpack_from(window.data, window.start + _CAPTURED_AT)
-            wrong = _wrong_lengths(captured, original)
-            if captured > _MAX_CAPTURED or (wrong and not self._is_followed_by_a_record(captured)):
+            lengths = self._lengths.unpack_from(window.data, window.start + _LENGTHS_AT)
+            captured, original = reversed(lengths) if self._is_swapped else lengths
+            wrong = _wrong_lengths(captured, original, self._most_captured)
+            if captured > self._most_captured or (wrong and not self._is_followed_by_a_record(captured)):
                 self.ending = Ending(damaged_at=window.offset, damage=wrong)
                 return
             if not window.fill(self._header + captured):
@@ -280,14 +290,14 @@ class PcapReader(CaptureReader):
         stride = self._header + captured
         most = self._window.available // stride
         rows = self._window.records(stride, most)
-        lengths = field(rows, _BOTH_LENGTHS, _CAPTURED_AT)
+        lengths = field(rows, _BOTH_LENGTHS, _LENGTHS_AT)
         if (lengths == lengths[0]).all():
             return self._batch(rows, captured, np.broadcast_to(np.uint32(original), most)), most * stride
-        count = leading(field(rows, self._word, _CAPTURED_AT) == captured)
+        count = leading(field(rows, self._word, self._captured_at) == captured)
         if count < min(most, _SHORTEST_RUN):
             return None
-        originals = field(rows[:count], self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = leading(_are_sensible(captured, originals))
+        originals = field(rows[:count], self._word, self._original_at).astype(np.uint32)
+        count = leading(_are_sensible(captured, originals, self._most_captured))
         return self._batch(rows[:count], captured, originals[:count]), count * stride
 
     def _is_followed_by_a_record(self, captured: int) -> bool:
@@ -304,13 +314,13 @@ class PcapReader(CaptureReader):
 
     def _can_follow(self, rows: NDArray[np.uint8], following: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Whether the headers in `rows` can be those of records, as those in `following` can be the ones after them."""
-        captured, original = (field(following, self._word, at) for at in (_CAPTURED_AT, _ORIGINAL_AT))
+        captured, original = (field(following, self._word, at) for at in (self._captured_at, self._original_at))
         seconds, before = (field(headers, self._word, 0).astype(np.int64) for headers in (following, rows))
         is_good = (original > 0) & (original >= captured) & (original <= _MAX_ORIGINAL)
         is_good |= np.abs(seconds - before) <= _DAY_S
         for headers in (rows, following):  # those of only zeros come from blocks that were never written
             is_good &= headers[:, : self._header].any(axis=1)
-        is_record: NDArray[np.bool_] = is_good & (captured <= _MAX_CAPTURED)
+        is_record: NDArray[np.bool_] = is_good & (captured <= self._most_captured)
         return is_record
 
     def _walk(self) -> tuple[FrameBatch, int]:
@@ -319,21 +329,21 @@ class PcapReader(CaptureReader):
         positions: list[int] = []
         position, last = window.start, window.stop - self._header
         while position <= last and len(positions) < _WALK_RECORDS:
-            following = position + self._header + unpack(data, position + _CAPTURED_AT)[0]
+            following = position + self._header + unpack(data, position + self._captured_at)[0]
             if following > window.stop:
                 break
             positions.append(position)
             position = following
         positions.append(position)
         rows = window.gather(positions[:-1], self._gathered_bytes)
-        captured = field(rows, self._word, _CAPTURED_AT).astype(np.uint32)
-        original = field(rows, self._word, _ORIGINAL_AT).astype(np.uint32)
-        is_sensible = _are_sensible(captured, original)
+        captured = field(rows, self._word, self._captured_at).astype(np.uint32)
+        original = field(rows, self._word, self._original_at).astype(np.uint32)
+        is_sensible = _are_sensible(captured, original, self._most_captured)
         count = len(rows)
         if not is_sensible.all():
             can_be_read = is_sensible.copy()
             can_be_read[:-1] |= self._can_follow(rows[:-1], rows[1:])
-            can_be_read &= captured <= _MAX_CAPTURED
+            can_be_read &= captured <= self._most_captured
             count = max(1, leading(can_be_read))
             is_wrong = ~is_sensible[:count]
             self._wrong_lengths += int(np.count_nonzero(is_wrong))
@@ -400,13 +410,13 @@ def corrected_lengths(captured: NDArray[np.uint32], original: NDArray[np.uint32]
 
 def are_wrong_lengths(captured: int | NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Whether the length on the link cannot be true, of shape (count,)."""
-    return ~_are_sensible(captured, original)
+    return ~_are_sensible(captured, original, _MAX_CAPTURED)
 
 
-def _wrong_lengths(captured: int, original: int) -> str:
+def _wrong_lengths(captured: int, original: int, most_captured: int) -> str:
     """What is wrong with the two lengths of a record; empty when they can be true."""
-    if captured > _MAX_CAPTURED:
-        return f"a captured length of {captured} bytes, more than any capture tool writes ({_MAX_CAPTURED})"
+    if captured > most_captured:
+        return f"a captured length of {captured} bytes, more than any capture tool writes ({most_captured})"
     if not 0 < original <= _MAX_ORIGINAL:
         return f"a frame of {original} bytes"
     if captured > original:
@@ -414,10 +424,12 @@ def _wrong_lengths(captured: int, original: int) -> str:
     return ""
 
 
-def _are_sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> NDArray[np.bool_]:
+def _are_sensible(
+    captured: NDArray[np.uint32] | int, original: NDArray[np.uint32], most_captured: int
+) -> NDArray[np.bool_]:
     """Whether _wrong_lengths() finds nothing wrong, of shape (count,)."""
     are_sensible: NDArray[np.bool_] = (
-        (captured <= _MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL)
+        (captured <= most_captured) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL)
     )
     return are_sensible
 

@@ -3,6 +3,7 @@
 The format is draft-ietf-opsawg-pcapng. Blocks of one length and interface are read as one array, others one by one.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Literal, NamedTuple
@@ -35,7 +36,7 @@ _PACKETS = (_ENHANCED, _PACKET, _SIMPLE)
 _LEAST_BLOCK_BYTES = 12
 _LEAST_BYTES = {_SECTION: 28, _INTERFACE: 20, _STATISTICS: 24, _ENHANCED: 32, _PACKET: 32, _SIMPLE: 16}
 _MOST_BLOCK_BYTES = 1 << 24  # as in libpcap
-_MOST_INTERFACES = 1024
+_MOST_INTERFACES = 1 << 16
 # Where the fields of packet blocks are, and how many bytes come before the frame and after it.
 _INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT, _FRAME_AT = 8, 12, 16, 20, 24, 28
 _SIMPLE_ORIGINAL_AT, _SIMPLE_FRAME_AT = 8, 12
@@ -44,7 +45,9 @@ _PAIR = np.dtype(np.uint64)  # type and length, compared only, whatever their or
 # Options by block.
 _LAST_OPTION = 0
 _IF_NAME, _IF_RESOLUTION, _IF_FCS, _IF_OFFSET = 2, 9, 13, 14
-_FLAGS, _FLAGS_BYTES = 2, 4
+_FLAGS, _FLAGS_BYTES, _DROPPED_BEFORE = 2, 4, 4
+_UNKNOWN_DROPS, _UNKNOWN_DROPS_64 = 0xFFFF, 2**64 - 1
+_DROPS_AT = 10  # of an obsolete packet block
 _IF_DROPPED, _OS_DROPPED = 5, 7
 _FLAGS_FCS_SHIFT, _FLAGS_FCS_MASK = 5, 0xF
 _MOST_FCS_BYTES = 15  # above it, if_fcslen can only be in bits, as Wireshark writes it
@@ -151,6 +154,8 @@ class PcapngReader(CaptureReader):
         self._section: list[_Described] = []
         self._section_number = 0
         self._dropped: dict[tuple[int, int], int] = {}
+        self._dropped_before: int | None = None  # as packet blocks state it
+        self._names: Counter[str] = Counter()  # of the section's interfaces
         self._wrong_lengths = self._unknown_interface = 0
         self._undescribed: int | None = None  # its place
         self._set_order("<")
@@ -163,7 +168,8 @@ class PcapngReader(CaptureReader):
     @property
     def oddities(self) -> Oddities:
         """Blocks that break the format's rules, so far."""
-        dropped = sum(self._dropped.values()) if self._dropped else None
+        totals = [*([sum(self._dropped.values())] if self._dropped else []), self._dropped_before]
+        dropped = max((total for total in totals if total is not None), default=None)
         return Oddities(self._wrong_lengths, 0, self._unknown_interface, dropped)
 
     def batches(self) -> Iterator[FrameBatch]:
@@ -218,6 +224,7 @@ class PcapngReader(CaptureReader):
             return "a section without a mark of its byte order"
         major, minor = Struct(self._order + "HH").unpack_from(window.data, window.start + 12)
         self._section, self._section_number = [], self._section_number + 1
+        self._names.clear()
         return "" if major == 1 else f"a section of pcapng {major}.{minor}; only 1.x can be read"
 
     def _describe(self, length: int) -> None:
@@ -225,19 +232,23 @@ class PcapngReader(CaptureReader):
         window = self._window
         link_type, _, snap_length = Struct(self._order + "HHI").unpack_from(window.data, window.start + 8)
         options = dict(self._options(window.start + 16, window.start + length - _LENGTH_BYTES))
-        name = options.get(_IF_NAME, b"").rstrip(b"\0").decode(errors="backslashreplace")
+        name = _printable(options.get(_IF_NAME, b"").rstrip(b"\0").decode(errors="backslashreplace"))
         unit = _Unit(*options.get(_IF_RESOLUTION, b"")[:1])
         offset = options.get(_IF_OFFSET, b"")
         offset_s = int.from_bytes(offset, self._endianness, signed=True) if len(offset) == 8 else 0
         (fcs,) = options.get(_IF_FCS, b"")[:1] or (0,)
+        place = self._place(name, link_type, snap_length, unit)
+        if place is None:
+            self._section.append(self._not_described(0))
+            return
         self._section.append(
             _Described(
-                place=self._place(name, link_type, snap_length, unit),
+                place=place,
                 link_type=link_type,
                 snap_length=snap_length or NO_LIMIT,
                 unit=unit,
                 offset_s=offset_s,
-                fcs_bytes=fcs if fcs <= _MOST_FCS_BYTES and fcs != 8 else fcs // 8,
+                fcs_bytes=fcs if fcs <= _MOST_FCS_BYTES and fcs != 8 else 0 if fcs % 8 else fcs // 8,
             )
         )
 
@@ -245,16 +256,17 @@ class PcapngReader(CaptureReader):
     def _endianness(self) -> Literal["little", "big"]:
         return "little" if self._order == "<" else "big"
 
-    def _place(self, name: str, link_type: int, snap_length: int, unit: _Unit) -> int:
-        """The place of an interface that is described, which is new in its section."""
-        like_it = sum(self._interfaces[other.place].name == name for other in self._section)
-        key = name, like_it, link_type
+    def _place(self, name: str, link_type: int, snap_length: int, unit: _Unit) -> int | None:
+        """The place of an interface that is described, which is new in its section; None for too many."""
+        key = name, self._names[name], link_type
+        self._names[name] += 1
         if key not in self._places and len(self._interfaces) < _MOST_INTERFACES:
             self._places[key] = len(self._interfaces)
             self._interfaces.append(Interface(name, link_type, snap_length or None, unit.ns))
-        place = self._places.get(key, 0)
-        interface = self._interfaces[place]
-        self._interfaces[place] = interface._replace(resolution_ns=max(interface.resolution_ns, unit.ns))
+        place = self._places.get(key)
+        if place is not None:
+            interface = self._interfaces[place]
+            self._interfaces[place] = interface._replace(resolution_ns=max(interface.resolution_ns, unit.ns))
         return place
 
     def _count_dropped(self, length: int) -> None:
@@ -263,9 +275,17 @@ class PcapngReader(CaptureReader):
         (number,) = Struct(self._order + "I").unpack_from(window.data, window.start + 8)
         options = dict(self._options(window.start + 20, window.start + length - _LENGTH_BYTES))
         counts = [options[code] for code in (_IF_DROPPED, _OS_DROPPED) if len(options.get(code, b"")) == 8]
-        if counts:
-            total = sum(int.from_bytes(count, self._endianness) for count in counts)
-            self._dropped[self._section_number, number] = total
+        known = [
+            count
+            for count in (int.from_bytes(count, self._endianness) for count in counts)
+            if count < _UNKNOWN_DROPS_64
+        ]
+        if known:
+            self._dropped[self._section_number, number] = sum(known)
+
+    def _count_dropped_before(self, frames: int) -> None:
+        """Take up how many frames were dropped before a packet."""
+        self._dropped_before = (self._dropped_before or 0) + frames
 
     def _options(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
         """The options between two places of the window's memory: code and value."""
@@ -303,7 +323,10 @@ class PcapngReader(CaptureReader):
             return None
         rows, original = rows[:count], original[:count]
         interface = self._section[number]
-        flags = dict(self._options(window.start + options_at, window.start + stop)).get(_FLAGS)
+        options_of_all = dict(self._options(window.start + options_at, window.start + stop))
+        flags = options_of_all.get(_FLAGS)
+        if _DROPPED_BEFORE in options_of_all:
+            self._count_dropped_before(count * int.from_bytes(options_of_all[_DROPPED_BEFORE], self._endianness))
         high, low = (field(rows, self._word, at) for at in (_HIGH_AT, _LOW_AT))
         batch = FrameBatch(
             link_type=interface.link_type,
@@ -382,6 +405,9 @@ class PcapngReader(CaptureReader):
         room = (lengths - frame_at - _LENGTH_BYTES).astype(np.uint32)
         if is_old.any():  # 16 bits, and a count of drops after them
             numbers[is_old] = field(heads, np.dtype(self._order + "u2"), _INTERFACE_AT)[is_old]
+            drops = field(heads, np.dtype(self._order + "u2"), _DROPS_AT)[is_old]
+            if (drops != _UNKNOWN_DROPS).any():
+                self._count_dropped_before(int(drops[drops != _UNKNOWN_DROPS].sum()))
         if is_simple.any():
             original[is_simple] = numbers[is_simple]
             numbers[is_simple] = high[is_simple] = low[is_simple] = 0
@@ -396,8 +422,10 @@ class PcapngReader(CaptureReader):
         for index in np.flatnonzero(~is_simple & (options_at + _LENGTH_BYTES < lengths)).tolist():
             position = int(positions[index])
             stop = position + int(lengths[index]) - _LENGTH_BYTES
-            flags = dict(self._options(position + int(options_at[index]), stop)).get(_FLAGS)
-            fcs_bytes[index] = self._announced_fcs(flags) or -1
+            options = dict(self._options(position + int(options_at[index]), stop))
+            fcs_bytes[index] = self._announced_fcs(options.get(_FLAGS)) or -1
+            if _DROPPED_BEFORE in options and not is_old[index]:
+                self._count_dropped_before(int.from_bytes(options[_DROPPED_BEFORE], self._endianness))
         return _Packets(is_simple, numbers, high, low, captured, original, positions + frame_at, fcs_bytes)
 
     def _captured_of_simple(self, original: NDArray[np.uint32], room: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -413,6 +441,11 @@ class PcapngReader(CaptureReader):
             self._undescribed = len(self._interfaces)
             self._interfaces.append(Interface("not described", NO_LINK_TYPE, None, 0))
         return _Described(self._undescribed, NO_LINK_TYPE, NO_LIMIT, _Unit(), 0, 0)
+
+
+def _printable(name: str) -> str:
+    """The name without line breaks and other control characters, which are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _damage_of_length(kind: int, length: int) -> str:

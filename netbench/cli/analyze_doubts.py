@@ -138,7 +138,8 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
     if span.untimed_frames:
         yield Doubt(
             f"{name}: the rate is not stated, and delays lack these frames: {_part(span.untimed_frames, span.frames)} "
-            "have no capture time. Capture with a tool that writes times (pcap, or enhanced packet blocks).",
+            "have no capture time, or one beyond the years 1900 to 2262. Capture with a tool that writes times (pcap, "
+            "or enhanced packet blocks).",
             time=True,
         )
     if clocks.unstamped:

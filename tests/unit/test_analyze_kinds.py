@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from netbench.cli.analyze import analyze_command
-from tests.unit.capture_files import START_NS, Blocks, Frame, ethernet, pcap, pcap_header, pktgen, stream_frame, udp
+from tests.unit.capture_files import (
+    START_NS,
+    Blocks,
+    Frame,
+    ethernet,
+    pcap,
+    pcap_header,
+    pcap_record,
+    pktgen,
+    stream_frame,
+    udp,
+)
 
 MS = 1_000_000
 COUNT = 100
@@ -546,7 +557,86 @@ def test_link_types_that_are_not_decoded(tmp_path: Path, link: int, name: str) -
     assert (found["frames"], found["undecoded"]) == (COUNT, {f"frames of {name}": COUNT})
 
 
-def test_frames_that_the_capture_dropped(tmp_path: Path) -> None:
-    found = analyzed(tmp_path / "c", section("<", FRAMES) + Blocks().statistics(0, 17, 3))
-    assert found["capture_dropped_frames"] == 20
-    assert "20 frames are not in the file" in found["warnings"][0]
+def obsolete(drops: int) -> bytes:
+    """Obsolete packet blocks, each with a count of frames that were dropped before it."""
+    blocks = [bytearray(Blocks().obsolete(frame)) for frame in FRAMES]
+    for block in blocks:
+        block[10:12] = struct.pack("<H", drops)
+    return b"".join(blocks)
+
+
+DROPPED_BEFORE = Blocks().option(4, struct.pack("<Q", 3)) + Blocks().option(0, b"")
+DROPPED = {
+    "statistics": (section("<", FRAMES) + Blocks().statistics(0, 17, 3), 20),
+    "statistics, unknown": (section("<", FRAMES) + Blocks().statistics(0, 2**64 - 1, 2**64 - 1), None),
+    "statistics, one unknown": (section("<", FRAMES) + Blocks().statistics(0, 2**64 - 1, 3), 3),
+    "obsolete packet blocks": (section("<", []) + obsolete(7), 700),
+    "obsolete packet blocks, unknown": (section("<", []) + obsolete(0xFFFF), None),
+    "epb_dropcount": (
+        section("<", []) + b"".join(Blocks().enhanced(frame, options=DROPPED_BEFORE) for frame in FRAMES),
+        300,
+    ),
+    "epb_dropcount of some": (
+        section("<", FRAMES[:90]) + b"".join(Blocks().enhanced(f, options=DROPPED_BEFORE) for f in FRAMES[90:]),
+        30,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DROPPED)
+def test_frames_that_the_capture_dropped(tmp_path: Path, kind: str) -> None:
+    content, dropped = DROPPED[kind]
+    found = analyzed(tmp_path / "c", content)
+    only_stream(found)
+    assert found["capture_dropped_frames"] == dropped
+    assert [warning.split(" frames")[0] for warning in found["warnings"]] == ([f"{dropped}"] if dropped else [])
+
+
+def test_an_impossible_length_of_the_fcs_is_none(tmp_path: Path) -> None:
+    content = with_option_of_interface(13, b"\xff") + b"".join(map(Blocks().enhanced, FRAMES))
+    assert only_stream(analyzed(tmp_path / "c", content))["frame_size_min"] == 64
+
+
+def test_names_of_interfaces_do_not_break_lines(tmp_path: Path) -> None:
+    content = with_option_of_interface(2, b"e\x1b[31mX\nWARNING: \xff") + Blocks().interface()
+    frames = [*FRAMES, *(frame._replace(interface=1) for frame in FRAMES)]
+    path = tmp_path / "c"
+    (interface, _) = analyzed(path, content + b"".join(map(Blocks().enhanced, frames)))["interfaces"]
+    assert interface["name"] == r"e\x1b[31mX\nWARNING: \xff"
+    text = analyze_command(path, as_json=False)
+    assert all(line.isprintable() and not line.startswith("WARNING") for line in text.splitlines())
+
+
+def test_many_interfaces_are_told_apart(tmp_path: Path) -> None:
+    content = Blocks().section() + Blocks().interface() * 1100
+    frames = [*FRAMES, *(frame._replace(interface=1050) for frame in FRAMES[:30])]
+    found = analyzed(tmp_path / "c", content + b"".join(map(Blocks().enhanced, frames)))
+    assert [stream["received_frames"] for stream in found["streams"]] == [COUNT, 30]
+    assert [interface["name"] for interface in found["interfaces"]] == ["0", "1050"]
+
+
+def swapped(frames: list[Frame]) -> bytes:
+    """A pcap of version 2.2, in which the length on the link is first."""
+    records = [bytearray(pcap_record(frame)) for frame in frames]
+    for record in records:
+        record[8:16] = record[12:16] + record[8:12]
+    return pcap_header(version=(2, 2), snap=58) + b"".join(records)
+
+
+CUT = [frame._replace(data=frame.data[:58], original=60) for frame in FRAMES]
+LARGE = FRAMES[50]._replace(data=FRAMES[50].data + bytes(300_000))
+
+
+@pytest.mark.parametrize(
+    ("content", "largest"),
+    [
+        (swapped(CUT), 64),
+        (swapped([*CUT[:50], FRAMES[50], *CUT[51:]]), 64),
+        (pcap([*FRAMES[:50], LARGE, *FRAMES[51:]], snap=2**20), 300_064),
+    ],
+    ids=["pcap 2.2", "pcap 2.2, two lengths", "snap length above 262,144"],
+)
+def test_unusual_pcap_files(tmp_path: Path, content: bytes, largest: int) -> None:
+    found = analyzed(tmp_path / "c", content)
+    stream = only_stream(found)
+    assert (stream["frame_size_min"], stream["frame_size_max"], found["warnings"]) == (64, largest, [])
