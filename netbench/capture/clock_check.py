@@ -92,6 +92,16 @@ class InOrder:
         late_places = self._late_places[: np.searchsorted(self._late_places, count)]
         return InOrder(self._sequence[:count], self._sent_us[:count], self._all_times_ns[:count], late_places)
 
+    def tail(self, count: int) -> "InOrder":
+        """Those among so many last frames."""
+        start = max(len(self._sequence) - count, 0)
+        late_places = self._late_places[np.searchsorted(self._late_places, start) :] - start
+        return InOrder(self._sequence[start:], self._sent_us[start:], self._all_times_ns[start:], late_places)
+
+    def fastest(self) -> _Frame | None:
+        """The one with the least delay; None for no frames."""
+        return self.at(int(np.argmin(self.times_ns - self.sent_us() * 1000))) if self.size else None
+
     def at(self, place: int) -> _Frame:
         """One of them."""
         place %= self.size
@@ -118,8 +128,8 @@ class DelayJumps:
     """Takes the frames of a stream that have both times, in the order of their numbers, and finds steps of a clock."""
 
     def __init__(self) -> None:
-        self._first: _Frame | None = None
         self._last: _Frame | None = None
+        self._ends: tuple[_Frame | None, _Frame | None] = None, None  # the fastest of the first and of the last frames
         self._smallest_ns = SMALLEST_STEP_NS  # of the jumps that are noted
         self._jumps: list[_Jump] = []
         self._least = [1 << 63]  # the least delay before the first jump, between the first and the second, …
@@ -134,7 +144,8 @@ class DelayJumps:
         else:
             sent_ns = np.concatenate(([last.sent_ns], frames.sent_us() * 1000))
             self._find(sent_ns, np.concatenate(([last.time_ns], frames.times_ns)))
-        self._first = self._first or last
+        few = max(1, min(_SAMPLED, frames.size // 4))
+        self._ends = self._ends[0] or frames.head(few).fastest(), frames.tail(few).fastest() or self._ends[1]
         self._last = frames.at(-1)
 
     def _find(self, sent_ns: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
@@ -170,10 +181,12 @@ class DelayJumps:
         self._jumps, self._least = jumps, least
 
     def spans_ns(self) -> tuple[int, int]:
-        """The time from the first frame to the last one, by the capture and by stamps."""
-        if self._first is None or self._last is None:
-            return 0, 0
-        return self._last.time_ns - self._first.time_ns, self._last.sent_ns - self._first.sent_ns
+        """The time between a frame near the first one and one near the last one, by the capture and by stamps.
+
+        They are the fastest of the frames around them, as the path may hold single ones back.
+        """
+        first, last = self._ends
+        return (last.time_ns - first.time_ns, last.sent_ns - first.sent_ns) if first and last else (0, 0)
 
     def has_drop_of(self, by_ns: int) -> bool:
         """Whether the delay drops by so much between two frames, because stamps advance."""

@@ -77,7 +77,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
                 "dst_ip": one.dst_ip,
                 "interfaces": one.interfaces,
                 "received_frames": one.received,
-                "missing_frames": one.missing,
+                "missing_frames": one.missing if doubts.trusts_loss_across(one.src_ip, one.dst_ip) else None,
             }
             for one in counts.across_interfaces
         ],
@@ -190,7 +190,7 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
         parts += [_table(_RATE_HEADS, rates, width)]
         timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
         if counts.across_interfaces:
-            parts += [_table(_ACROSS_HEADS, list(map(_across_row, counts.across_interfaces)), width)]
+            parts += [_table(_ACROSS_HEADS, [_across_row(one, doubts) for one in counts.across_interfaces], width)]
         if timed:
             parts += [_table(_DELAY_HEADS, timed, width)]
         disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
@@ -291,9 +291,9 @@ def _count_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) 
     return [name, *told, f"{stream.min_seq:,}-{stream.max_seq:,}"]
 
 
-def _across_row(stream: "AcrossInterfaces") -> list[str]:
-    counts = (stream.interfaces, stream.received, stream.missing)
-    return [f"{stream.src_ip} > {stream.dst_ip}", *(f"{count:,}" for count in counts)]
+def _across_row(stream: "AcrossInterfaces", doubts: Doubts) -> list[str]:
+    missing = f"{stream.missing:,}" if doubts.trusts_loss_across(stream.src_ip, stream.dst_ip) else "-"
+    return [f"{stream.src_ip} > {stream.dst_ip}", f"{stream.interfaces:,}", f"{stream.received:,}", missing]
 
 
 def _rate_row(name: str, stream: "StreamCapture", *, trusts: bool) -> list[str]:

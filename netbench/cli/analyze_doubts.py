@@ -65,6 +65,11 @@ class Doubts:
         """Whether missing frames of a stream, and their runs, are right."""
         return not any(doubt.loss for doubt in self._of_streams[number])
 
+    def trusts_loss_across(self, src_ip: str, dst_ip: str) -> bool:
+        """Whether missing frames of a stream are right on all interfaces."""
+        streams = enumerate(self._counts.streams)
+        return all(self.trusts_loss(n) for n, stream in streams if (stream.src_ip, stream.dst_ip) == (src_ip, dst_ip))
+
     def trusts_interface_time(self, number: int) -> bool:
         """Whether capture times of an interface are right, and with them its rate."""
         return not any(doubt.time for doubt in self._of_interfaces[number])

@@ -265,6 +265,13 @@ def test_a_path_that_holds_frames_back_is_no_step(tmp_path: Path) -> None:
     assert found["warnings"] == []
 
 
+def test_a_slow_frame_at_the_end_is_no_clock_that_runs_wrong(tmp_path: Path) -> None:
+    found = analyzed(tmp_path / "c", clocked(lambda i: 0.45 * (i in (0, 1)), lambda i: 0, count=20))
+    assert (found["streams"][0]["delay_mean_ns"], found["warnings"]) == (50_000, [])
+    found = analyzed(tmp_path / "c", clocked(lambda i: 3 * (i == 49), lambda i: 0, count=50))
+    assert "by time stamps" not in "".join(found["warnings"])
+
+
 def test_a_pause_by_both_clocks_withholds_the_rate_only(tmp_path: Path) -> None:
     found = analyzed(tmp_path / "c", clocked(lambda i: 1000 * (i >= 50), lambda i: 1000 * (i >= 50)))
     stream = only_stream(found)
@@ -398,6 +405,10 @@ def test_a_stream_over_two_interfaces(tmp_path: Path) -> None:
     content = blocks.section() + blocks.interface() * 2 + b"".join(map(blocks.enhanced, frames))
     (across,) = analyzed(tmp_path / "c", content)["across_interfaces"]
     assert (across["interfaces"], across["received_frames"], across["missing_frames"]) == (2, COUNT - 2, 2)
+    frames[20] = stream_frame(2**30, sent_ns=START_NS + 20 * MS)
+    content = blocks.section() + blocks.interface() * 2 + b"".join(map(blocks.enhanced, frames))
+    (across,) = analyzed(tmp_path / "c", content)["across_interfaces"]
+    assert (across["received_frames"], across["missing_frames"]) == (COUNT - 2, None)
 
 
 def test_an_interface_that_is_not_described(tmp_path: Path) -> None:
