@@ -250,6 +250,17 @@ def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
             "source's machine, or synchronise both clocks (PTP).",
             delay=True,
         )
+    elif stream.delay and (stream.delay.largest_ns or 0) >= _LONGEST_DELAY_NS + _duration_ns(stream.span):
+        yield Doubt(
+            f"{name}: delays are not stated, because some are {duration(stream.delay.largest_ns or 0)}, longer than "
+            "the capture: some time stamps are wrong. Have the source stamp each frame when it is sent.",
+            delay=True,
+            variation=True,
+        )
+
+
+def _duration_ns(span: "Span") -> int:
+    return (span.last_ns or 0) - (span.first_ns or 0)
 
 
 def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:

@@ -272,6 +272,14 @@ def test_a_slow_frame_at_the_end_is_no_clock_that_runs_wrong(tmp_path: Path) -> 
     assert "by time stamps" not in "".join(found["warnings"])
 
 
+def test_stamps_of_long_ago_among_others(tmp_path: Path) -> None:
+    """More jumps of the delay than are kept, all of one size."""
+    found = analyzed(tmp_path / "c", clocked(lambda i: 0, lambda i: -(10**6) if i % 2 else 0, count=10_000))
+    (stream,) = found["streams"]
+    assert (stream["rate_fps"], stream["delay_mean_ns"], stream["pdv_max_ns"]) == (pytest.approx(1000), None, None)
+    assert "some time stamps are wrong" in found["warnings"][0]
+
+
 def test_a_pause_by_both_clocks_withholds_the_rate_only(tmp_path: Path) -> None:
     found = analyzed(tmp_path / "c", clocked(lambda i: 1000 * (i >= 50), lambda i: 1000 * (i >= 50)))
     stream = only_stream(found)
