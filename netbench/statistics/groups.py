@@ -71,9 +71,14 @@ class Repetitions:
 
     @cached_property
     def throughput_fps(self) -> Interval | None:
-        """Received frames per second, all sources together; its interval is over boots."""
-        throughput = THROUGHPUT_FPS.over(self.valid)
+        """Received frames per second, all sources together; its interval is over boots, with the noise floor."""
+        throughput = self.throughput_without_noise
         return None if throughput is None else throughput.widened(self._noise)
+
+    @cached_property
+    def throughput_without_noise(self) -> Interval | None:
+        """The same without the noise floor, for a comparison with other loads of the campaign."""
+        return THROUGHPUT_FPS.over(self.valid)
 
     @cached_property
     def offered_mbps(self) -> Interval | None:

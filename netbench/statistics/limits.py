@@ -105,7 +105,7 @@ def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
 
 def _bends(best: Group, same: Iterable[Group]) -> bool:
     """Whether throughput no longer rises with the load around the highest throughput."""
-    most, at = best.throughput_fps, _offered(best)
+    most, at = best.throughput_without_noise, _offered(best)
     if most is None:
         return False
     counted = [one for one in same if one.counts_as_maximum]
@@ -113,12 +113,18 @@ def _bends(best: Group, same: Iterable[Group]) -> bool:
         return True  # and no more came out
     if not best.is_overloaded:
         return False
-    below = max((one for one in counted if _offered(one) <= at * (1 - _APART)), key=_offered, default=None)
-    if below is None or below.throughput_fps is None or not below.throughput_fps.mean:
+    lower = [one for one in counted if _offered(one) <= at * (1 - _APART)]
+    if not any(one.throughput_without_noise and one.throughput_without_noise.mean for one in lower):
         return most.mean <= _BENT_ALONE * at
-    passed = below.throughput_fps.mean / _offered(below)
-    expected = passed * (at - _offered(below))
-    rise, scatter = most.mean - below.throughput_fps.mean, _scatter(most, below.throughput_fps)
+    return any(_hardly_rises(most, at, one.throughput_without_noise, _offered(one)) for one in lower)
+
+
+def _hardly_rises(most: Interval, at: float, below: Interval | None, at_below: float) -> bool:
+    """Whether few of the frames came out that were offered at a load beyond a lower one."""
+    if below is None or not below.mean:
+        return False
+    expected = below.mean / at_below * (at - at_below)
+    rise, scatter = most.mean - below.mean, _scatter(most, below)
     return rise <= _BENT * expected and rise + scatter <= _BENT_FOR_CERTAIN * expected
 
 
