@@ -214,7 +214,9 @@ class Boots:
             came_out = noise.came_out_fps(result)
             if repeat and came_out is not None:
                 throughputs.append(came_out)
-        self.record.keep_noise_floor(noise_floor(throughputs, noise.in_words(spec)))
+        self.record.keep_noise_floor(
+            noise_floor(throughputs, noise.in_words(spec), self.profile.duration / spec.duration_s)
+        )
         return ""
 
     def _warm_up(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The variation between `repeats` of one fixed `trial`, measured at the start of a campaign.
+    """The variation between repeats of one fixed `trial`, measured at the start of a campaign.
 
-    95 % of such repeats lie within their mean ± `half_width`, which is a ratio of that mean. `throughputs_fps` are the
-    repeats themselves, in frames/s.
+    95 % of repeats that last as long as the trials of the campaign lie within the mean ± `half_width`, which is a ratio
+    of that mean. `repeats` is how many were made, which are shorter; `throughputs_fps` are these, in frames/s.
     """
 
     half_width: float

@@ -9,13 +9,13 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.noise_floor import FEWEST
 
-MOST = 9
-_TRIAL_S, _SETTLE_S = 0.1, 0.01
+MOST = 17
+_TRIAL_S, _SETTLE_S = 0.05, 0.01
 _WARM_UP_PART = 0.25
 
 
 def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
-    """Return a trial of 0.1 s in which the UUT is alone and gets its smallest frames as fast as the sources can send.
+    """Return a trial of 0.05 s in which the UUT is alone and gets its smallest frames as fast as the sources can send.
 
     So the speed of the host decides the throughput, and not the clock of the source.
     """

@@ -13,13 +13,14 @@ _MOST_ABOVE = 2
 _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
 
 
-def noise_floor(throughputs_fps: Sequence[float], trial: str) -> NoiseFloor | None:
+def noise_floor(throughputs_fps: Sequence[float], trial: str, parts: float = 1.0) -> NoiseFloor | None:
     """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
 
-    t(0.975; n − 1) · s · √(1 + 1/n) ÷ mean is the prediction interval of a further repeat (NIST/SEMATECH e-Handbook of
-    Statistical Methods, section 1.3.5.2; Hahn and Meeker 1991, "Statistical Intervals"). The centre is the
-    median, and s, of 5 repeats or more, at most twice the one that their median absolute deviation tells (Hampel 1974,
-    "The influence curve and its role in robust estimation"): one repeat that was disturbed does not decide.
+    `parts` is how many times as long as a repeat the trials are whose variation it tells: such a trial is the mean of
+    so many repeats. t(0.975; n − 1) · s · √(1/parts + 1/n) ÷ mean is the prediction interval of the mean of so many
+    further repeats (Hahn and Meeker 1991, "Statistical Intervals", section 4.8). The centre is the median, and s, of 5
+    repeats or more, at most twice the one that their median absolute deviation tells (Hampel 1974, "The influence curve
+    and its role in robust estimation"): one repeat that was disturbed does not decide.
     """
     n = len(throughputs_fps)
     if n < FEWEST:
@@ -31,5 +32,5 @@ def noise_floor(throughputs_fps: Sequence[float], trial: str) -> NoiseFloor | No
     deviation = sqrt(sum((value - mean) ** 2 for value in throughputs_fps) / (n - 1))
     if n >= _ENOUGH_FOR_MEDIAN:
         deviation = min(deviation, _MOST_ABOVE * _OF_NORMAL * median(abs(value - centre) for value in throughputs_fps))
-    half_width = student_t(n - 1) * deviation * sqrt(1 + 1 / n) / centre
+    half_width = student_t(n - 1) * deviation * sqrt(1 / max(1.0, parts) + 1 / n) / centre
     return NoiseFloor(half_width, n, trial, tuple(throughputs_fps))

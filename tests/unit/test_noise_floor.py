@@ -15,18 +15,20 @@ from tests.unit.results_factory import stream_counts, trial
 
 
 @pytest.mark.parametrize(
-    ("repeats", "half_width"),
+    ("repeats", "parts", "half_width"),
     [
-        ([100.0, 100.0], None),  # too few
-        ([0.0, 0.0, 0.0], None),
-        ([100.0, 100.0, 100.0], 0.0),
-        ([95.0, 100.0, 105.0], 4.303 * 0.05 * (4 / 3) ** 0.5),
-        ([98.0, 99.0, 100.0, 101.0, 102.0], 2.776 * 0.01581 * (6 / 5) ** 0.5),
-        ([98.0, 99.0, 100.0, 101.0, 20.0], 2.776 * 2 * 0.014826 * 100 / 99 * (6 / 5) ** 0.5),  # one was disturbed
+        ([100.0, 100.0], 1, None),  # too few
+        ([0.0, 0.0, 0.0], 1, None),
+        ([100.0, 100.0, 100.0], 1, 0.0),
+        ([95.0, 100.0, 105.0], 1, 4.303 * 0.05 * (4 / 3) ** 0.5),
+        ([95.0, 100.0, 105.0], 3, 4.303 * 0.05 * (2 / 3) ** 0.5),
+        ([95.0, 100.0, 105.0], 0.5, 4.303 * 0.05 * (4 / 3) ** 0.5),  # no trial is shorter than a repeat
+        ([98.0, 99.0, 100.0, 101.0, 102.0], 1, 2.776 * 0.01581 * (6 / 5) ** 0.5),
+        ([98.0, 99.0, 100.0, 101.0, 20.0], 1, 2.776 * 2 * 0.014826 * 100 / 99 * (6 / 5) ** 0.5),  # one was disturbed
     ],
 )
-def test_the_noise_floor_of_some_repeats(repeats, half_width):
-    found = noise_floor(repeats, "a trial")
+def test_the_noise_floor_of_some_repeats(repeats, parts, half_width):
+    found = noise_floor(repeats, "a trial", parts)
     if half_width is None:
         assert found is None
     else:
@@ -45,9 +47,9 @@ def test_it_is_stated_in_percent(half_width, text):
 def test_the_fixed_trial_is_short_and_as_fast_as_the_source_can():
     spec = trial(stream_counts(), scenario="cpu-heavy").spec
     fixed = noise_trial(spec, profile(frame_sizes=[1500, 64], duration="10s"))
-    assert (fixed.frame_size, fixed.load.kind, fixed.duration_s) == (64, LoadKind.MAX, 0.1)
+    assert (fixed.frame_size, fixed.load.kind, fixed.duration_s) == (64, LoadKind.MAX, 0.05)
     assert fixed.neighbours == ()
-    assert noise_trial(spec, profile(duration="50ms")).duration_s == 0.05
+    assert noise_trial(spec, profile(duration="20ms")).duration_s == 0.02
 
 
 def test_enough_repeats_are_made_and_no_more():
