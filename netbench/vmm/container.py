@@ -270,8 +270,9 @@ class ContainerGuest(RunningGuest):
             wait_until(self._has_started, _END_S, _POLL_S)
             self._leader = int(self._said.text().partition("\n")[0])
         except ValueError as error:
+            words = self._last_words  # before end(), which reads what is in the pipe
             end(self.process)
-            raise TestbedError(f"{spec.title}: its runtime cannot be started: {self._last_words}") from error
+            raise TestbedError(f"{spec.title}: its runtime cannot be started: {words}") from error
         except BaseException:  # Ctrl-C: it must not stay
             end(self.process)
             raise
