@@ -44,6 +44,8 @@ _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
 # agree, and where all trials at the bound were disturbed. That may be over by then where no more than this part of all
 # trials was disturbed.
 _MOST_SEARCHES, _PASSING_PART = 2, 1 / 3
+# An upper bound so many times the lower one says nothing.
+_FARTHEST = 3
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 
@@ -455,7 +457,7 @@ class OneSearch:
         """A load above the lower bound up to which the UUT itself missed the goal, in two trials or more."""
         missed: dict[float, list[bool]] = {}
         for one in self._trials:
-            if one.load_fps > lower and not one.limited_by:
+            if lower < one.load_fps <= _FARTHEST * lower and not one.limited_by:
                 missed.setdefault(one.load_fps, []).append(not goal.is_met_by(one))
         times = 0
         for load, bad in sorted(missed.items()):
