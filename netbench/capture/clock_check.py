@@ -2,7 +2,7 @@
 
 The capture's clock is judged by the capture times of all frames in the order of their numbers, stamped or not. It was
 set back where they go back. Where a gap is much longer than all others, it was set forward, or the source paused: time
-stamps tell which, unless both clocks were set. The difference of a frame's capture time and its time stamp, the delay,
+stamps show which, unless both clocks were set. The difference of a frame's capture time and its time stamp, the delay,
 jumps where one of the clocks was set, and stays changed. Where the path held frames back, it returns.
 """
 
@@ -32,10 +32,10 @@ _KEPT_GAPS, _MOST_UNUSUAL = 64, 16
 # The same of a gap by both clocks, which is mostly a pause of the source: what part of all the time, and ns. The source
 # may lose its CPU for less.
 _PAUSE_PART, _LEAST_PAUSE_NS = 0.01, 100_000_000
-# Of how many frames of a batch the resolution of time stamps is told, of how many in all where it is fine, and from
+# How many frames of a batch show the resolution of time stamps, how many in all where it is fine, and from
 # where on it is coarse.
 _SAMPLED, _ENOUGH_SAMPLED, _COARSE_NS = 256, 1024, 100_000
-# By what part the time between two frames may differ between the two clocks: none is so wrong by itself.
+# By what part the time between two frames may differ between the two clocks. No undisturbed clock is that wrong.
 _APART = 0.01
 # By what part of all the time times may go back: files are written in nearly the order of capture.
 _BACK_PART = 0.001

@@ -32,7 +32,7 @@ class NumberTally:
     ) -> None:
         """The next frames, and which of them are not late; `known` has the lowest and highest number before them.
 
-        Capture times that are not known are far before all others, and tell nothing.
+        Unknown capture times are far before all others, and are ignored.
         """
         times_ns, sent_us = frames.times_ns, frames.sent_us
         before_ns = int(times_ns[0]) if self._last_time_ns is None else self._last_time_ns

@@ -123,7 +123,7 @@ def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[s
         **_spread_json("delay", delay),
         **_spread_json("pdv", pdv),
         **_spread_json("ipdv", ipdv),
-        "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths]
+        "loss_run_lengths": [{"from_frames": run.from_frames, "runs": run.runs} for run in stream.loss_run_lengths]
         if trusts_loss
         else None,
         "reordering_extent_median_frames": extent.median if extent else None,
@@ -190,7 +190,9 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
         parts += [_table(_RATE_HEADS, rates, width)]
         timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
         if counts.across_interfaces:
-            parts += [_table(_ACROSS_HEADS, [_across_row(one, doubts) for one in counts.across_interfaces], width)]
+            parts += [
+                _table(_ACROSS_HEADS, [_across_row(stream, doubts) for stream in counts.across_interfaces], width)
+            ]
         if timed:
             parts += [_table(_DELAY_HEADS, timed, width)]
         disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
@@ -287,8 +289,8 @@ def _count_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) 
         (stream.loss_runs, trusts_loss),
         (stream.longest_loss_run, trusts_loss),
     )
-    told = (f"{count:,}" if is_trusted else "-" for count, is_trusted in counts)
-    return [name, *told, f"{stream.min_seq:,}-{stream.max_seq:,}"]
+    cells = (f"{count:,}" if is_trusted else "-" for count, is_trusted in counts)
+    return [name, *cells, f"{stream.min_seq:,}-{stream.max_seq:,}"]
 
 
 def _across_row(stream: "AcrossInterfaces", doubts: Doubts) -> list[str]:

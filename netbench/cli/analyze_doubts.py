@@ -279,7 +279,7 @@ def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
             name,
             f"no frame arrived for {duration(clocks.gap_ns)} and none is missing. The source paused, or the capture's "
             "clock was set forward",
-            "Capture without a pause, or have the source stamp its frames, which tells the two apart.",
+            "Capture without a pause, or have the source stamp its frames, which distinguishes the two.",
         )
     elif clocks.held_ns:
         yield _of_all_times(
@@ -305,7 +305,7 @@ def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
 
 
 def _may_be_a_queue(stream: "StreamCapture") -> bool:
-    """Whether delays can have grown because the path was overloaded: frames are missing, and none is too late."""
+    """Whether delays can have grown because the path was overloaded: frames are missing, and no frame is too late."""
     captured_ns, sent_ns = stream.clocks.apart_ns or (0, 0)
     longest_ns = (stream.delay.largest_ns if stream.delay else None) or 0
     return captured_ns > sent_ns and stream.missing > 0 and longest_ns < _LONGEST_DELAY_NS

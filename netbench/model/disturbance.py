@@ -55,7 +55,7 @@ class Disturbance:
 
     def longest_s(self, role: Role, stream: str) -> float:
         """No stall of the threads of a role was longer than this, for one stream; 0 where nothing is known of them."""
-        return sum(one.longest_s or 0.0 for one in self.threads if one.role == role and one.stream == stream)
+        return sum(thread.longest_s or 0.0 for thread in self.threads if (thread.role, thread.stream) == (role, stream))
 
     def wait_s(self, role: Role, stream: str) -> float | None:
         """How long the threads of a role waited for a CPU, for one stream; None where that is unknown."""

@@ -96,8 +96,8 @@ class SearchResult:
     bound, or how the tester kept the bounds further apart than the width. `delays` were measured afterwards, at parts
     of the lower bound of the first goal, as were the other `tests` of RFC 2544, where they were asked for, and
     `overload_fps` came out then above its upper bound, at `held_fps` where the sources did not hold all that was asked
-    of them. `each` has the streams one by one, where there are several, in all trials at the lower bound that tell
-    something of the UUT. One that is `for_maxima` found what loads are a share of.
+    of them. `each` has the streams one by one, where there are several, in all trials at the lower bound that are
+    conclusive about the UUT. One that is `for_maxima` found what loads are a share of.
     """
 
     uut: str

@@ -93,7 +93,7 @@ class AddedTrials:
 
 
 def _higher_load(same: Sequence[Group]) -> Load | None:
-    """Return the load above all of these; None where throughput rises no longer, or there is none.
+    """Return the load above all of these; None where throughput rises no longer, or no higher load exists.
 
     Where the source holds no higher rate it is what the source offers without one.
     """

@@ -75,9 +75,9 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
         Column("Highest throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
-        said = note("Their throughput still rises at the highest valid load. The maximum is this value or more.")
+        remark = note("Their throughput still rises at the highest valid load. The maximum is this value or more.")
         summary = f"Lower bounds: {count(len(limited), 'maximum that is', 'maxima that are')} not saturated"
-        yield element("details", element("summary", summary), said, table(columns, [limited]))
+        yield element("details", element("summary", summary), remark, table(columns, [limited]))
 
 
 def most_words(group: Group) -> str:

@@ -59,11 +59,11 @@ class Throughput:
     state: SearchState
     is_smallest: bool  # of the frame sizes of the profile: resets are measured with those only (section 26.6)
     is_mix: bool = False  # of frame sizes: bursts are not measured with such (RFC 9004, section 3)
-    limited_by: str = ""  # why no load is known at which the UUT loses frames, where none is
+    limited_by: str = ""  # why no load is known at which the UUT loses frames; empty where one is known
 
     @property
     def without_loss(self) -> str:
-        """Why nothing can be told of what is lost above the throughput; empty where frames are lost there."""
+        """Why the loss above the throughput is unknown; empty where frames are lost there."""
         if self.state is not SearchState.AT_LEAST:
             return ""
         if self.fps >= _NEARLY * self.highest_fps:

@@ -44,7 +44,7 @@ _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
 # agree, and where all trials at the bound were disturbed. That may be over by then where no more than this part of all
 # trials was disturbed.
 _MOST_SEARCHES, _PASSING_PART = 2, 1 / 3
-# An upper bound so many times the lower one says nothing.
+# An upper bound is useless if it is more than so many times the lower one.
 _FARTHEST = 3
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
@@ -180,8 +180,8 @@ class OneSearch:
     def _search(self, highest: float) -> float:
         """Search up to this load, or up to what the sources offer where that is less; the highest load.
 
-        Where trials above an upper bound contradict it, that is measured again. If it is none the search is made again,
-        and so it is where the tester was disturbed at an upper bound.
+        Where trials above an upper bound contradict it, that is measured again. If it meets the goal the search is made
+        again, and so it is where the tester was disturbed at an upper bound.
         """
         asked, trial_s = self._asked, self._wanted.profile.duration
         tried = searches = 0
@@ -229,12 +229,14 @@ class OneSearch:
         return False
 
     def _is_disturbed(self) -> bool:
-        """Whether an upper bound is none of the UUT: the tester was disturbed each time there, but seldom elsewhere."""
-        if sum(bool(one.inconclusive) for one in self._trials) > _PASSING_PART * len(self._trials):
+        """Whether the tester was disturbed in all trials at an upper bound, but in few others."""
+        if sum(bool(trial.inconclusive) for trial in self._trials) > _PASSING_PART * len(self._trials):
             return False
         uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
         return any(
-            all(one.inconclusive for one in self._trials if one.is_at(upper)) for upper in uppers if upper is not None
+            all(trial.inconclusive for trial in self._trials if trial.is_at(upper))
+            for upper in uppers
+            if upper is not None
         )
 
     def _held(self, fps: float, seconds: float, part: float) -> Measured:

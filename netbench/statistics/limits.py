@@ -113,10 +113,10 @@ def _bends(best: Group, same: Iterable[Group]) -> bool:
         return True  # and no more came out
     if not best.is_overloaded:
         return False
-    lower = [one for one in counted if _offered(one) <= at * (1 - _APART)]
-    if not any(one.throughput_without_noise and one.throughput_without_noise.mean for one in lower):
+    lower = [group for group in counted if _offered(group) <= at * (1 - _APART)]
+    if not any(group.throughput_without_noise and group.throughput_without_noise.mean for group in lower):
         return most.mean <= _BENT_ALONE * at
-    return any(_hardly_rises(most, at, one.throughput_without_noise, _offered(one)) for one in lower)
+    return any(_hardly_rises(most, at, group.throughput_without_noise, _offered(group)) for group in lower)
 
 
 def _hardly_rises(most: Interval, at: float, below: Interval | None, at_below: float) -> bool:

@@ -16,10 +16,10 @@ _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its me
 def noise_floor(throughputs_fps: Sequence[float], trial: str, parts: float = 1.0) -> NoiseFloor | None:
     """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
 
-    `parts` is how many times as long as a repeat the trials are whose variation it tells: such a trial is the mean of
+    `parts` is the duration of the campaign's trials ÷ that of a repeat: a trial of the campaign is then the mean of
     so many repeats. t(0.975; n − 1) · s · √(1/parts + 1/n) ÷ mean is the prediction interval of the mean of so many
     further repeats (Hahn and Meeker 1991, "Statistical Intervals", section 4.8). The centre is the median, and s, of 5
-    repeats or more, at most twice the one that their median absolute deviation tells (Hampel 1974, "The influence curve
+    repeats or more, at most twice the one from their median absolute deviation (Hampel 1974, "The influence curve
     and its role in robust estimation"): one repeat that was disturbed does not decide.
     """
     n = len(throughputs_fps)

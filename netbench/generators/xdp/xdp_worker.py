@@ -41,7 +41,7 @@ class XdpWorker(Worker):
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
         claim(interface, self._loaded, self._stack, attach=attach == "1")
-        with suppress(OSError, BpfError):  # without that it may begin late, which a trial tells
+        with suppress(OSError, BpfError):  # otherwise it may begin late, and the trial records that
             keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
         self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
         self._flows = (1, 0)
