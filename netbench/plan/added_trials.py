@@ -1,9 +1,10 @@
-"""Trials that the results of a plan call for: higher loads while throughput still rises, repetitions where maxima
-contradict each other.
+"""Trials that the results of a plan call for.
+
+Higher loads while throughput still rises, loads beside a peak, and repetitions where maxima contradict each other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil
 
 from netbench.model.frame_mix import FrameSize
@@ -12,13 +13,16 @@ from netbench.model.units import Load, LoadKind
 from netbench.plan.schedule import Wanted
 from netbench.statistics.contradictory_maxima import CalibrationKey, contradictory_maxima
 from netbench.statistics.groups import Group, gathered, grouped
-from netbench.statistics.limits import still_rises, with_limits
+from netbench.statistics.limits import peak_of, still_rises, with_limits
 from netbench.statistics.totals import TrialTotals
 
 _MOST_ROUNDS = 3
 _HIGHER = 1.5  # the next load ÷ the highest one so far
 _STEP, _MOST = 10, 1000  # percent of the maximum
 _FROM = 100  # percent: a profile whose loads are all lower is not about the maximum
+# Loads beside a peak are added until no two that are next to each other are further apart.
+_FINEST = 1.25
+_PEAK_STEP = 5  # percent of the maximum
 
 _Cell = tuple[str, str, int, FrameSize, Load]  # UUT, scenario, sources, frame size, load
 
@@ -63,8 +67,8 @@ class AddedTrials:
         repetitions = self._wanted.profile.repetitions
         cells: list[tuple[int, _Cell]] = []
         for same in grouped(groups, lambda one: (one.uut, one.scenario, one.sources, one.frame_size)).values():
-            if (load := _higher_load(same)) is not None:
-                first = same[0]
+            first, higher = same[0], _higher_load(same)
+            for load in [higher] if higher else _loads_beside_peak(same):
                 cell = first.uut, first.scenario, first.sources, first.frame_size, load
                 cells += [(number, cell) for number in range(1, repetitions + 1)]
         if self._rounds == 1:
@@ -106,3 +110,22 @@ def _higher_load(same: Sequence[Group]) -> Load | None:
         return Load(LoadKind.MAX)
     percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
     return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None
+
+
+def _loads_beside_peak(same: Sequence[Group]) -> list[Load]:
+    """Return the loads half-way between a peak of the throughput and the loads next to it.
+
+    Where throughput falls behind its peak, as that of a UUT does that spends its time on frames it loses later, the
+    highest mean depends on how close a load is to the peak: by 20 % where loads are 30 % apart.
+    """
+    peak = peak_of(one for one in same if one.load.kind is LoadKind.OF_MAXIMUM)
+    if peak is None:
+        return []
+    values = sorted(one.load.value for one in same if one.load.kind is LoadKind.OF_MAXIMUM)
+    at = values.index(peak.load.value)
+    pairs = pairwise(values[max(0, at - 1) : at + 2])
+    between = [round((low + high) / 2 / _PEAK_STEP) * _PEAK_STEP for low, high in pairs if high > _FINEST * low]
+    # Of a load that is lower than the throughput of the peak no higher throughput can come.
+    most = peak.throughput_fps.mean / peak.offered_fps.mean if peak.throughput_fps and peak.offered_fps else 0.0
+    new = (float(value) for value in between if value not in values and value > most * peak.load.value)
+    return [Load(LoadKind.OF_MAXIMUM, value) for value in new]

@@ -69,6 +69,19 @@ def still_rises(same: Iterable[Group]) -> bool:
     return best is not None and not any(map(pushes_back, counted)) and not _bends(best, counted)
 
 
+def peak_of(same: Iterable[Group]) -> Group | None:
+    """Return the load with the highest throughput where that of the next higher load is significantly lower; else None.
+
+    `same` are the groups of one UUT that differ in load only.
+    """
+    counted = sorted((one for one in same if one.counts_as_maximum and one.throughput_fps), key=_height)
+    best = next(iter(best_groups(counted)), None)
+    if best is None or best is counted[-1]:
+        return None
+    higher = counted[counted.index(best) + 1].throughput_without_noise
+    return best if best.throughput_without_noise and not _agree(best.throughput_without_noise, higher) else None
+
+
 def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:
     """The plateau that a maximum is part of: all loads above it with a throughput that agrees within the intervals.
 
