@@ -28,9 +28,10 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
 from netbench.plan.warnings import too_short_for
-from netbench.statistics.noise_floor import noise_floor
+from netbench.statistics.noise_floor import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
+from netbench.testbed.host_warnings import is_virtual
 from netbench.trial.judging import beyond_ceiling
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
@@ -214,9 +215,9 @@ class Boots:
             came_out = noise.came_out_fps(result)
             if repeat and came_out is not None:
                 throughputs.append(came_out)
-        self.record.keep_noise_floor(
-            noise_floor(throughputs, noise.in_words(spec), self.profile.duration / spec.duration_s)
-        )
+        parts = self.profile.duration / spec.duration_s
+        run_to_run = RUN_TO_RUN_IN_VM if is_virtual(self.record.manifest["before"]) else 0.0
+        self.record.keep_noise_floor(noise_floor(throughputs, noise.in_words(spec), parts, run_to_run=run_to_run))
         return ""
 
     def _warm_up(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:

@@ -488,7 +488,7 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
     uncounted = [{place_of(one) for one in campaign.groups if not one.counts_as_maximum} for campaign in (base, new)]
     for place, best in of_base.items():
         other = of_new.get(place)
-        before, after = best.maximum_fps, None if other is None else other.maximum_fps
+        before, after = best.maximum_of_run_fps, None if other is None else other.maximum_of_run_fps
         if other is None or before is None or after is None:
             continue
         ratio = ratio_of_maxima(

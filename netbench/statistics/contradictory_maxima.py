@@ -37,7 +37,7 @@ def contradictory_maxima(
     for same in grouped(best, lambda one: (one.uut, one.scenario, one.sources)).values():
         sizes = sorted((one for one in same if not isinstance(one.frame_size, FrameMix)), key=_size)
         for small, large in pairwise(sizes):
-            if _is_below(small.maximum_fps, large.maximum_fps, _SLOWER) and not small.limited_by:
+            if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.limited_by:
                 text = (
                     f"{small.uut}, {small.scenario}: {frames_text(small.frame_size)} are forwarded at "
                     f"{_kfps(small)}, fewer than of {in_bytes(large.frame_size)} ({_kfps(large)})"
@@ -47,7 +47,7 @@ def contradictory_maxima(
         scenario, fps = calibrated.get((one.uut, one.frame_size, one.sources), ("", 0.0))
         if one.limited_by or one.scenario != scenario:
             continue  # a lower bound contradicts nothing
-        if _is_below(one.maximum_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
+        if _is_below(one.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
             text = f"{one.uut}, {one.scenario}: {_kfps(one)} is far below the {fps / 1e3:,.1f} kfps of the calibration"
             found.append(ContradictoryMaxima((one,), text))
     return tuple(found)
@@ -65,4 +65,4 @@ def _size(group: Group) -> float:
 
 
 def _kfps(group: Group) -> str:
-    return f"{group.maximum_fps.mean / 1e3:,.1f} kfps" if group.maximum_fps else "an unknown rate"
+    return f"{group.maximum_of_run_fps.mean / 1e3:,.1f} kfps" if group.maximum_of_run_fps else "an unknown rate"

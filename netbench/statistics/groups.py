@@ -175,7 +175,8 @@ class Group(Repetitions):
 
     It is itself what the victim did; its neighbours are beside it. Where it is a maximum, `limited_by` says what was in
     the way of a higher one if that was not the UUT, nor its links, and `plateau` is the maximum itself; with_limits()
-    looks both up. `noise_floor` is that of the host, as a ratio; None where it is unknown.
+    looks both up. `noise_floor` is that of the host, as a ratio; None where it is unknown. So is `run_to_run`, as of
+    NoiseFloor.
     """
 
     frame_size: FrameSize
@@ -189,6 +190,7 @@ class Group(Repetitions):
     limited_by: str | None = None  # None: nobody has looked, or it is no maximum
     plateau: Plateau | None = None
     noise_floor: float | None = None
+    run_to_run: float | None = None
 
     @property
     def victim(self) -> Victim:
@@ -227,15 +229,27 @@ class Group(Repetitions):
 
     @property
     def maximum_fps(self) -> Interval | None:
-        """The highest throughput in frames/s, of a group that has it: of its plateau, where there is one."""
+        """The highest throughput in frames/s, of a group that has it: of its plateau, where there is one.
+
+        Its interval is to hold in other runs too, that of `maximum_of_run_fps` in this one.
+        """
+        return self._of_any_run(self.maximum_of_run_fps)
+
+    @property
+    def maximum_of_run_fps(self) -> Interval | None:
+        """The same for a comparison with other maxima of the same UUT in this run."""
         return self.plateau.throughput_fps if self.plateau else self.throughput_fps
 
     @property
     def maximum_mbps(self) -> Interval | None:
-        """The same in Mbit/s (L1)."""
+        """`maximum_fps` in Mbit/s (L1)."""
         if self.plateau is None or isinstance(self.frame_size, FrameMix):
-            return self.throughput_mbps
-        return self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size) or 0.0)
+            return self._of_any_run(self.throughput_mbps)
+        return self._of_any_run(self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size) or 0.0))
+
+    def _of_any_run(self, maximum: Interval | None) -> Interval | None:
+        """The interval with the variation between runs, where the UUT was the limit."""
+        return maximum.widened(self.run_to_run) if maximum and not self.limited_by else maximum
 
     @property
     def maximum_loads(self) -> tuple[Load, ...]:
@@ -332,7 +346,8 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
     if results.noise_floor is not None:
-        groups = [replace(group, noise_floor=results.noise_floor.half_width) for group in groups]
+        floor, run_to_run = results.noise_floor.half_width, results.noise_floor.run_to_run
+        groups = [replace(group, noise_floor=floor, run_to_run=run_to_run) for group in groups]
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.

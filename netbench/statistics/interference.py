@@ -125,7 +125,10 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
     Symmetric: the higher one has to be at a load that counts on the side of the lower one too, whichever that is, or
     one that nobody tried there though its own limit had been found. `counted` are all loads of the campaign.
     """
-    most, most_of_base = new.maximum_fps, base.maximum_fps
+    if new.uut == base.uut:
+        most, most_of_base = new.maximum_of_run_fps, base.maximum_of_run_fps
+    else:
+        most, most_of_base = new.maximum_fps, base.maximum_fps
     if most is None or most_of_base is None:
         return None
 

@@ -10,17 +10,23 @@ from netbench.statistics.intervals import student_t
 FEWEST = 3  # repeats: of fewer nothing is known of their variation
 _ENOUGH_FOR_MEDIAN = 5
 _MOST_ABOVE = 2
+# By how much maxima differ between runs in a virtual machine, whose CPUs, caches and memory others use in turn for
+# minutes: ten runs of four UUTs within half an hour had standard deviations of 3 to 17 %. An evaluation from earlier
+# measurements is one of type B (JCGM 100:2008, section 4.3).
+RUN_TO_RUN_IN_VM = 0.15
 _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
 
 
-def noise_floor(throughputs_fps: Sequence[float], trial: str, parts: float = 1.0) -> NoiseFloor | None:
+def noise_floor(
+    throughputs_fps: Sequence[float], trial: str, parts: float = 1.0, *, run_to_run: float = 0.0
+) -> NoiseFloor | None:
     """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
 
     `parts` is the duration of the campaign's trials ÷ that of a repeat: a trial of the campaign is then the mean of
     so many repeats. t(0.975; n − 1) · s · √(1/parts + 1/n) ÷ mean is the prediction interval of the mean of so many
     further repeats (Hahn and Meeker 1991, "Statistical Intervals", section 4.8). The centre is the median, and s, of 5
     repeats or more, at most twice the one from their median absolute deviation (Hampel 1974, "The influence curve
-    and its role in robust estimation"): one repeat that was disturbed does not decide.
+    and its role in robust estimation"): one repeat that was disturbed does not decide. `run_to_run` as of NoiseFloor.
     """
     n = len(throughputs_fps)
     if n < FEWEST:
@@ -33,4 +39,4 @@ def noise_floor(throughputs_fps: Sequence[float], trial: str, parts: float = 1.0
     if n >= _ENOUGH_FOR_MEDIAN:
         deviation = min(deviation, _MOST_ABOVE * _OF_NORMAL * median(abs(value - centre) for value in throughputs_fps))
     half_width = student_t(n - 1) * deviation * sqrt(1 / max(1.0, parts) + 1 / n) / centre
-    return NoiseFloor(half_width, n, trial, tuple(throughputs_fps))
+    return NoiseFloor(half_width, n, trial, tuple(throughputs_fps), run_to_run)

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,6 +76,8 @@ _KERNEL_PARAMETERS = (
 
 _PACKAGES = ("numpy", "pyroute2")
 _TOOL_TIMEOUT_S = 5.0
+# From this load average on, the CPUs are watched for so long.
+_WATCHED_FROM, _WATCHED_S = 0.5, 0.25
 
 
 def read_environment(
@@ -88,8 +91,9 @@ def read_environment(
     `hosts_nics` names the interfaces to record, by network namespace (None: netbench's own). Interfaces
     and sysctls of netbench's own namespace are at the top, those of others under `namespaces`; what
     changes all the time is under `activity`. Sizes are in bytes, CPU times in clock ticks since boot
-    (proc_stat(5)), loads are the 1, 5 and 15 minute averages, CPU sets are written as the kernel writes
-    them (`0-3,8`), a kernel parameter given without a value is "". `root` is where /proc and /sys are.
+    (proc_stat(5)), loads are the 1, 5 and 15 minute averages, `cpu_use` is the part of all CPUs in use where
+    the load is high, CPU sets are written as the kernel writes them (`0-3,8`), a kernel parameter given
+    without a value is "". `root` is where /proc and /sys are.
     """
     namespaces = {name: _namespace(root, name, nics) for name, nics in hosts_nics.items() if name}
     return {
@@ -103,7 +107,7 @@ def read_environment(
         "cpu": _cpu(root),
         "memory_bytes": _memory_bytes(root),
         "virtualisation": virtualisation(root, which),
-        "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
+        "activity": _activity(root),
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
         "tools": _versions(which, [tool for tool in all_of(Tool) if tool.version]),
@@ -236,6 +240,17 @@ def _hypervisor(root: Path) -> str | None:
     if "hypervisor" not in flags.split():
         return "none"
     return _text(root / "sys/class/dmi/id/sys_vendor") or "unknown"
+
+
+def _activity(root: Path) -> dict[str, object]:
+    """What other programs do. A high load average may be that of programs that have ended, so the CPUs are watched."""
+    loads, ticks, use = _load_average(root), _cpu_ticks(root), None
+    if loads and ticks and loads[0] > _WATCHED_FROM:
+        time.sleep(_WATCHED_S)
+        later = _cpu_ticks(root) or ticks
+        if later["total"] > ticks["total"]:
+            use = 1 - (later["idle"] - ticks["idle"]) / (later["total"] - ticks["total"])
+    return {"load_average": loads, "cpu_ticks": ticks, "cpu_use": use}
 
 
 def _load_average(root: Path) -> list[float] | None:

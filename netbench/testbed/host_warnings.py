@@ -6,6 +6,7 @@ from netbench.model.verdict import Warning, WarningKind
 
 MAX_STEAL_RATIO = 0.01
 MAX_LOAD_PER_CPU = 0.5
+MAX_CPU_USE = 0.1  # part of all CPUs: less is none, whatever the load of the last minute was
 
 
 def host_warnings(
@@ -35,9 +36,14 @@ def _frequency(environment: Mapping[str, object]) -> Iterator[Warning]:
         )
 
 
+def is_virtual(environment: Mapping[str, object]) -> bool:
+    """Return whether this machine is a virtual one, as its environment states."""
+    return _get(environment, "virtualisation", "machine") not in (None, "none")
+
+
 def _virtual(environment: Mapping[str, object]) -> Iterator[Warning]:
     machine = _get(environment, "virtualisation", "machine")
-    if isinstance(machine, str) and machine != "none":
+    if is_virtual(environment):
         yield Warning(
             WarningKind.HOST_IS_VIRTUAL,
             f"netbench ran inside a virtual machine ({machine}): its neighbours can take CPU time at any "
@@ -65,12 +71,14 @@ def _busy(environment: Mapping[str, object]) -> Iterator[Warning]:
     cpus = _get(environment, "cpu", "online_count")
     if not (isinstance(loads, list) and loads and isinstance(cpus, int)):
         return
-    if loads[0] > cpus * MAX_LOAD_PER_CPU:
+    use = _get(environment, "activity", "cpu_use")
+    if loads[0] > cpus * MAX_LOAD_PER_CPU and not (isinstance(use, float) and use < MAX_CPU_USE):
         yield Warning(
             WarningKind.HOST_WAS_BUSY,
             f"The host was busy before the campaign started: load average {loads[0]:.2f} over the last "
-            f"minute on {cpus} CPUs. If that went on, it took CPU time from generator, UUT and sink, and "
-            "unsent frames and loss may be its doing. Stop other programs, wait a minute and measure again.",
+            f"minute on {cpus} CPUs{f', {use:.0%} of them in use at the start' if isinstance(use, float) else ''}. "
+            "Throughput may be too low, and loss too high: other programs took CPU time from generator, UUT and sink. "
+            "Stop them and measure again.",
         )
 
 

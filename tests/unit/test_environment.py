@@ -73,8 +73,21 @@ def test_what_is_there_is_recorded(bare_metal):
         "load_average": [0.5, 0.25, 0.1],
         # guest and guest_nice (30 and 2) are part of user and nice already
         "cpu_ticks": {"total": 1000, "idle": 800, "steal": 40},
+        "cpu_use": None,
     }
     assert environment["virtualisation"] == {"machine": "none", "container": None}
+
+
+@pytest.mark.parametrize(("load", "idle", "use"), [(3.0, 25, 0.75), (0.5, 25, None), (3.0, 100, 0.0)])
+def test_the_cpus_are_watched_where_the_load_is_high(bare_metal, monkeypatch, load, idle, use):
+    def sleep(_):
+        stat = bare_metal / "proc/stat"
+        user, nice, system, was_idle, *rest = map(int, stat.read_text().splitlines()[0].split()[1:])
+        stat.write_text(" ".join(map(str, ["cpu", user + 100 - idle, nice, system, was_idle + idle, *rest])))
+
+    (bare_metal / "proc/loadavg").write_text(f"{load} 1.0 1.0 1/100 1234\n")
+    monkeypatch.setattr("netbench.testbed.environment.time.sleep", sleep)
+    assert read(root=bare_metal, which=nothing)["activity"]["cpu_use"] == use
 
 
 def test_only_settings_that_matter_are_recorded_and_those_that_do_not_exist_are_null(bare_metal):
@@ -92,7 +105,7 @@ def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
     cpu = environment["cpu"]
     assert cpu.pop("online_count") == os.cpu_count()
     assert len(cpu) == 9
-    assert environment["activity"].keys() == {"load_average", "cpu_ticks"}
+    assert environment["activity"].keys() == {"load_average", "cpu_ticks", "cpu_use"}
     told = [cpu, environment["activity"], environment["virtualisation"], environment["tools"]]
     assert {value for one in told for value in one.values()} == {environment["memory_bytes"]} == {None}
 

@@ -7,13 +7,14 @@ from netbench.testbed.environment import read_environment
 from netbench.testbed.host_warnings import host_warnings
 
 
-def environment(governor=None, machine="none", load=0.0, cpus=4, total=1000, steal=0):
+def environment(governor=None, machine="none", load=0.0, cpus=4, total=1000, steal=0, use=None):
     return {
         "cpu": {"governor": governor, "online_count": cpus},
         "virtualisation": {"machine": machine},
         "activity": {
             "load_average": [load, 9.0, 9.0],
             "cpu_ticks": {"total": total, "idle": 0, "steal": steal},
+            "cpu_use": use,
         },
     }
 
@@ -53,9 +54,12 @@ def test_a_limit_below_what_the_cpus_have(cpus, expected):
         assert warning.text.endswith("Before measuring, remove it.")
 
 
-@pytest.mark.parametrize(("load", "expected"), [(2.0, 0), (2.01, 1)])
-def test_a_load_of_more_than_half_the_cpus_before_the_start(load, expected):
-    assert kinds(environment(load=load, cpus=4)) == [WarningKind.HOST_WAS_BUSY] * expected
+@pytest.mark.parametrize(
+    ("load", "use", "expected"), [(2.0, None, 0), (2.01, None, 1), (2.01, 0.3, 1), (2.01, 0.05, 0), (1.0, 0.3, 0)]
+)
+def test_a_load_of_more_than_half_the_cpus_before_the_start(load, use, expected):
+    """Unless it was that of programs that have ended."""
+    assert kinds(environment(load=load, cpus=4, use=use)) == [WarningKind.HOST_WAS_BUSY] * expected
 
 
 @pytest.mark.parametrize(

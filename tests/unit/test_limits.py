@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.noise_floor import NoiseFloor
+from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import report_page
 from netbench.report.tables import most_words
 from netbench.results.rows import group_rows
 from netbench.statistics.comparison import Campaign, compare
 from netbench.statistics.groups import best_groups, group_trials
-from netbench.statistics.interference import relative_maxima, worst_isolation
+from netbench.statistics.interference import compared, counted_loads, relative_maxima, worst_isolation
 from netbench.statistics.intervals import Interval, Unknown, statement
 from netbench.statistics.limits import with_limits
 from tests.unit.report_page import page_of, printed
@@ -185,6 +186,23 @@ def test_the_noise_floor_widens_what_the_host_decides_and_not_what_the_clock_of_
     (best,) = best_groups(with_limits(group_trials(noisy)))
     assert half(best.maximum_fps) == pytest.approx(0.08 * 800, rel=0.05)
     assert "This host varies by ±8 % between repeats." in page_of(noisy).text
+
+
+def test_what_varies_between_runs_is_part_of_maxima_and_of_ratios_of_uuts_but_not_of_ratios_of_scenarios():
+    alone, beside = (list(curve((500, 500), (1000, most), (1200, most))) for most in (800, 760))
+    beside = [replace(one, spec=replace(one.spec, scenario="cpu-heavy")) for one in beside]
+    other = [replace(one, spec=replace(one.spec, uut="other")) for one in alone]
+    results = campaign([*alone, *beside, *other])
+    here, virtual = (
+        with_limits(group_trials(replace(results, noise_floor=NoiseFloor(0.01, 6, "a trial", (), run_to_run))))
+        for run_to_run in (0.0, 0.15)
+    )
+    best = {(group.uut, group.scenario): group for group in best_groups(virtual)}
+    (uut,) = {one.spec.uut for one in alone}
+    assert half(best[uut, DEDICATED].maximum_fps) == pytest.approx(0.15 * 800, rel=0.05)
+    assert relative_maxima(virtual)[0].ratio == relative_maxima(here)[0].ratio
+    ratio = compared(best["other", DEDICATED], best[uut, DEDICATED], counted_loads(virtual))
+    assert ratio.low == pytest.approx(1 - 0.15 * 2**0.5, abs=0.04)
 
 
 def test_a_difference_below_the_noise_floor_is_none():

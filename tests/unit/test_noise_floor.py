@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from netbench.campaign import runner
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.noise_trial import MOST, came_out_fps, is_enough, noise_trial
@@ -75,6 +76,18 @@ def test_a_campaign_measures_it_once_at_its_start_and_keeps_it(tmp_path, monkeyp
     kept = json.loads((tmp_path / "results" / "manifest.json").read_text())
     assert noise_floor_of(kept) == results.noise_floor
     assert noise_floor_of({**kept, "noise_floor": {"half_width": "x"}}) is None
+
+
+@pytest.mark.parametrize(("machine", "run_to_run"), [("none", 0.0), ("kvm", 0.15), (None, 0.0)])
+def test_in_a_virtual_machine_runs_vary_too(tmp_path, monkeypatch, machine, run_to_run):
+    def environment(*_, **__):
+        return {"virtualisation": {"machine": machine}}
+
+    monkeypatch.setattr(runner, "read_environment", environment)
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    floor = campaign.run(noise_floor="1s", repetitions=2).noise_floor
+    assert floor.run_to_run == run_to_run
+    assert ("±15 % between runs" in str(floor)) == bool(run_to_run)
 
 
 def test_without_time_for_it_there_is_none(tmp_path, monkeypatch):
