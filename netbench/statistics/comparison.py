@@ -524,8 +524,8 @@ class _Pair:
         self.difference = difference
         self.groups = difference.samples or (difference.base, difference.new)
         # What is expected to scatter alike: a UUT that keeps up forwards what it is offered, without any scatter.
-        limited = any(map(_falls_short, self.groups))
-        self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
+        self.limited = any(map(_falls_short, self.groups))
+        self.family = (comparison, difference.place.uut, difference.place.scenario, self.limited)
         self.testable = of_loss or difference.throughput.change is not None
         self.ratios = _ratios(*self.groups) if in_turn else None
         self.values = tuple(units_of(group, read) for group in self.groups)
@@ -539,14 +539,18 @@ class _Pair:
     def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
         """The difference with the interval of its change; `usual` is the relative deviation of units of such cells.
 
-        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one.
+        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one. They are not
+        of a UUT that keeps up: the clock of the source decides how much that forwards.
         """
         one = self.difference
         if self.ratios is not None and one.throughput.change is not None:
             return self._with_paired_interval(self.ratios, tests)
         runs = (0.0, 0.0)
         if floors is not None:
-            base, new = (max(RUN_PART * usual, deviation_of_noise_floor(floor or 0.0)) for floor in floors)
+            base, new = (
+                max(RUN_PART * usual, deviation_of_noise_floor(floor * self.limited if floor else 0.0))
+                for floor in floors
+            )
             runs = base, new
         sides = tuple(
             self._side(values, group, usual, run)

@@ -11,7 +11,7 @@ from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.statistics.comparison import Campaign, Selection, compare
 from netbench.statistics.regression_gate import Outcome, judge
 from netbench.statistics.search_comparison import compare_maxima
-from tests.unit.comparison_factory import made_up, trials_of
+from tests.unit.comparison_factory import exact_campaign, made_up, trials_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
@@ -99,6 +99,12 @@ def test_a_noise_floor_widens_the_interval():
         floor = NoiseFloor(half_width, 5, "bridge, 64 bytes, max")
         assert gate(base, replace(new, noise_floor=floor)).outcome is expected
         assert gate(replace(base, noise_floor=floor), new).outcome is expected
+
+
+def test_a_noise_floor_is_not_of_a_uut_that_keeps_up():
+    base = exact_campaign(1e9)
+    noisy_host = NoiseFloor(0.3, 5, "bridge, 64 bytes, max")
+    assert gate(base, replace(base, noise_floor=noisy_host)).outcome is Outcome.PASSED
 
 
 def test_several_boots_are_the_units_of_replication():
