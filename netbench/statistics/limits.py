@@ -17,7 +17,7 @@ from netbench.statistics.intervals import Interval
 
 THE_LOAD_ASKED = "the load asked"
 THE_SOURCE = "the source"
-# Loads that differ by less than this part say nothing of whether throughput rises from one to the other.
+# Loads that differ by less than this part say nothing of whether throughput rises from one to the other, or falls.
 _APART = 0.05
 # Of the frames that are offered beyond a lower load, a bent curve lets through no more than a third of the part that it
 # let through of that load; and, at 95 % confidence, no more than half of it.
@@ -72,14 +72,16 @@ def still_rises(same: Iterable[Group]) -> bool:
 def peak_of(same: Iterable[Group]) -> Group | None:
     """Return the load with the highest throughput where that of the next higher load is significantly lower; else None.
 
-    `same` are the groups of one UUT that differ in load only.
+    A fall of less than 5 % is none. `same` are the groups of one UUT that differ in load only.
     """
     counted = sorted((one for one in same if one.counts_as_maximum and one.throughput_fps), key=_height)
     best = next(iter(best_groups(counted)), None)
     if best is None or best is counted[-1]:
         return None
-    higher = counted[counted.index(best) + 1].throughput_without_noise
-    return best if best.throughput_without_noise and not _agree(best.throughput_without_noise, higher) else None
+    most, higher = (one.throughput_without_noise for one in (best, counted[counted.index(best) + 1]))
+    if most is None or higher is None or higher.mean > most.mean * (1 - _APART):
+        return None
+    return None if _agree(most, higher) else best
 
 
 def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:
