@@ -115,15 +115,16 @@ class SearchDifference:
     @property
     def least(self) -> float:
         """New ÷ base at least."""
-        if self.ratio is not None and self.ratio.low is not None:
-            return self.ratio.low * (1 - self.new.reach) / (1 + self.base.reach)
+        if self.ratio is not None:
+            return max(0.0, (self.ratio.low or 0.0) * (1 - self.new.reach)) / (1 + self.base.reach)
         return self.new.floor / self.base.ceiling if self.base.ceiling else inf
 
     @property
     def greatest(self) -> float:
         """New ÷ base at most."""
-        if self.ratio is not None and self.ratio.high is not None:
-            return self.ratio.high * (1 + self.new.reach) / (1 - self.base.reach)
+        if self.ratio is not None:
+            high = self.ratio.high
+            return inf if high is None or self.base.reach >= 1 else high * (1 + self.new.reach) / (1 - self.base.reach)
         return self.new.ceiling / self.base.floor if self.base.floor else inf
 
     @property
@@ -150,7 +151,8 @@ class SearchDifference:
 class LeftOutSearch:
     """What is not compared, and why.
 
-    `dead`: its UUT failed in the new campaign alone; `one_sided`: only one campaign searched for it.
+    `dead`: its UUT failed in the new campaign alone; `one_sided`: only one campaign searched for it, and the other one
+    is finished.
     """
 
     what: Searched
@@ -202,7 +204,10 @@ def compare_searches(
             why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOutSearch(what, why))
         elif not all(own):
-            left_out.append(LeftOutSearch(what, f"only in {base if own[0] else new}", one_sided=True))
+            there, other, lacking = (base, new, after) if own[0] else (new, base, before)
+            is_over = bool(lacking.manifest.get("finished"))
+            why = f"only in {there}" if is_over else f"only in {there}; {other} is unfinished"
+            left_out.append(LeftOutSearch(what, why, one_sided=is_over))
         elif first is not None and all(map(_failed, own[1])):
             left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
         elif first is None or second is None:

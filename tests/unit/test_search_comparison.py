@@ -14,7 +14,7 @@ from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.inputs import profile
 from tests.unit.report_page import Page
-from tests.unit.results_factory import campaign, guests, stream_counts, trial
+from tests.unit.results_factory import MANIFEST, campaign, guests, stream_counts, trial
 
 FOUND = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
 
@@ -65,6 +65,24 @@ def test_half_as_much_is_a_regression_with_single_searches_too():
 def test_searches_that_scatter_exclude_less():
     scattered = three(1.0, 1.0, 1.08, 0.93)
     assert outcome(scattered, three(0.97, 1.0, 1.06, 0.95)) is Outcome.INCONCLUSIVE
+
+
+def test_searches_too_far_apart_for_an_interval_decide_nothing():
+    """The highest new limit is 9 % below the base, the lowest 90 %: the mean of further ones may be anywhere."""
+    assert outcome(three(), three(1.0, 0.1, 0.5, 0.91)) is Outcome.INCONCLUSIVE
+    wide = [found(1.0, 100_000.0, repetition=number) for number in (1, 2, 3)]
+    assert outcome(wide, wide) is Outcome.INCONCLUSIVE
+
+
+def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
+    both, one = [*three(), *three()], three()
+    both[3:] = [replace(each, frame_size=512) for each in both[3:]]
+    results = campaign([trial(stream_counts())])
+    for finished, expected in ((MANIFEST["finished"], Outcome.PASSED), (None, Outcome.INCONCLUSIVE)):
+        lacking = replace(results, searches=tuple(one), manifest={**MANIFEST, "finished": finished})
+        complete = replace(results, searches=tuple(both))
+        for base, new in ((complete, lacking), (lacking, complete)):
+            assert judge_searches(compare_searches("base", base, "new", new), 0.02).outcome is expected
 
 
 def test_an_unstable_search_decides_nothing():
