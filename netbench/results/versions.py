@@ -19,20 +19,28 @@ def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignR
 
 
 def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults:
-    """The results of some UUTs, renamed. Both versions have the same number of planned trials."""
+    """The results of some UUTs, renamed.
+
+    Both versions have the same number of planned trials, beside those that find maxima or that results call for.
+    """
     trials = tuple(
         replace(trial, spec=replace(trial.spec, uut=names[trial.spec.uut]))
         for trial in results.trials
         if trial.spec.uut in names
     )
+    ended = tuple(replace(one, uut=names[one.uut]) for one in results.ended_sweeps if one.uut in names)
+    planned = len(trials) + sum(one.skipped_trials for one in ended)
+    if len(results.trials) + results.skipped_trials < results.planned_trials:
+        finding, own = (sum(trial.spec.finds_maximum for trial in each) for each in (results.trials, trials))
+        planned = (results.planned_trials - finding) * len(names) // len(results.uuts) + own
     return replace(
         results,
         uuts=tuple(names.values()),
-        planned_trials=results.planned_trials * len(names) // len(results.uuts),
+        planned_trials=planned,
         trials=trials,
         facts={names[uut]: facts for uut, facts in results.facts.items() if uut in names},
         maxima=tuple(replace(one, uut=names[one.uut]) for one in results.maxima if one.uut in names),
-        ended_sweeps=tuple(replace(one, uut=names[one.uut]) for one in results.ended_sweeps if one.uut in names),
+        ended_sweeps=ended,
         searches=tuple(replace(one, uut=names[one.uut]) for one in results.searches if one.uut in names),
         maxima_searches=tuple(replace(one, uut=names[one.uut]) for one in results.maxima_searches if one.uut in names),
         added_up=(),

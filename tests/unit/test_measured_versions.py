@@ -1,6 +1,7 @@
 """`netbench compare DIR` of a campaign that measured two versions of its UUTs in turn."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,15 @@ def test_equal_versions_hardly_ever_fail_and_slower_ones_never_pass():
     slower = [gate(in_turn(0.97, seed=seed, scatter=0.02)).outcome for seed in range(60)]
     assert equal.count(Outcome.FAILED) <= 1
     assert slower.count(Outcome.PASSED) == 0
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(0, [0, 0]), (4, [2, 2])])
+def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complete(missing, expected):
+    measured = in_turn(1.0, repetitions=9 - missing // 2).trials
+    finding = [trial(stream_counts(), uut=uut, index=number) for number, uut in enumerate(("raw", "raw", "raw.base"))]
+    finding = [replace(one, spec=replace(one.spec, finds_maximum=True)) for one in finding]
+    results = campaign((*finding, *measured), planned=21, uuts=("raw", "raw.base"))
+    assert [one.planned_trials - len(one.trials) for one in split_versions(results)] == expected
 
 
 def test_few_repetitions_are_inconclusive_and_more_are_asked_for():
