@@ -198,6 +198,7 @@ class Absence(Enum):
     """Why a cell is not compared. The value is what exports show."""
 
     ONE_SIDE = "one-side"  # only one of the campaigns measured it
+    UNFINISHED = "unfinished"  # likewise, and the other one is not finished
     OTHER_LOAD = "other-load"  # it means another load in each, or a load that only the source limited
     INVALID = "invalid"  # too few of its trials are valid on one side
     EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
@@ -381,8 +382,8 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
         elif place in places:
             left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one of the two"))
         else:
-            why = f"only in {base.name if place in of_base else new.name}"
-            left_out.append(LeftOut(place, why, Absence.ONE_SIDE))
+            there, other = (base, new) if place in of_base else (new, base)
+            left_out.append(_only_in(there, other, place))
     maxima = tuple(
         replace(one, doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, one.base), (new, one.new))))
         for one in _maxima(base, new, common)
@@ -392,6 +393,12 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
         without.pop(one.place, None)
     left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in without]
     return Comparison(base, new, (*maxima, *found), tuple(left_out), doubt)
+
+
+def _only_in(there: Campaign, other: Campaign, place: Place) -> LeftOut:
+    if other.complete:
+        return LeftOut(place, f"only in {there.name}", Absence.ONE_SIDE)
+    return LeftOut(place, f"only in {there.name}; {other.name} is unfinished", Absence.UNFINISHED)
 
 
 def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:

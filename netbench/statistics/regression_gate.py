@@ -69,16 +69,20 @@ def total(outcomes: Iterable[Outcome]) -> Outcome:
 def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | None = None) -> Gate:
     """The gate of campaigns with loads; `maxima` are the searches for what loads are a share of.
 
-    Searched maxima are judged where no cell of the same UUT, scenario, number of sources and frame size is.
+    Searched maxima are judged where the highest throughput of the same UUT, scenario, number of sources and frame size
+    is not.
     """
     cells = [_judged(one, threshold) for one in comparison.differences]
-    cells += [_not_compared(one, comparison) for one in comparison.left_out]
-    decided = {_sweep(one.place) for one in cells if one.outcome is not Outcome.NOT_JUDGED}
+    cells += [_not_compared(one) for one in comparison.left_out]
+    judged = [one for one in cells if one.outcome is not Outcome.NOT_JUDGED]
+    decided = {_sweep(one.place) for one in judged}
     if maxima is not None:
-        by_search = [one for one in _searched(maxima, threshold) if _sweep(one.place) not in decided]
+        with_maximum = {_sweep(one.place) for one in judged if isinstance(one.place, Place) and one.place.load is None}
+        by_search = [one for one in _searched(maxima, threshold) if _sweep(one.place) not in with_maximum]
         cells = [*by_search, *cells]
-        decided |= {_sweep(one.place) for one in by_search}
-    return Gate(comparison.new.name, threshold, (*cells, *_undecided(comparison, decided)))
+        decided |= {_sweep(one.place) for one in by_search if one.outcome is not Outcome.NOT_JUDGED}
+    every = (*cells, *_undecided(comparison, decided))
+    return Gate(comparison.new.name, threshold, tuple({one.place: one for one in every}.values()))
 
 
 def judge_searches(comparison: SearchComparison, threshold: float) -> Gate:
@@ -122,7 +126,7 @@ def _judged(one: Difference, threshold: float) -> CellResult:
     elif ratio.low is not None and ratio.low >= limit:
         outcome, why = Outcome.PASSED, _EXCLUDED
     elif ratio.bound:
-        outcome, why = Outcome.NOT_JUDGED, "the maximum of one campaign is a lower bound"
+        outcome, why = Outcome.INCONCLUSIVE, "the maximum of one campaign is a lower bound"
     else:
         return _inconclusive(one, 1 - limit)
     return CellResult(one.place, outcome, why, one)
@@ -142,14 +146,11 @@ def _inconclusive(one: Difference, threshold: float) -> CellResult:
     return replace(cell, detectable=detectable, repetitions=needed, is_beyond_repetitions=needed is None)
 
 
-def _not_compared(one: LeftOut, comparison: Comparison) -> CellResult:
+def _not_compared(one: LeftOut) -> CellResult:
     if one.kind is Absence.DEAD:
         return CellResult(one.place, Outcome.FAILED, one.why)
-    missing = one.kind is Absence.ONE_SIDE and not comparison.new.complete
-    if one.kind is Absence.INVALID or missing:
-        why = f"{one.why}, which is unfinished" if missing else one.why
-        return CellResult(one.place, Outcome.INCONCLUSIVE, why)
-    return CellResult(one.place, Outcome.NOT_JUDGED, one.why)
+    is_open = one.kind in (Absence.INVALID, Absence.UNFINISHED)
+    return CellResult(one.place, Outcome.INCONCLUSIVE if is_open else Outcome.NOT_JUDGED, one.why)
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:

@@ -186,6 +186,15 @@ def test_maxima_are_compared_with_maxima():
     assert gate(of_maximum(100_000.0), of_maximum(200_000.0)).outcome is Outcome.PASSED
 
 
+def test_a_lower_load_that_both_share_decides_nothing_about_the_maximum():
+    def with_low_load(maximum):
+        results = of_maximum(maximum)
+        return replace(results, trials=(*trials_of(loads=(10_000,)), *results.trials))
+
+    for factor, expected in ((0.5, Outcome.FAILED), (0.93, Outcome.INCONCLUSIVE), (2.0, Outcome.PASSED)):
+        assert gate(with_low_load(100_000.0), with_low_load(100_000.0 * factor)).outcome is expected
+
+
 def test_a_maximum_that_the_source_limited_is_no_regression():
     limited = shares(23_000.0, lower=23_000.0, upper=None, state=SearchState.AT_LEAST, limited_by="the source")
     assert gate(of_maximum(100_000.0), limited).outcome is Outcome.INCONCLUSIVE
@@ -218,9 +227,19 @@ def test_what_the_source_could_not_send_is_no_regression_of_the_uut():
     assert gate(at_max(99_990, 100_000), at_max(79_990, 80_000)).outcome is Outcome.INCONCLUSIVE
 
 
+def test_a_maximum_that_one_source_did_not_reach_decides_nothing_whatever_lower_loads_show():
+    low = trials_of(loads=(50_000,))
+    reached, not_reached = (campaign((*low, *at_max(*each).trials)) for each in ((80_000, 200_000), (59_990, 60_000)))
+    assert gate(reached, reached).outcome is Outcome.PASSED
+    assert gate(reached, not_reached).outcome is Outcome.INCONCLUSIVE
+    assert gate(not_reached, reached).outcome is Outcome.INCONCLUSIVE
+    assert gate(not_reached, not_reached).outcome is Outcome.PASSED, "only the lower load is compared"
+
+
 def test_a_cell_that_is_missing_in_an_unfinished_campaign_decides_nothing():
     base, new = made_up(), campaign(trials_of(loads=(50_000, 100_000)), planned=9)
     assert gate(base, new).outcome is Outcome.INCONCLUSIVE
+    assert gate(new, base).outcome is Outcome.INCONCLUSIVE
     assert gate(base, campaign(trials_of(loads=(50_000, 100_000)))).outcome is Outcome.PASSED
 
 
