@@ -118,8 +118,7 @@ def _judged(one: Difference, threshold: float) -> CellResult:
         outcome, why = Outcome.INCONCLUSIVE, one.doubt
     elif ratio.unknown in (Unknown.NOT_MEASURED, Unknown.BASE_NOT_MEASURED):
         outcome, why = Outcome.INCONCLUSIVE, ratio.why_unknown
-    elif min(len(one.base.valid), len(one.new.valid)) < FEWEST:
-        why = f"fewer than {FEWEST} valid repetitions in one of the campaigns"
+    elif why := _too_few(one):
         return CellResult(one.place, Outcome.INCONCLUSIVE, why, one, repetitions=FEWEST)
     elif ratio.high is not None and ratio.high < limit:
         outcome, why = Outcome.FAILED, _SHOWN
@@ -130,6 +129,15 @@ def _judged(one: Difference, threshold: float) -> CellResult:
     else:
         return _inconclusive(one, 1 - limit)
     return CellResult(one.place, outcome, why, one)
+
+
+def _too_few(one: Difference) -> str:
+    """Why too few units of replication are valid, in words; empty where there are enough."""
+    if min(len(one.base.valid), len(one.new.valid)) < FEWEST:
+        return f"fewer than {FEWEST} valid repetitions in one of the campaigns"
+    if one.sides is not None and min(side.units for side in one.sides) < FEWEST:
+        return f"fewer than {FEWEST} boots, or valid pairs of repetitions"
+    return ""
 
 
 _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"

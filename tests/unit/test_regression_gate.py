@@ -135,6 +135,11 @@ def test_several_boots_are_the_units_of_replication():
     found = gate(base, new)
     assert found.outcome is Outcome.INCONCLUSIVE
     assert all(one.difference.sides[0].units == 3 for one in found.cells)
+    two = gate(booted((1.0, 1.0), 1), booted((0.8, 0.8), 2))
+    assert two.outcome is Outcome.INCONCLUSIVE
+    assert {(one.why, one.repetitions) for one in two.cells} == {
+        ("fewer than 3 boots, or valid pairs of repetitions", 3)
+    }
     one_boot = [
         campaign(replace(each, boot=1) for each in side.trials)
         for side in (booted((1.0,) * 3, 1), booted((0.96,) * 3, 2))
