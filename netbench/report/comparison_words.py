@@ -8,6 +8,7 @@ from netbench.statistics.change_interval import MOST_UNITS
 from netbench.statistics.comparison import (
     LEAST_CHANGE,
     LEAST_DIFFERENCE,
+    SINGLE_BOOT,
     Comparison,
     Difference,
     LeftOut,
@@ -170,7 +171,13 @@ def gate_advice(gate: Gate) -> Iterator[str]:
     if detectable := [one.detectable for one in cells if one.detectable is not None]:
         yield f"smallest detectable change: {_limit(max(detectable))} % in the noisiest of these cells"
     needed = [one.repetitions for one in cells if one.repetitions is not None]
-    is_beyond = any(one.is_beyond_repetitions for one in cells)
+    on_one_boot = [one for one in cells if isinstance(one.difference, Difference) and one.difference.is_on_one_boot]
+    is_beyond = any(one.is_beyond_repetitions for one in cells if one not in on_one_boot)
+    if on_one_boot:
+        yield (
+            f"one boot counts as repeatable within ±{100 * SINGLE_BOOT:.0f} %: measure each repetition on its own boot "
+            "(--set reboot=scenario), or both settings in turns in one campaign (netbench run --against)"
+        )
     if needed and not is_beyond:
         yield f"repetitions needed: {max(needed):,} valid ones in each campaign, if the measured change is the true one"
     if is_beyond:

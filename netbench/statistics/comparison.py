@@ -51,6 +51,8 @@ _OFFERED_ALIKE = 0.99
 _KEEPS_UP = 0.95
 # A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
 _MOST_DISTURBED = 1 / 3
+# How far the throughput on one boot may be from that on others, at 95 %, as a ratio: as that of a single search.
+SINGLE_BOOT = 0.1
 # What says that the host had other work while a campaign was measured.
 DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
 
@@ -192,6 +194,11 @@ class Difference:
         """A relative change of the throughput above this can be excluded; None where the interval is unknown."""
         low, high = self.throughput.change_low, self.throughput.change_high
         return None if low is None or high is None else max(abs(low), abs(high))
+
+    @property
+    def is_on_one_boot(self) -> bool:
+        """Whether all trials of either campaign were on one boot: the variation between boots is then unknown."""
+        return any(map(_is_on_one_boot, self.samples or (self.base, self.new)))
 
 
 class Absence(Enum):
@@ -531,8 +538,8 @@ class _Pair:
         self.difference = difference
         self.groups = difference.samples or (difference.base, difference.new)
         # What is expected to scatter alike: a UUT that keeps up forwards what it is offered, without any scatter.
-        self.limited = any(map(_falls_short, self.groups))
-        self.family = (comparison, difference.place.uut, difference.place.scenario, self.limited)
+        limited = any(map(_falls_short, self.groups))
+        self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
         self.testable = of_loss or difference.throughput.change is not None
         self.ratios = _ratios(*self.groups) if in_turn else None
         self.values = tuple(units_of(group, read) for group in self.groups)
@@ -546,18 +553,20 @@ class _Pair:
     def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
         """The difference with the interval of its change; `usual` is the relative deviation of units of such cells.
 
-        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one. They are not
-        of a UUT that keeps up: the clock of the source decides how much that forwards.
+        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one.
         """
         one = self.difference
         if self.ratios is not None and one.throughput.change is not None:
             return self._with_paired_interval(self.ratios, tests)
         runs = (0.0, 0.0)
         if floors is not None:
-            base, new = (
-                max(RUN_PART * usual, deviation_of_noise_floor(floor * self.limited if floor else 0.0))
-                for floor in floors
+            # Where all that was intended came out, the clock of the source decides the throughput.
+            is_limited = any(map(_is_limit_shown, (one.base, one.new)))
+            known = (
+                max(floor or 0.0, SINGLE_BOOT if _is_on_one_boot(group) else 0.0) if is_limited else 0.0
+                for group, floor in zip(self.groups, floors, strict=True)
             )
+            base, new = (max(RUN_PART * usual, deviation_of_noise_floor(half_width)) for half_width in known)
             runs = base, new
         sides = tuple(
             self._side(values, group, usual, run)
@@ -682,6 +691,16 @@ def _deviation(values: Sequence[float]) -> float:
     """The sample standard deviation; of thousands of cells the exact one of `statistics` takes too long."""
     mean = fmean(values)
     return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _is_on_one_boot(group: Group) -> bool:
+    """Whether all valid trials were measured on the same boot of the UUT; False where boots are unknown."""
+    boots = {one.boot for one in group.valid}
+    return len(boots) == 1 and 0 not in boots
+
+
+def _is_limit_shown(group: Group) -> bool:
+    return group.is_overloaded or group.load.kind is LoadKind.MAX
 
 
 def _falls_short(group: Group) -> bool:

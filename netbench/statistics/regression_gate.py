@@ -145,7 +145,10 @@ _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression a
 
 def _inconclusive(one: Difference, threshold: float) -> CellResult:
     """With what would decide it, if the measured change is the true one."""
-    cell = CellResult(one.place, Outcome.INCONCLUSIVE, "the interval includes the threshold", one)
+    why = "the interval includes the threshold"
+    if one.is_on_one_boot:
+        why += "; one boot: variation between boots unknown"
+    cell = CellResult(one.place, Outcome.INCONCLUSIVE, why, one)
     if one.sides is None or one.throughput.change is None:
         return cell
     base, new = one.sides

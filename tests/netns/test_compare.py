@@ -20,7 +20,7 @@ TRIALS = [*settings(frame_sizes=64, loads="2000fps", repetitions=5, duration="20
 FPS, BURST = 15_000, 1500
 OVERLOAD = [
     *settings(frame_sizes=64, loads=f"{2 * FPS}fps", repetitions=4, duration="2s", warm_up="250ms", retries=10),
-    *settings(tolerance="100%", max_lateness="100ms", generator="afpacket"),
+    *settings(tolerance="100%", max_lateness="100ms", generator="afpacket", reboot="scenario"),
     *INLINE,
 ]
 

@@ -8,6 +8,7 @@ import pytest
 from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.report.comparison_words import gate_advice
 from netbench.statistics.comparison import Campaign, Selection, compare
 from netbench.statistics.regression_gate import Outcome, judge
 from netbench.statistics.search_comparison import compare_maxima
@@ -140,11 +141,21 @@ def test_several_boots_are_the_units_of_replication():
     assert {(one.why, one.repetitions) for one in two.cells} == {
         ("fewer than 3 boots, or valid pairs of repetitions", 3)
     }
-    one_boot = [
-        campaign(replace(each, boot=1) for each in side.trials)
-        for side in (booted((1.0,) * 3, 1), booted((0.96,) * 3, 2))
+
+
+def test_a_uut_on_one_boot_counts_as_repeatable_within_ten_percent():
+    """Boots of the same UUT may differ by more than trials on one of them do."""
+    base = campaign(replace(one, boot=1) for one in made_up(seed=1, repetitions=5).trials)
+    for factor, expected in ((1.0, Outcome.INCONCLUSIVE), (0.95, Outcome.INCONCLUSIVE), (0.5, Outcome.FAILED)):
+        new = made_up(80_000 * factor, seed=2, repetitions=5)
+        found = gate(base, new)
+        assert found.outcome is expected
+        assert any("--set reboot=scenario" in line for line in gate_advice(found))
+    booted = [
+        campaign(replace(one, boot=one.spec.repetition) for one in made_up(seed=seed, repetitions=5).trials)
+        for seed in (1, 2)
     ]
-    assert gate(*one_boot).outcome is Outcome.FAILED
+    assert gate(*booted).outcome is Outcome.PASSED
 
 
 def shares(maximum, *, lower, upper, throughput=None, **search):
