@@ -16,7 +16,7 @@ class CpuDelays(NamedTuple):
 
     `threads` are single-threaded processes by id, `bound` the CPU of each that may run on one CPU alone. `softirqs` are
     the kernel's own threads for softirqs (ksoftirqd), by CPU. `ticks` are those of each CPU, and of all together
-    (None). Pressure and throttling are in seconds.
+    (None). Pressure and throttling are in seconds, as is the CPU time of the process that reads (`own_s`).
     """
 
     at_ns: int  # CLOCK_MONOTONIC
@@ -26,6 +26,7 @@ class CpuDelays(NamedTuple):
     ticks: Mapping[int | None, CpuTicks] = {}
     pressure_s: float | None = None
     throttled_s: float | None = None
+    own_s: float = 0.0
 
 
 # Reads them for the processes of these ids.
@@ -62,6 +63,7 @@ def read_cpu_delays(processes: Iterable[int] = (), softirqs: Mapping[int, int] =
         _ticks(),
         _pressure_s(),
         throttled_s(),
+        time.process_time(),
     )
 
 

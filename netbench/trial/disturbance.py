@@ -5,7 +5,8 @@ neighbours share CPUs by design: what they take from each other is part of the m
 threads take that handle softirqs: frames on their way to the UUT, and from there to the sink.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import sqrt
 from typing import NamedTuple
 
 from netbench.linux.cpu_delays import CpuDelays
@@ -83,12 +84,15 @@ def disturbance_of(
         *(_source(ends, sent[ends.path.name]) for ends in endpoints),
         *(_watched(one, before, after) for one in watched),
     ]
+    # How much of its CPU time a guest that may run anywhere used on which CPU is unknown.
+    is_anywhere = any(one.used_s and not one.cpus for one in guests)
+    foreign_s = _foreign_s(threads, guests, before, after) if is_anywhere else 0.0
     delays = [
         ThreadDelay(
             one.role,
             one.name,
             _rounded(one.wait_s),
-            _rounded(_stalled_s(one, threads, guests, before, after)),
+            _rounded(_stalled_s(one, threads, guests, before, after, foreign_s)),
             one.stream,
             _rounded(_longest_s(one, threads, guests, before, after)),
         )
@@ -118,9 +122,17 @@ def _watched(thread: Watched, before: CpuDelays, after: CpuDelays) -> _Thread:
 
 
 def _stalled_s(
-    thread: _Thread, threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays
+    thread: _Thread,
+    threads: Sequence[_Thread],
+    guests: Sequence[GuestTime],
+    before: CpuDelays,
+    after: CpuDelays,
+    foreign_s: float,
 ) -> float | None:
-    """For how long others than this trial's own parties kept a thread from running; None where that is unknown."""
+    """For how long others than this trial's own parties kept a thread from running; None where that is unknown.
+
+    `foreign_s` is the CPU time that others are known to have used, on whatever CPU.
+    """
     if thread.wait_s is None and thread.paused_s is None:
         return None
     waited_s = thread.wait_s or 0.0
@@ -135,10 +147,20 @@ def _stalled_s(
     guests_s = _guests_s(thread, guests)
     parties_s = guests_s + _tester_s(thread, threads, before, after)
     # CPU time of guests is sampled too.
-    others_s = wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0)
+    others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
         others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
     return stopped_s + min(wait_s, max(0.0, others_s))
+
+
+def _foreign_s(threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays) -> float:
+    """The CPU time on all CPUs of programs that are no party of the trial; 0 where it is unknown."""
+    busy_s, ran_s = _busy_s(None, before, after), [one.ran_s for one in threads]
+    if busy_s is None or None in ran_s:
+        return 0.0
+    parties_s = sum(filter(None, ran_s)) + sum(_softirqs_s(None, before, after)) + sum(one.used_s for one in guests)
+    cpus = len(after.ticks) - 1
+    return busy_s - parties_s - (after.own_s - before.own_s) - _SAMPLES_OFF_S * sqrt(cpus)
 
 
 def _longest_s(
@@ -159,12 +181,14 @@ def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
 def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, after: CpuDelays) -> float:
     """CPU time of the tester's other threads, and of the kernel's for softirqs, on the CPU of a thread."""
     beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
-    softirqs = (
-        (later.ran_ns - before.softirqs[cpu].ran_ns) / 1e9
-        for cpu, later in after.softirqs.items()
-        if cpu in before.softirqs and _share_cpu(cpu, thread.cpu)
-    )
-    return sum(one.ran_s or 0.0 for one in beside) + sum(softirqs)
+    return sum(one.ran_s or 0.0 for one in beside) + sum(_softirqs_s(thread.cpu, before, after))
+
+
+def _softirqs_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> Iterator[float]:
+    """CPU time of each of the kernel's threads for softirqs on a CPU, or on all."""
+    for there, later in after.softirqs.items():
+        if there in before.softirqs and _share_cpu(there, cpu):
+            yield (later.ran_ns - before.softirqs[there].ran_ns) / 1e9
 
 
 def _share_cpu(one: int | None, other: int | None) -> bool:

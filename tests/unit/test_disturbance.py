@@ -40,6 +40,7 @@ def measured(
     napi=(0, 0),
     tcpdump=(0, 0),
     busy_ms=0,
+    all_busy_ms=0,
     steal_ms=0,
     softirqs_ms=0,
     guests=(),
@@ -47,14 +48,18 @@ def measured(
     """Stalled time in ms of each role in a trial of 1 s.
 
     `source` is how long it waited and paused, in s, on CPU 0; the others are how long they ran and waited, in ms, on
-    CPU 1, of which everything together used `busy_ms`.
+    CPU 1, of which everything together used `busy_ms`, and `all_busy_ms` of all CPUs.
     """
     after = CpuDelays(
         ms(1000),
         {NAPI: SchedTimes(*map(ms, napi)), TCPDUMP: SchedTimes(*map(ms, tcpdump))},
         BEFORE.bound,
         {1: SchedTimes(ms(softirqs_ms), 0)},
-        {None: IDLE, 0: IDLE, 1: IDLE._replace(system=busy_ms // 10, steal=steal_ms // 10)},
+        {
+            None: IDLE._replace(system=all_busy_ms // 10),
+            0: IDLE,
+            1: IDLE._replace(system=busy_ms // 10, steal=steal_ms // 10),
+        },
         throttled_s=1.25,
     )
     wait_s, stalled_s = source
@@ -95,6 +100,10 @@ NEIGHBOUR = GuestTime(0.5, (1,))
         ({"source": (0.09, 0.09), "guests": [NEIGHBOUR]}, (90, 0)),
         # for a guest that may run anywhere
         ({"napi": (500, 400), "busy_ms": 900, "guests": [GuestTime(0.5)]}, (0, 0)),
+        ({"source": (0.3, 0.3), "all_busy_ms": 1400, "guests": [GuestTime(0.5)]}, (0, 0)),
+        # beside such a guest, for a program that took 300 ms of all CPUs
+        ({"source": (0.3, 0.3), "all_busy_ms": 1700, "guests": [GuestTime(0.5)]}, (272, 0)),
+        ({"source": (0.1, 0.1), "all_busy_ms": 1700, "guests": [GuestTime(0.5)]}, (100, 0)),
     ],
 )
 def test_only_what_others_took_is_a_stall(case, expected):
