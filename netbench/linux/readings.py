@@ -225,8 +225,8 @@ def _of_rule(rule: Dropper, stream: str, point: CountingPoint) -> CounterReading
     name = f"br_netfilter: {rule.name}" if point.kind is Kind.BRIDGE and not of_bridge else rule.name
     place = str(point.place._replace(interface="")) if point.place else ""
     handle = (place, rule.table, *rule.handle)
-    owner, named = f"{place} {rule.table}", rule.named_counter
-    return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, owner, named)
+    owner, counts = f"{place} {rule.table}", rule.frames is not None
+    return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, owner, counts)
 
 
 def _meets(one: _Met, hook: Hook) -> bool:

@@ -69,8 +69,7 @@ class Dropper:
     `frames` is None where it does not count what it drops: without a counter, or with one that stands before a
     condition and so counts frames that pass as well. The kernel gives neither the `handle` of a table nor, in it, that
     of a rule a second time. Only frames come to it that have one of each set in `only`: an address that they go to, or
-    an interface behind the way that they go through it, `rx` or `tx`. It counts with a `named_counter`, or with one
-    of its own.
+    an interface behind the way that they go through it, `rx` or `tx`.
     """
 
     name: str
@@ -79,7 +78,6 @@ class Dropper:
     table: str = ""
     handle: tuple[str, ...] = ()
     only: tuple[frozenset[str], ...] = ()
-    named_counter: bool = False
 
 
 class _ChainName(NamedTuple):
@@ -136,16 +134,14 @@ def droppers(rules: str, chains: str) -> Iterator[Dropper]:
                 only = tuple(telling for one in conditions if (telling := _telling(*one)))
                 handle = ruleset.handle(name, rule)
                 for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
-                    named = _has_named_counter(name, rule)
-                    yield Dropper(f"{title} rule {rule['handle']}", reached, frames, table, handle, only, named)
+                    yield Dropper(f"{title} rule {rule['handle']}", reached, frames, table, handle, only)
     for name, base in ruleset.bases.items():
         if base.get("policy") == "drop":
             last = ruleset.rules.get(name, [{"expr": [], "handle": 0}])[-1]
-            named = _has_named_counter(name, last)
             counted = last["expr"] if all(_kind(statement) in _PASSING for statement in last["expr"]) else []
             title, table = f"nft {' '.join(name)} policy", f"{name.family} {name.table}"
             for frames in _dropped(name, [*counted, {"drop": None}], counters, ruleset.maps):
-                yield Dropper(title, hooks[name], frames, table, ruleset.handle(name, last), named_counter=named)
+                yield Dropper(title, hooks[name], frames, table, ruleset.handle(name, last))
 
 
 def _condition(statement: _Statement) -> tuple[str, str, Sequence[object]]:
@@ -244,10 +240,6 @@ def _named_counters(name: _ChainName, rule: _Statement) -> Iterator[_Named]:
     for statement in rule["expr"]:
         if _kind(statement) == "counter" and isinstance(statement["counter"], str):
             yield name.family, name.table, statement["counter"]
-
-
-def _has_named_counter(name: _ChainName, rule: _Statement) -> bool:
-    return any(True for _ in _named_counters(name, rule))
 
 
 def _dropped(

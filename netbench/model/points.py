@@ -78,7 +78,7 @@ class CounterReading:
 
     A counter is told by its `handle` from one that takes its place, and known by it again at other points; it is empty
     where neither happens. One that belongs to an `owner`, as a rule to its table, may begin with what another counted;
-    all others begin at 0. Anybody may reset a `resettable` one to 0 without a trace (`nft reset counters`).
+    all others begin at 0. Anybody may reset a `resettable` one to 0 without a trace (`nft reset rules`).
     """
 
     stream: str

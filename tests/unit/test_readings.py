@@ -89,7 +89,7 @@ def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(st
 def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
     there = NamespaceCounters(rules=(Dropper("nft rule", frozenset({hook}), 7),), bridged_ip=bridged_ip)
     assert readings(there, IN, stack=stack) == (
-        [CounterReading("s1", stack, named, "dropped", 7, attached=True)] if named else []
+        [CounterReading("s1", stack, named, "dropped", 7, attached=True, resettable=True)] if named else []
     )
 
 
@@ -110,7 +110,9 @@ def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, 
 def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
     found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, SINK, stack="bridge")
     assert found == (
-        [CounterReading(expected[0], expected[1], "nft rule", expected[2], 7, attached=True)] if expected else []
+        [CounterReading(expected[0], expected[1], "nft rule", expected[2], 7, attached=True, resettable=True)]
+        if expected
+        else []
     )
 
 

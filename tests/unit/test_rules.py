@@ -73,8 +73,7 @@ def test_only_a_counter_behind_the_last_condition_counts_what_is_dropped(stateme
         rule(*statements, handle=4),
         rule({"counter": "shared"}, {"accept": None}, handle=5),
     ]
-    named = isinstance(statements[0].get("counter"), str)
-    assert found(*entries) == [Dropper("nft inet x c rule 4", frozenset({FORWARD}), frames, named_counter=named)]
+    assert found(*entries) == [Dropper("nft inet x c rule 4", frozenset({FORWARD}), frames)]
 
 
 @pytest.mark.parametrize(
