@@ -74,6 +74,7 @@ class UutPlan:
 
     `needs` is what its machine must be able to do, in the words of `netbench doctor`; `load_needs` likewise for a load
     inside it, None where nothing can run there. `own_kernel`: what runs inside it is scheduled by a kernel of its own.
+    `in_process`: a process forwards, which competes for CPUs with the threads that receive.
     """
 
     steps: tuple[Step, ...] = ()
@@ -81,6 +82,7 @@ class UutPlan:
     load_needs: frozenset[str] | None = None
     pace: Pace = AT_ONCE
     own_kernel: bool = False
+    in_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)

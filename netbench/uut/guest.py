@@ -112,6 +112,7 @@ class Guest(UnitUnderTest):
             load_needs=vmm.load_needs(),
             pace=vmm.pace_of(paths),
             own_kernel=vmm.own_kernel,
+            in_process=vmm.own_kernel,
         )
 
     def take(self, step: Step, site: Site) -> None:

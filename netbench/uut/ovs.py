@@ -101,6 +101,7 @@ class Ovs(UnitUnderTest):
             needs=frozenset(tools | ({"tun"} if self._datapath == "netdev" else {"openvswitch"})),
             load_needs=frozenset({"stress-ng"}),
             pace=Pace(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
+            in_process=self._datapath == "netdev",
         )
 
     def provision(self, site: Site) -> None:

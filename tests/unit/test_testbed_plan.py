@@ -21,7 +21,9 @@ from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
+from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
+from netbench.uut.base import ActiveGuest, Ready, UutPlan
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vmm.qemu_command import qemu_program
@@ -65,6 +67,20 @@ def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, 
     bed.setup({}).read_nics([path.sink.place])
     assert done == [{path.sink.netns: [nic.interface for nic in path.nics.values()]} if known else {}]
     machine.read_nics.assert_called_once()
+
+
+@pytest.mark.parametrize(
+    ("in_process", "load", "protected"), [(False, {}, {"s1"}), (True, {}, set()), (False, {"n": 1}, ())]
+)
+def test_a_thread_precedes_the_sink_where_it_delays_nothing_else(monkeypatch, in_process, load, protected):
+    protect = Mock()
+    monkeypatch.setattr(Rings, "protect", protect)
+    lab = topology()
+    bed = Testbed(lab, "run", {None: Mock()}, {}, stream_paths(lab), profile())
+    monkeypatch.setattr(bed, "_delayed_by_sink", {"s1"})
+    victim = ActiveGuest(Mock(), UutPlan(in_process=in_process), Ready({"s1": "02:00:00:00:00:01"}, 0.0))
+    bed.setup({VICTIM: victim}, load)
+    protect.assert_called_once_with(protected)
 
 
 @pytest.mark.parametrize("lab", [topology(), topology(3), ports("netns"), ports("local")], ids=lambda lab: lab.name)
