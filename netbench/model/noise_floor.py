@@ -24,4 +24,5 @@ class NoiseFloor:
         text = f"This host varies by ±{percent} % between repeats. Smaller differences are not reported."
         if not self.run_to_run:
             return text
-        return f"{text} It is a virtual machine: ±{100 * self.run_to_run:.0f} % between runs are part of all maxima."
+        more = f"another ±{100 * self.run_to_run:.0f} %, the variation between runs"
+        return f"{text} It is a virtual machine: intervals of maxima contain {more}."
