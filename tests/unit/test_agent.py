@@ -333,7 +333,10 @@ EVERY_WAY = [
 
 @pytest.mark.parametrize("ask", EVERY_WAY, ids=["run", "spawn", "read", "write", "fetch"])
 def test_how_a_guest_died_is_said_instead_of_what_it_did_not_answer(guest, ask, tmp_path):
+    is_gone = threading.Event()
+    guest.channel.expect(lambda message: is_gone.set())
     guest.die()
+    assert is_gone.wait(20), "a process that is started before that is told later"
     with pytest.raises(MachineGoneError, match=f"^{DEATH}$"):
         ask(guest.host, tmp_path / "x")
     guest.death = ""
