@@ -1,7 +1,7 @@
 """The journal: every change is on record before it is made, so that anyone can undo it later.
 
 A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and
-`{"undone": n}` after it was taken back. What was taken back is left out of it now and then.
+`{"undone": n}` after it was taken back, each with its checksum. What was taken back is left out of it now and then.
 The process that owns it holds a lock on it; a journal that can
 be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
 """
@@ -16,12 +16,14 @@ from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
+from zlib import crc32
 
 from netbench.errors import TestbedError
 from netbench.linux import changes
-from netbench.linux.changes import Change
+from netbench.linux.changes import AddNamespace, Change, KeepPort, MovePort
 from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
 
+_HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 # Entries about what was undone that are worth writing the rest anew.
 _MANY = 200
 
@@ -131,7 +133,7 @@ class Journal(Record):
 
     def _append(self, entry: dict[str, object]) -> None:
         try:
-            append(self._file, json.dumps(entry) + "\n")
+            append(self._file, _line(entry))
         except OSError as error:
             raise TestbedError(
                 f"the journal {self._path} cannot be written: {error.strerror}; make room there. Without it nothing is "
@@ -145,7 +147,7 @@ class Journal(Record):
             new.unlink(missing_ok=True)
             file = lock_file(new)
             assert file is not None, "nobody else looks at this name"
-            append(file, "".join(f"{json.dumps(entry)}\n" for entry in self._entries()))
+            append(file, "".join(map(_line, self._entries())))
             new.rename(self._path)
         except OSError:
             new.unlink(missing_ok=True)
@@ -203,13 +205,37 @@ def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Chang
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entry = json.loads(line)
+            checksum = entry.pop(_CHECKSUM, None)  # a journal of an older netbench has none
+            if checksum not in (None, _checksum(entry)):
+                raise ValueError("its checksum is wrong")
             if "seq" in entry:
                 sequence = entry.pop("seq")
                 pending[sequence] = from_json(entry)
             elif "undone" in entry:
                 pending.pop(entry["undone"], None)
+            elif number == 1 and entry.keys() <= _HEADER:
+                header = entry
             else:
-                header = dict(entry)
+                raise ValueError("neither a change nor one undone")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ImportError):
-            return header, pending, f"{path}: line {number} is damaged; changes recorded from there on are not undone"
+            damage = f"{path}: line {number} is damaged; changes recorded from there on are not undone"
+            return header, pending | _possible_loans(pending), damage
     return header, pending, ""
+
+
+def _possible_loans(pending: dict[int, Change]) -> dict[int, Change]:
+    """Loans of ports that may be on damaged lines: a namespace must not go with a port of the machine in it."""
+    changes = pending.values()
+    lent = {change.interface for change in changes if isinstance(change, MovePort)}
+    ports = [change.interface for change in changes if isinstance(change, KeepPort) and change.lent]
+    namespaces = [change.name for change in changes if isinstance(change, AddNamespace)]
+    loans = [MovePort(port, netns) for port in ports if port not in lent for netns in namespaces]
+    return dict(enumerate(loans, start=max(pending, default=-1) + 1))
+
+
+def _line(entry: dict[str, object]) -> str:
+    return json.dumps({**entry, _CHECKSUM: _checksum(entry)}) + "\n"
+
+
+def _checksum(entry: dict[str, object]) -> int:
+    return crc32(json.dumps(entry).encode())

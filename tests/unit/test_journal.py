@@ -15,7 +15,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost, marked_processes
 from netbench.linux import journal
-from netbench.linux.changes import AddNamespace, SetSysctl
+from netbench.linux.changes import AddNamespace, KeepPort, MovePort, SetSysctl
 from netbench.linux.cleaning import Cleaned, clean
 from netbench.linux.journal import Journal
 from netbench.linux.state import append, lock_file, lock_testbed
@@ -82,6 +82,7 @@ def test_a_record_is_in_the_file_when_record_returns(tmp_path):
     journal = Journal.create("lab", tmp_path)
     journal.record(ONE)
     lines = [json.loads(line) for line in path_of(journal, tmp_path).read_text().splitlines()]
+    assert all(line.pop("crc32") for line in lines)
     assert lines == [
         {"topology": "lab", "pid": os.getpid(), "netns": Path("/proc/self/ns/net").stat().st_ino},
         {"seq": 0, "change": "AddNamespace", "name": "nb-never-made-1"},
@@ -138,11 +139,33 @@ def test_a_journal_damaged_in_the_middle_is_undone_up_to_there_and_kept(tmp_path
     assert clean(directory=tmp_path) == []
 
 
+@pytest.mark.parametrize("line", range(4))
+def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path, line):
+    """And not undone as something else: `nb-never-made-1` may have become somebody's `nb-never-made-9`."""
+    path = tmp_path / "journals" / f"{leave(tmp_path, ONE, TWO, THREE)}.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for place, byte in enumerate(lines[line][:-1]):
+        damaged = lines[line][:place] + bytes([byte ^ 1]) + lines[line][place + 1 :]
+        path.write_bytes(b"".join((*lines[:line], damaged, *lines[line + 1 :])))
+        (journal,) = abandoned(tmp_path)
+        assert [change for _, change in journal.pending] == [ONE, TWO, THREE][: max(0, line - 1)]
+        assert f"line {line + 1} is damaged" in journal.damage
+        journal.close()
+
+
+def test_a_namespace_stays_while_a_damaged_journal_may_hide_a_port_lent_to_it(tmp_path):
+    changes = KeepPort("nbt-port", lent=True), ONE, MovePort("nbt-port", ONE.name, 7)
+    path = tmp_path / "journals" / f"{leave(tmp_path, *changes)}.jsonl"
+    path.write_text(path.read_text().replace("MovePort", "MovePart"))
+    (journal,) = abandoned(tmp_path)
+    assert [change for _, change in journal.pending] == [*changes[:2], MovePort("nbt-port", ONE.name)]
+
+
 def test_what_was_changed_in_another_network_namespace_is_not_undone_in_this_one(tmp_path):
     run_id = leave(tmp_path, ONE)
     path = tmp_path / "journals" / f"{run_id}.jsonl"
-    header, *changes = path.read_text().splitlines(keepends=True)
-    path.write_text(json.dumps({**json.loads(header), "netns": 1}) + "\n" + "".join(changes))
+    _, *changes = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps({"topology": "lab", "pid": 1, "netns": 1}) + "\n" + "".join(changes))
     assert clean(directory=tmp_path) == []
     assert path.exists()
 
