@@ -40,7 +40,7 @@ def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
                 parts = (why.partition(": ") for why in event["reasons"])
                 reasons = tuple(Reason(ReasonKind(kind), "", detail) for kind, _, detail in parts)
                 found.setdefault(event["key"], []).append(reasons)
-        except (ValueError, TypeError, KeyError):  # a line that was cut when its writer was killed
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when it was killed
             continue
     return found
 

@@ -8,7 +8,8 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.events import NeighboursReady, TrialStored, UutFailed, UutReady
-from netbench.results.event_log import EventLog
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.results.event_log import EventLog, attempts_without_result
 
 
 def test_a_log_is_one_event_a_line_with_its_time(tmp_path):
@@ -50,3 +51,12 @@ def test_after_a_cut_last_line_the_next_event_is_whole(tmp_path):
 def test_a_log_that_cannot_be_written(place, why):
     with pytest.raises(TestbedError, match=f"{place}: cannot be written: {why}"):
         EventLog(Path(place)).on(UutReady("b"))
+
+
+@pytest.mark.parametrize("reasons", ["[null]", "[5]", "5", "{}", '["odd: x"]', "[" * 100_000])
+def test_a_damaged_line_is_left_out(tmp_path, reasons):
+    path = tmp_path / "events.jsonl"
+    line = '{"kind": "trial-finished", "verdict": "invalid", "key": "a", "reasons": %s}\n'
+    path.write_text(line % reasons + line % '["link-down: x"]')
+    found = attempts_without_result(path)
+    assert found["a"][-1] == (Reason(ReasonKind.LINK_DOWN, "", "x"),)
