@@ -12,6 +12,7 @@ from netbench.config.shipped import schema_file
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
 from netbench.model.foreign_text import well_formed
+from netbench.model.names import PORT_NAME
 from netbench.model.units import format_bit_rate
 
 NETNS = "netns"
@@ -91,6 +92,10 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
         if well_formed(name) != name:
             raise UsageError(f"init: {name}: this name is not UTF-8, which YAML cannot hold: rename the interface")
         refuse_unsafe_port(name)
+        if not re.fullmatch(PORT_NAME, name):
+            raise UsageError(
+                f"init: {name}: no topology has ports with blanks, quotes, # or backslashes in their names: rename it"
+            )
     rates = {port.name: port.speed_mbps or _USUAL_MBPS for port in read_ports() if port.name in names}
     pairs = list(enumerate(zip(names[::2], names[1::2], strict=True), start=1))
 
