@@ -73,7 +73,7 @@ def list_command(netns: str | None = None) -> list[str]:
 
 def parse_links(text: str) -> dict[str, NicCounters]:
     """The interfaces by name; ValueError, LookupError or TypeError for what is no such listing."""
-    links = json.loads(text)
+    links = json.loads(text, strict=False)  # iproute2 writes control characters of names as they are
     indices = {link["ifname"]: link["ifindex"] for link in links}
     return {link["ifname"]: _counters(link, indices) for link in links}
 

@@ -207,5 +207,5 @@ def test_a_router_has_the_addresses_and_knows_its_sink():
 def test_ports_of_a_vm_are_lent_as_those_of_a_machine():
     commands = [change.command for change in base_changes(topology(), "box")]
     assert commands[:2] == ["ip address show dev eth1", "ip address show dev eth2"]
-    assert "ip link set eth1 netns nb-cabled-tester" in commands
+    assert "ip link set dev eth1 netns nb-cabled-tester" in commands
     assert base_changes(topology()) == [], "nothing of it is on this machine"

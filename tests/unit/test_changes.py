@@ -62,10 +62,10 @@ EACH = {
     KeepPort("eth1", True, True, ("192.0.2.7/24 label eth1", "::7/64"), (None, 9), (None, 1), 7.5, ("ipv4/x=1",)): (
         "ip address show dev eth1"
     ),
-    MovePort("eth1", "nb-b", index=7): "ip link set eth1 netns nb-b",
-    SetUp("nb-a", "eth1", was_up=False): "ip -n nb-a link set eth1 up",
-    SetUp(None, "eth1"): "ip link set eth1 up",
-    Enslave("nb-a", "eth1", "nb-br"): "ip -n nb-a link set eth1 master nb-br",
+    MovePort("eth1", "nb-b", index=7): "ip link set dev eth1 netns nb-b",
+    SetUp("nb-a", "eth1", was_up=False): "ip -n nb-a link set dev eth1 up",
+    SetUp(None, "eth1"): "ip link set dev eth1 up",
+    Enslave("nb-a", "eth1", "nb-br"): "ip -n nb-a link set dev eth1 master nb-br",
     AddAddress("nb-a", "eth1", "198.18.1.1", 24): "ip -n nb-a address add 198.18.1.1/24 dev eth1",
     AddNeighbour(None, "eth1", "198.19.1.2", MAC): f"ip neigh replace 198.19.1.2 lladdr {MAC} dev eth1 nud permanent",
     AddForwardingEntry("nb-a", "eth1", MAC): f"bridge -n nb-a fdb replace {MAC} dev eth1 master static",
@@ -91,7 +91,7 @@ EACH = {
     Redirect(None, "nb-t", "nb-u"): (
         "tc filter add dev nb-t ingress protocol all prio 1 u32 match u32 0 0 action mirred egress redirect dev nb-u"
     ),
-    SetPromiscuous("nb-a", "nb-t", was=True): "ip -n nb-a link set nb-t promisc on",
+    SetPromiscuous("nb-a", "nb-t", was=True): "ip -n nb-a link set dev nb-t promisc on",
     GroOn("nb-a", "nb-t", was_on=True): "ip netns exec nb-a ethtool -K nb-t gro on",
     SteerReceived(None, "nb-t", (0, 33), ("/x/rps_cpus:00,0",)): (
         "sh -c 'echo 00000002,00000001 | tee /sys/class/net/nb-t/queues/rx-*/rps_cpus'"
@@ -264,6 +264,32 @@ def test_undoing_what_is_not_there_is_harmless(change):
         "rm": Completed((), 0, "", ""),
     }
     change.undo(FakeHost({"ip": no_device, "sh": no_device, **answers}))
+
+
+KILLED = Completed((), -9, "", "")
+KILLED_TOOLS = {"ethtool": KILLED, "sh": KILLED, "grep": KILLED, "ip": Completed((), 0, '[{"flags": []}]', "")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        OffloadsOff(None, "eth1", old=("gro on",)),
+        GroOn(None, "eth1"),
+        SteerReceived(None, "eth1", (0,), ("/sys/class/net/eth1/queues/rx-0/rps_cpus:0",)),
+        KeepPort("eth1", True, settings=("ipv4/conf/eth1/proxy_arp=1",)),
+    ],
+    ids=lambda change: type(change).__name__,
+)
+def test_an_undo_whose_command_was_killed_is_not_taken_for_done(change):
+    with pytest.raises(TestbedError, match="were not read whole|code -9|GRO stays on"):
+        change.undo(FakeHost(KILLED_TOOLS))
+
+
+def test_a_setting_that_cannot_be_read_is_not_taken_for_gone(monkeypatch):
+    host = FakeHost(files={"/proc/sys/net/core/x": "1"})
+    monkeypatch.setattr(host, "read", lambda path: (_ for _ in ()).throw(TestbedError(f"{path}: Too many open files")))
+    with pytest.raises(TestbedError, match="Too many open files"):
+        SetSysctl(None, "net.core.x", "1", old="0").undo(host)
 
 
 def test_an_undo_that_the_kernel_refuses_is_not_hidden():

@@ -53,7 +53,7 @@ def test_a_testbed_inside_a_vm():
     assert inside[0] == "[lab] ip netns add nb-lab-vm-source"
     bridge = section(lines, "# UUT bridge")
     assert all(line.startswith("[lab] ") for line in bridge)
-    assert "[lab] ip -n nb-lab-vm-uut link set nb-in1 master nb-br-s1" in bridge
+    assert "[lab] ip -n nb-lab-vm-uut link set dev nb-in1 master nb-br-s1" in bridge
     tcpdump, flush = section(lines, "# sinks")
     assert tcpdump.startswith("[lab] ip netns exec nb-lab-vm-sink taskset -c 1 tcpdump -i nb-rx1 ")
     assert " -w /tmp/trial-NNNNNN-s1.pcap " in tcpdump

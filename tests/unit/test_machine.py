@@ -133,7 +133,7 @@ def test_changes_are_made_in_order_and_taken_back_last_first(guest):
     assert guest.log == [
         "ip -n nb-lab-uut neigh del 198.19.1.2 dev nb-in1",
         "ip -n nb-lab-uut address del 198.18.1.1/24 dev nb-in1",
-        "ip -n nb-lab-uut link set nb-in1 nomaster",
+        "ip -n nb-lab-uut link set dev nb-in1 nomaster",
         "ip -n nb-lab-uut link del nb-br",
         "ip -n nb-a link del nb-one",
     ]
@@ -213,7 +213,7 @@ def test_what_is_there_already_is_not_taken_for_netbenchs_own(guest, change):
     assert (guest.log, guest.machine.point) == ([], 0)
 
 
-@pytest.mark.parametrize(("flags", "undone"), [(["UP"], []), ([], ["ip link set eth1 down"])])
+@pytest.mark.parametrize(("flags", "undone"), [(["UP"], []), ([], ["ip link set dev eth1 down"])])
 def test_an_interface_is_left_up_that_was_up(guest, flags, undone):
     guest.there = [{"ifname": "eth1", "flags": flags}]
     guest.machine.make([SetUp(None, "eth1")])
@@ -297,7 +297,7 @@ def test_a_namespace_is_not_removed_as_long_as_a_lent_port_is_in_it(guest, words
     sent_home = guest.answers.get("sh")
     guest.answers["sh"] = Completed((), 2 if words else -2, "", words)
     moved, found, namespace = guest.machine.undo()
-    assert moved == f"`ip link set eth1 netns nb-x` could not be undone: {words or '`ip` ended with exit code -2'}"
+    assert moved == f"`ip link set dev eth1 netns nb-x` could not be undone: {words or '`ip` ended with exit code -2'}"
     for failure in (found, namespace):
         assert failure.endswith("it waits for the port eth1, which is still in the network namespace nb-x")
     assert "ip netns del nb-x" not in guest.log
@@ -359,7 +359,7 @@ def test_a_lent_port_comes_back_as_it_was_found(guest):
     assert home.endswith("nb-x eth1 7")
     assert rest == [
         "ip netns del nb-x",
-        "ip link set eth1 up",
+        "ip link set dev eth1 up",
         "ip address replace 192.0.2.7/24 scope global dev eth1 valid_lft forever preferred_lft forever",
     ]
 

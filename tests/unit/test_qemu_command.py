@@ -263,9 +263,9 @@ def test_each_nic_of_the_host_is_bridged_to_the_guest_by_a_tap(forward):
             in_order = [
                 f"ip -n nb-lab-uut tuntap add dev {tap} mode tap vnet_hdr",
                 f"ip -n nb-lab-uut link add {bridge} type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
-                f"ip -n nb-lab-uut link set {nic.interface} master {bridge}",
-                f"ip -n nb-lab-uut link set {tap} master {bridge}",
-                f"ip -n nb-lab-uut link set {bridge} up",
+                f"ip -n nb-lab-uut link set dev {nic.interface} master {bridge}",
+                f"ip -n nb-lab-uut link set dev {tap} master {bridge}",
+                f"ip -n nb-lab-uut link set dev {bridge} up",
             ]
             places = [lines.index(line) for line in in_order]
             assert places == sorted(places)
@@ -293,8 +293,8 @@ def test_nics_of_the_machine_itself_do_not_speak_up():
 
 def test_loopback_is_brought_up_for_ssh_alone():
     ssh = {"kind": "ssh", "key": "/k", "host_key": "ssh-ed25519 AAAA"}
-    assert "ip -n nb-lab-uut link set lo up" in planned(image="/my/disk", channel=ssh)
-    assert "ip -n nb-lab-uut link set lo up" not in planned(**DISK)
+    assert "ip -n nb-lab-uut link set dev lo up" in planned(image="/my/disk", channel=ssh)
+    assert "ip -n nb-lab-uut link set dev lo up" not in planned(**DISK)
 
 
 def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():

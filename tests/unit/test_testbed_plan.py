@@ -117,8 +117,8 @@ def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
                 f"ethtool -K {port} gro off gso off tso off lro off",
             )
         ),
-        "ip link set eth1 up",
-        "ip link set eth2 up",
+        "ip link set dev eth1 up",
+        "ip link set dev eth2 up",
     ]
 
 

@@ -12,10 +12,11 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.composed import Namespaced
 
-# What iproute2 says of what is not there any more, and so is undone already.
+# What iproute2 and ethtool say of what is not there any more, and so is undone already.
 _GONE = (
     "Cannot find device",
     "Cannot find bridge device",
+    "no device matches name",
     "does not exist",
     "No such device",
     "No such file or directory",
@@ -152,7 +153,8 @@ def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
     """What `ip -j` lists; TestbedError when it does not."""
     text = run_checked(host, [*within("ip", netns), "-j", *words])
     try:
-        listed: list[dict[str, Any]] = json.loads(text or "[]")
+        # iproute2 writes control characters of names as they are.
+        listed: list[dict[str, Any]] = json.loads(text or "[]", strict=False)
         return [one for one in listed if one]
     except ValueError as error:
         raise TestbedError(f"{host}: what `ip -j {' '.join(words)}` lists makes no sense; it needs iproute2") from error
@@ -190,7 +192,7 @@ def was_killed(done: Completed) -> bool:
 
 
 def is_gone(words: str) -> bool:
-    """Whether these words of iproute2 are about something that is not there."""
+    """Whether these words of iproute2 or ethtool are about something that is not there."""
     return any(gone in words for gone in _GONE)
 
 

@@ -12,7 +12,7 @@ from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
-from netbench.linux.changes.base import Change, InNamespace, Look, not_ours
+from netbench.linux.changes.base import Change, InNamespace, Look, is_gone, not_ours
 from netbench.linux.netns import within_each
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
@@ -60,8 +60,10 @@ class SetSysctl(InNamespace):
             return
         try:
             self._read(host)
-        except TestbedError:
-            return  # the interface it belonged to is gone
+        except TestbedError as error:
+            if is_gone(str(error)):
+                return  # the interface it belonged to is
+            raise
         self._write(host, self.old)
 
     def _read(self, host: Host) -> str:

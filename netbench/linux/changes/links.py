@@ -12,6 +12,7 @@ from netbench.linux.changes.base import (
     Look,
     Request,
     RequestInNamespace,
+    is_gone,
     not_ours,
     within,
 )
@@ -149,11 +150,11 @@ class SetUp(RequestInNamespace):
 
     @property
     def line(self) -> tuple[str, ...]:
-        return "link", "set", self.interface, "up"
+        return "link", "set", "dev", self.interface, "up"
 
     @property
     def undo_line(self) -> tuple[str, ...]:
-        return ("link", "set", self.interface, "down") if self.was_up is False else ()
+        return ("link", "set", "dev", self.interface, "down") if self.was_up is False else ()
 
     def found(self, look: Look) -> Self:
         link = look.links(self.netns).get(self.interface)
@@ -169,11 +170,11 @@ class SetPromiscuous(RequestInNamespace):
 
     @property
     def line(self) -> tuple[str, ...]:
-        return "link", "set", self.interface, "promisc", "on"
+        return "link", "set", "dev", self.interface, "promisc", "on"
 
     @property
     def undo_line(self) -> tuple[str, ...]:
-        return () if self.was else ("link", "set", self.interface, "promisc", "off")
+        return () if self.was else ("link", "set", "dev", self.interface, "promisc", "off")
 
     def found(self, look: Look) -> Self:
         return replace(self, was="PROMISC" in look.links(self.netns).get(self.interface, {}).get("flags", ()))
@@ -188,11 +189,11 @@ class Enslave(RequestInNamespace):
 
     @property
     def line(self) -> tuple[str, ...]:
-        return "link", "set", self.interface, "master", self.bridge
+        return "link", "set", "dev", self.interface, "master", self.bridge
 
     @property
     def undo_line(self) -> tuple[str, ...]:
-        return "link", "set", self.interface, "nomaster"
+        return "link", "set", "dev", self.interface, "nomaster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,10 @@ class OffloadsOff(InNamespace):
     def undo(self, host: Host) -> None:
         try:
             now = self._wanted(host)
-        except TestbedError:
-            return  # the interface is gone
+        except TestbedError as error:
+            if is_gone(str(error)):
+                return  # the interface is
+            raise
         self._set(host, [one for one in self.old if one not in now])
 
     def _set(self, host: Host, told: Sequence[str]) -> None:

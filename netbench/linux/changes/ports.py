@@ -14,7 +14,9 @@ from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell, was
 
 # `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
 # Its number may be taken by now, or this kernel may not give any (before 5.16): then it gets another.
-_SEND_HOME = 'ip -n "$0" link set "$1" netns $$ index "$2" 2>/dev/null || ip -n "$0" link set "$1" netns $$; exit $?'
+_SEND_HOME = (
+    'ip -n "$0" link set dev "$1" netns $$ index "$2" 2>/dev/null || ip -n "$0" link set dev "$1" netns $$; exit $?'
+)
 _SETTINGS = ("ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh", "mpls/conf")
 _FOREVER = 2**32 - 1  # INFINITY_LIFE_TIME of linux/if_addr.h, in seconds
 # Of ip-address(8), beside those that say what became of an address.
@@ -35,7 +37,7 @@ class MovePort(Change):
 
     @property
     def command(self) -> str:
-        return f"ip link set {self.interface} netns {self.netns}"
+        return f"ip link set dev {self.interface} netns {self.netns}"
 
     def found(self, look: Look) -> Self:
         link = look.links(None).get(self.interface)
@@ -44,7 +46,7 @@ class MovePort(Change):
         return replace(self, index=link["ifindex"])
 
     def make(self, host: Host) -> None:
-        done = host.run(["ip", "link", "set", self.interface, "netns", self.netns])
+        done = host.run(["ip", "link", "set", "dev", self.interface, "netns", self.netns])
         if done.exit_code != 0:
             raise TestbedError(done.stderr.strip())
 
@@ -109,7 +111,7 @@ class KeepPort(Change):
             return  # it is gone
         wrong = self._restore_settings(host)
         if self.up != ("UP" in found["flags"]):
-            state = ("link", "set", self.interface, "up" if self.up else "down")
+            state = ("link", "set", "dev", self.interface, "up" if self.up else "down")
             wrong += tell(host, ("ip",), [state]).values()
         lines = list(self._address_lines(self._look(host) or {}, _boottime_s(host)))
         if lines:
@@ -166,10 +168,11 @@ class KeepPort(Change):
         """The values of its settings by their paths below /proc/sys/net; those without a value are left out."""
         directories = [f"/proc/sys/net/{kind}/{self.interface}" for kind in _SETTINGS]
         # The exit code says that some directory or value is not there.
-        lines = host.run(["grep", "-rsH", "", *directories]).stdout.splitlines()
-        return {
-            path.removeprefix("/proc/sys/net/"): value for path, _, value in (line.partition(":") for line in lines)
-        }
+        done = host.run(["grep", "-rsH", "", *directories])
+        if was_killed(done):
+            raise TestbedError(f"{host}: the settings of {self.interface} were not read whole: `grep` was killed")
+        lines = (line.partition(":") for line in done.stdout.split("\n") if line)
+        return {path.removeprefix("/proc/sys/net/"): value for path, _, value in lines}
 
     def _restore_settings(self, host: Host) -> list[str]:
         """Write back what is different now; what could not be, in words."""

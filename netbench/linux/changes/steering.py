@@ -6,7 +6,7 @@ from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.changes.base import InNamespace, Look
+from netbench.linux.changes.base import InNamespace, Look, is_gone, was_killed
 
 # Each with its value, as `PATH:VALUE`; /dev/null so that grep names the file where there is only one.
 _LIST = 'exec grep -s "" /dev/null /sys/class/net/"$0"/queues/rx-*/rps_cpus'
@@ -34,8 +34,10 @@ class GroOn(InNamespace):
         run_checked(self._within(host), ["ethtool", "-K", self.interface, "gro", "on"])
 
     def undo(self, host: Host) -> None:
-        if not self.was_on and self._within(host).run(["ethtool", "-k", self.interface]).exit_code == 0:
-            run_checked(self._within(host), ["ethtool", "-K", self.interface, "gro", "off"])
+        if not self.was_on:
+            done = self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
+            if done.exit_code != 0 and (was_killed(done) or not is_gone(done.stderr)):
+                raise TestbedError(f"{self.interface}: GRO stays on: {done.stderr.strip()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class SteerReceived(InNamespace):
         return ",".join(digits[place : place + 8] for place in range(0, len(digits), 8))
 
     def _listed(self, host: Host) -> tuple[str, ...]:
-        return tuple(self._within(host).run(["sh", "-c", _LIST, self.interface]).stdout.splitlines())
+        done = self._within(host).run(["sh", "-c", _LIST, self.interface])
+        if was_killed(done):
+            raise TestbedError(f"rps: the queues of {self.interface} were not read whole: the command was killed")
+        return tuple(done.stdout.splitlines())
 
     def _write(self, host: Host, lines: list[str]) -> None:
         for line in lines:
