@@ -471,7 +471,10 @@ def _at_load(place: Place, base: Group, new: Group, doubt: str) -> Difference | 
         return LeftOut(place, why)
     losses = base.loss_ratio, new.loss_ratio
     loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
-    return Difference(place, base, new, ratio_of_intervals(after, before), _NOT_YET, loss, None, doubt)
+    ratio = ratio_of_intervals(after, before)
+    if _is_offered_less(base, new):
+        ratio = replace(ratio, high=None, bound="≥")
+    return Difference(place, base, new, ratio, _NOT_YET, loss, None, doubt)
 
 
 def _source_is_limit(base: Group, new: Group) -> str:
@@ -491,6 +494,14 @@ def _source_is_limit(base: Group, new: Group) -> str:
     if apart and not limits[lower]:
         return f"the source offered {before.mean:,.0f} frames/s in the base and {after.mean:,.0f} in the new campaign"
     return ""
+
+
+def _is_offered_less(base: Group, new: Group) -> bool:
+    """Whether the new UUT was offered less than the base, and forwarded it: the source limits its throughput."""
+    before, after = base.offered_fps, new.offered_fps
+    if before is None or after is None or would_not_take_more(new):
+        return False
+    return after.mean < (1 - LEAST_CHANGE) * before.mean
 
 
 def _failed(one: TrialTotals) -> bool:

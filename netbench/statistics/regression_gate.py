@@ -125,7 +125,8 @@ def _judged(one: Difference, threshold: float) -> CellResult:
     elif ratio.low is not None and ratio.low >= limit:
         outcome, why = Outcome.PASSED, _EXCLUDED
     elif ratio.bound:
-        outcome, why = Outcome.INCONCLUSIVE, "the maximum of one campaign is a lower bound"
+        outcome, is_maximum = Outcome.INCONCLUSIVE, one.place.load is None
+        why = _LOWER_BOUND if is_maximum else "the source offered less in the new campaign"
     else:
         return _inconclusive(one, 1 - limit)
     return CellResult(one.place, outcome, why, one)
@@ -140,6 +141,7 @@ def _too_few(one: Difference) -> str:
     return ""
 
 
+_LOWER_BOUND = "the maximum of one campaign is a lower bound"
 _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"
 
 

@@ -243,6 +243,20 @@ def test_what_the_source_could_not_send_is_no_regression_of_the_uut():
     assert gate(at_max(99_990, 100_000), at_max(79_990, 80_000)).outcome is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("threshold", "expected"), [(0.02, Outcome.PASSED), (0.005, Outcome.INCONCLUSIVE)])
+def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(threshold, expected):
+    """All frames arrived, and the offered loads differ by less than a load may."""
+    base, new = (
+        campaign(
+            trial(stream_counts(sent=sent, received=sent, intended_fps=1e5, intended_frames=100_000), repetition=number)
+            for number in (1, 2, 3)
+        )
+        for sent in (100_000, 99_300)
+    )
+    assert gate(base, new, threshold).outcome is expected
+    assert gate(new, base, threshold).outcome is Outcome.PASSED
+
+
 def test_a_maximum_that_one_source_did_not_reach_decides_nothing_whatever_lower_loads_show():
     low = trials_of(loads=(50_000,))
     reached, not_reached = (campaign((*low, *at_max(*each).trials)) for each in ((80_000, 200_000), (59_990, 60_000)))
