@@ -7,6 +7,7 @@ from typing import Any
 from netbench.errors import TestbedError
 from netbench.model.frame_mix import FrameSize
 from netbench.model.source_ceiling import (
+    FEWEST_HELD,
     MAY_BE_STOPPED_PART,
     MOST_SAMPLES,
     SAMPLE_S,
@@ -24,7 +25,7 @@ from netbench.trial.sources import prepare, start_sources
 _OF_NO_NIC = "02:6e:62:ff:ff:ff"
 _LIMIT_S = 10.0  # for sources to end
 # The highest rate that sources are to hold, as a part of what they offer without one; and of each that they miss twice.
-_PACED_PART, _HELD, _MISSED = 0.98, 2, 2
+_PACED_PART, _MISSED = 0.98, 2
 # How far below a rate the offered load may be, as a part of it, for the rate to be held; as in trials by default.
 TOLERANCE = 0.01
 # By what part of the rate late sources may exceed it, as in searches for maxima.
@@ -64,14 +65,17 @@ def calibrate_sources(
 
 
 def _paced(fps: float, sample: Callable[[float], CeilingSample]) -> dict[str, Any]:
-    """Find a rate that the sources hold in two samples, from the ceiling downwards; two that miss it are too many."""
+    """Find a rate that the sources hold in two samples, from the ceiling downwards; two that miss it are too many.
+
+    Samples in which something kept a source from running miss nothing.
+    """
     rate = float(f"{fps * _PACED_PART:.6g}")
     samples: list[CeilingSample] = []
     held, missed = 0, list[float]()
-    while len(samples) < MOST_SAMPLES and held < _HELD:
+    while len(samples) < MOST_SAMPLES and held < FEWEST_HELD:
         samples.append(one := sample(rate))
         held += one.accepted
-        if not one.accepted:
+        if not (one.accepted or one.disturbed):
             missed.append(one.offered_fps)
         if len(missed) == _MISSED:
             rate, held, missed = float(f"{min(rate, max(missed)) * _PACED_PART:.6g}"), 0, []
@@ -83,10 +87,10 @@ def sample_of(sent: Mapping[str, Sent], intended_fps: float | None = None) -> Ce
     every = list(sent.values())
     offered = min((one.frames / one.duration_s if one.duration_s else 0.0 for one in every), default=0.0)
     longest_s = max((one.duration_s for one in every), default=0.0)
-    reason = next((why for one in every if (why := fault_of(one, is_paced=intended_fps is not None))), "")
-    if not reason and intended_fps is not None and offered < (1 - TOLERANCE) * intended_fps:
+    reason = fault = next((why for one in every if (why := fault_of(one, is_paced=intended_fps is not None))), "")
+    if not fault and intended_fps is not None and offered < (1 - TOLERANCE) * intended_fps:
         reason = f"offered {offered:,.0f} of {intended_fps:,.0f} frames/s"
-    return CeilingSample(offered, longest_s, accepted=not reason, reason=reason, intended_fps=intended_fps)
+    return CeilingSample(offered, longest_s, not reason, reason, intended_fps, disturbed=bool(fault))
 
 
 def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
@@ -95,7 +99,10 @@ def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
         return sent.error
     if not sent.frames:
         return "nothing was sent"
-    stopped_s = max(sent.away_s, sent.stalled_s or 0.0, 0.0 if is_paced else sent.max_lateness_s)
+    late_s = 0.0 if is_paced else sent.max_lateness_s
+    # What else runs on the CPU of a source that is bound to one is no party of a calibration.
+    waited_s = 0.0 if sent.cpu is None else sent.wait_s or 0.0
+    stopped_s = max(sent.away_s, sent.stalled_s or 0.0, late_s, waited_s)
     if stopped_s > MAY_BE_STOPPED_PART * sent.duration_s:
         return f"the source did not run for {stopped_s * 1e3:,.0f} ms of {sent.duration_s * 1e3:,.0f} ms"
     return ""

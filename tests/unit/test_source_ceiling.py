@@ -56,6 +56,10 @@ def test_two_samples_that_agree_and_are_the_highest_decide(fps, disturbed, settl
 def test_what_is_doubtful_of_a_ceiling_is_said_with_numbers():
     sure = ceiling_of("xdp", 1, 64, samples(9e6, 9.1e6, 9.05e6))
     assert sure.doubt == ""
+    held, missed = (CeilingSample(8.8e6, 0.2, one, "", 8.8e6) for one in (True, False))
+    assert replace(sure, paced_fps=8.8e6, paced_samples=(missed, held, held)).doubt == ""
+    unheld = replace(sure, paced_fps=8.8e6, paced_samples=(missed, held))
+    assert unheld.doubt == "the sources held 8,800,000 frames/s in fewer than 2 samples"
     assert replace(sure, compared_with=(CeilingComparison("the self-test", 10e6),)).doubt == ""
     slow = ceiling_of("xdp", 1, 64, samples(10_662, 10_700, 10_650), compared_with=[CeilingComparison("UUT xdp", 9e6)])
     assert slow.doubt == "the same source offered 9,000,000 frames/s in UUT xdp"
@@ -72,6 +76,8 @@ def test_what_is_doubtful_of_a_ceiling_is_said_with_numbers():
         ({"max_lateness_s": 0.009}, ""),
         ({"max_lateness_s": 0.09}, "the source did not run for 90 ms of 200 ms"),
         ({"away_s": 0.011}, "the source did not run for 11 ms of 200 ms"),
+        ({"wait_s": 0.011}, ""),
+        ({"wait_s": 0.011, "cpu": 0}, "the source did not run for 11 ms of 200 ms"),
         ({"error": "the link went down"}, "the link went down"),
         ({"frames": 0}, "nothing was sent"),
     ],
@@ -81,18 +87,24 @@ def test_a_sample_in_which_the_source_stood_still_does_not_count(changes, fault)
 
 
 class Rates:
-    """Sources that offer these rates without one of their own, one after the other, and hold no more than the last."""
+    """Sources that offer these rates without one of their own, one after the other, and `holds` with one.
+
+    Of several of those all but the last are of samples in which the source was stopped.
+    """
 
     def __init__(self, setup, rates, holds):
-        self.rates, self.holds = list(rates), holds
+        self.rates, self.holds = list(rates), holds if isinstance(holds, list) else [holds]
         self.traffic: list[Traffic] = []
         for ends in setup.endpoints.values():
             ends.source.prepare = self.traffic.append
             ends.source.wait = lambda _: self.sent(self.traffic[-1])
 
     def sent(self, traffic):
-        fps = self.rates.pop(0) if traffic.fps is None else min(traffic.fps, self.holds)
-        return Sent(round(fps * traffic.duration_s), 0, traffic.duration_s, 0, 1, 1, 0.0)
+        is_stopped = traffic.fps is not None and len(self.holds) > 1
+        held = self.holds.pop(0) if is_stopped else self.holds[0]
+        fps = self.rates.pop(0) if traffic.fps is None else min(traffic.fps, held)
+        away_s = 0.15 if is_stopped else 0.0
+        return Sent(round(fps * traffic.duration_s), 0, traffic.duration_s, 0, 1, 1, 0.0, away_s=away_s)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +114,7 @@ class Rates:
         ([9e6, 10_662, 9.1e6, 9e6], 9e6, 9e6, 8.82e6, 2),
         ([9e6, 9e6, 7e6, 5e6, 8e6, 8.9e6], 9e6, 8.9e6, 8.722e6, 2),
         ([9e6, 9e6, 9e6, 9e6], 7e6, 9e6, 6.86e6, 4),
+        ([9e6, 9e6, 9e6, 9e6], [0.0, 1e6, 9e6], 9e6, 8.82e6, 4),  # a program took the CPU for 300 ms
     ],
 )
 def test_sources_are_calibrated_without_a_uut(rates, holds, ceiling, paced, paced_samples):
