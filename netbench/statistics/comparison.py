@@ -569,7 +569,7 @@ class _Pair:
         one = self.difference
         if self.ratios is not None and one.throughput.change is not None:
             return self._with_paired_interval(self.ratios, tests)
-        runs = (0.0, 0.0)
+        runs: tuple[float | None, float | None] = (None, None)
         if floors is not None:
             # Where all that was intended came out, the clock of the source decides the throughput.
             is_limited = any(map(_is_limit_shown, (one.base, one.new)))
@@ -577,7 +577,7 @@ class _Pair:
                 max(floor or 0.0, SINGLE_BOOT if _is_on_one_boot(group) else 0.0) if is_limited else 0.0
                 for group, floor in zip(self.groups, floors, strict=True)
             )
-            base, new = (max(RUN_PART * usual, deviation_of_noise_floor(half_width)) for half_width in known)
+            base, new = map(deviation_of_noise_floor, known)
             runs = base, new
         sides = tuple(
             self._side(values, group, usual, run)
@@ -620,11 +620,13 @@ class _Pair:
             ratio = replace(ratio, high=None, bound="≥")
         return replace(one, throughput=ratio, sides=(base, new), tests=tests)
 
-    def _side(self, values: Sequence[float], group: Group, usual: float, run: float) -> SideMean:
+    def _side(self, values: Sequence[float], group: Group, usual: float, run: float | None) -> SideMean:
         mean = fmean(values)
         own = _deviation(values) if len(values) > 1 else 0.0
         least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
-        return SideMean(mean, len(values), max(own, usual * mean), run * mean, least)
+        of_unit = max(own, usual * mean)
+        of_run = 0.0 if run is None else max(RUN_PART * of_unit, run * mean)
+        return SideMean(mean, len(values), of_unit, of_run, least)
 
     @property
     def alike(self) -> bool:

@@ -108,6 +108,21 @@ def test_a_noise_floor_is_not_of_a_uut_that_keeps_up():
     assert gate(base, replace(base, noise_floor=noisy_host)).outcome is Outcome.PASSED
 
 
+def test_runs_differ_as_much_as_the_repetitions_of_the_cell_itself():
+    """The other cells of the UUT, which hardly scatter, say nothing of one that does."""
+    scatter = (0.98, 1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.02, 1.0)
+    base, new = (
+        campaign(
+            [
+                *trials_of(repetitions=9, loads=(120_000,), sizes=(512, 1024, 1518)),
+                *trials_of(most=map(round, (most * one for one in scatter)).__next__, repetitions=9, loads=(120_000,)),
+            ]
+        )
+        for most in (80_000, 76_000)
+    )
+    assert {one.outcome for one in gate(base, new).cells if one.place.frame_size == 64} == {Outcome.INCONCLUSIVE}
+
+
 def test_several_boots_are_the_units_of_replication():
     """Nine trials on three boots that differ are three values, not nine."""
 
