@@ -318,16 +318,23 @@ class Boots:
         wanted = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
-            limit_mib, there = self.profile.captures_limit, sum(one.stat().st_size for one in self.captures.iterdir())
+            limit_mib, there = self.profile.captures_limit, sum(one.stat().st_size for one in self._kept)
             if there <= limit_mib << 20:
                 return
             self.captures_full.append(result.spec.key)
             self.record.tell(CapturesFull(result.spec.key, limit_mib))
         self._remove_captures(result.spec)
 
+    @property
+    def _kept(self) -> list[Path]:
+        try:
+            return list(self.captures.iterdir())
+        except FileNotFoundError:  # somebody has removed their directory
+            return []
+
     def _remove_captures(self, spec: TrialSpec) -> None:
         # Not by glob(), which keeps every pattern it has seen.
-        for capture in self.captures.iterdir():
+        for capture in self._kept:
             if capture.name.startswith(f"trial-{spec.index:06d}-"):
                 capture.unlink(missing_ok=True)
 

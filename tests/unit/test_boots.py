@@ -1,5 +1,6 @@
 """UUTs and neighbours that fail: which trials are stored as what, and that all others are measured."""
 
+import shutil
 from itertools import count, groupby
 from typing import Any
 
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
 from netbench.campaign.record import Record, Results
-from netbench.campaign.runner import make_request, measure_all
+from netbench.campaign.runner import make_request, measure_all, start
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
-from netbench.model.events import Event, TrialFinished, UutFailed
+from netbench.model.events import Event, TrialFinished, TrialStarted, UutFailed
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from tests.unit.fake_campaign import FakeCampaign, FakeTestbed
@@ -171,6 +172,25 @@ def test_an_emulated_cpu_is_warned_of_once_for_each_uut(campaign):
         f"The CPU of UUT {name} is emulated ({why})" for name in "ab"
     ]
     assert results.emulated == {"a", "b"}
+
+
+class Remover:
+    """Somebody who removes the directory of captures after each attempt, and makes it before the next."""
+
+    def __init__(self, captures) -> None:
+        self.captures = captures
+
+    def on(self, event) -> None:
+        if isinstance(event, TrialFinished):
+            shutil.rmtree(self.captures)
+        elif isinstance(event, TrialStarted):
+            self.captures.mkdir(exist_ok=True)
+
+
+def test_captures_that_somebody_has_removed_stop_nobody(campaign):
+    wanted = campaign.request(repetitions=2, keep_captures="all")
+    start(wanted, campaign.directory, ["netbench", "run"], [Remover(campaign.directory.captures)])
+    assert of(campaign.directory.results(), "a", "b", "c")
 
 
 class Notes:
