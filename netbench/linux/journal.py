@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO, Any, Self
 from zlib import crc32
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.linux import changes
 from netbench.linux.changes import AddNamespace, Change, KeepPort, MovePort
 from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
 
+_OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 # Entries about what was undone that are worth writing the rest anew.
 _MANY = 200
@@ -184,7 +185,10 @@ def _kinds(kind: type[Change]) -> Iterator[type[Change]]:
 
 
 def _own_namespace() -> int:
-    return Path("/proc/self/ns/net").stat().st_ino
+    try:
+        return Path(_OWN_NAMESPACE).stat().st_ino
+    except OSError as error:
+        raise MissingError(f"{_OWN_NAMESPACE}: {error.strerror}; mount /proc (mount -t proc proc /proc)") from error
 
 
 def _drop_cut_line(file: IO[str]) -> None:

@@ -318,3 +318,10 @@ def test_a_full_disk_leaves_no_journal_and_does_not_keep_changes_from_being_undo
     with pytest.raises(TestbedError, match="No space left"):
         Journal.create("lab", tmp_path)
     assert list((tmp_path / "journals").iterdir()) == []
+
+
+def test_without_proc_nothing_is_done(tmp_path, monkeypatch):
+    leave(tmp_path, ONE)
+    monkeypatch.setattr(journal, "_OWN_NAMESPACE", str(tmp_path / "net"))
+    with pytest.raises(MissingError, match=r"net: No such file or directory; mount /proc"):
+        clean(directory=tmp_path)
