@@ -96,6 +96,9 @@ class Machine:
         doomed = self._record.pending[to:]
         removed = {change.name for _, change in doomed if isinstance(change, AddNamespace)}
         lent = {(change.netns, change.interface) for _, change in doomed if isinstance(change, MovePort)}
+        for _, change in doomed:
+            if isinstance(change, MovePort):
+                change.name_back(self._host)
         numbers = {id(change): number for number, change in doomed}
         alone = [
             change

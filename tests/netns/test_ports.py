@@ -261,6 +261,18 @@ def test_ports_come_back_after_a_killed_run(topology, tmp_path, start):
     assert_back(before)
 
 
+def test_a_port_that_was_renamed_meanwhile_comes_back_under_its_name(topology, tmp_path, start):
+    topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+    before = looks()
+    campaign = start("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(duration="20s"))
+    wait_for(lambda: events(tmp_path / "results"))
+    for words in (("down",), ("name", "nbt-renamed")):
+        ip("-n", "nb-ports-tester", "link", "set", "dev", "nbt-b0", *words)
+    campaign.send_signal(signal.SIGINT)
+    campaign.communicate()
+    assert_back(before)
+
+
 def test_a_port_with_an_address_the_user_did_not_name_is_refused(topology, tmp_path):
     topology.write_text(TOPOLOGY.replace("KIND", "netns").replace("192.0.2.7", "192.0.2.8"))
     before = looks()

@@ -10,7 +10,8 @@ from typing import Any, Self
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell, was_killed
+from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell, was_killed, within
+from netbench.model.interfaces import PREFIX
 
 # `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
 # Its number may be taken by now, or this kernel may not give any (before 5.16): then it gets another.
@@ -49,6 +50,18 @@ class MovePort(Change):
         done = host.run(["ip", "link", "set", "dev", self.interface, "netns", self.netns])
         if done.exit_code != 0:
             raise TestbedError(done.stderr.strip())
+
+    def name_back(self, host: Host) -> None:
+        """Give the port its name again where somebody has renamed it in the namespace; nothing where it is not seen."""
+        try:
+            links = ask_ip(host, self.netns, "link", "show")
+        except (TestbedError, MissingError):
+            return  # the namespace is gone, or the port cannot be brought home, which is reported then
+        names = {link["ifindex"]: link["ifname"] for link in links}
+        name = names.get(self.index, "")
+        if name and self.interface not in names.values() and not name.startswith(PREFIX):
+            for words in (("down",), ("name", self.interface)):
+                host.run([*within("ip", self.netns), "link", "set", "dev", name, *words])
 
     def undo(self, host: Host) -> None:
         # A port that never got there is still at home, and there is nothing to bring back.
