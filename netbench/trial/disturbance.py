@@ -145,7 +145,8 @@ def _stalled_s(
     else:
         stopped_s = max(0.0, thread.paused_s - waited_s)
     guests_s = _guests_s(thread, guests)
-    parties_s = guests_s + _tester_s(thread, threads, before, after)
+    # What counts a capture while it is made may run on any CPU.
+    parties_s = guests_s + _tester_s(thread, threads, before, after) + after.own_s - before.own_s
     # CPU time of guests is sampled too.
     others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:

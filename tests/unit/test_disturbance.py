@@ -43,6 +43,7 @@ def measured(
     all_busy_ms=0,
     steal_ms=0,
     softirqs_ms=0,
+    own_ms=0,
     guests=(),
 ) -> dict[str, float | None]:
     """Stalled time in ms of each role in a trial of 1 s.
@@ -61,6 +62,7 @@ def measured(
             1: IDLE._replace(system=busy_ms // 10, steal=steal_ms // 10),
         },
         throttled_s=1.25,
+        own_s=own_ms / 1e3,
     )
     wait_s, stalled_s = source
     sent = {"s1": replace(NOTHING_SENT, ran_s=0.9, wait_s=wait_s, turns=turns, stalled_s=stalled_s, cpu=0)}
@@ -89,6 +91,8 @@ NEIGHBOUR = GuestTime(0.5, (1,))
         ({"steal_ms": 10}, (0, 0)),  # may be far less than a tick
         # it waited for the sink on its CPU
         ({"napi": (600, 300), "tcpdump": (300, 600), "busy_ms": 900}, (0, 0)),
+        # and for what counts its capture meanwhile
+        ({"napi": (500, 400), "tcpdump": (300, 600), "own_ms": 100, "busy_ms": 900}, (0, 0)),
         # for frames on their way from the UUT to the sink
         ({"napi": (500, 480), "softirqs_ms": 500, "busy_ms": 1000}, (0, 0)),
         # for the neighbour that computes there
