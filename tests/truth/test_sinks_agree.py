@@ -271,7 +271,13 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
         assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
         expected = settled(expected_of(trial.incoming[1]), trial.sent)
         captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
-    not_compared = {"clock_offset": None, "counted_by": "", "matched": 0, "dropped": 0, "by_ring": False}
+    not_compared: dict[str, Any] = {
+        "clock_offset": None,
+        "counted_by": "",
+        "matched": 0,
+        "dropped": 0,
+        "by_ring": False,
+    }
     assert without_percentiles(replace(captured, **not_compared)) == without_percentiles(replace(ours, **not_compared))
     # Each is right within 0.05 %: both count by steps, but need not count from the same delay.
     assert percentiles(captured) == pytest.approx(percentiles(ours), rel=0.001, abs=1)

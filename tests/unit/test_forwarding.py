@@ -38,7 +38,7 @@ def commands(changes):
 @pytest.mark.parametrize("how", ["bridge", "route", "flowtable"])
 def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(how):
     quiet = [f"sysctl -w net.ipv6.conf.{part}.disable_ipv6=1" for part in ("all", "default")]
-    up = [f"ip -n nb-lab-uut link set nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
+    up = [f"ip -n nb-lab-uut link set dev nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
     settings_, *told = (
         list(group)
         for _, group in groupby(forwarding_changes(PATHS, how, "guest"), lambda change: isinstance(change, SetSysctl))

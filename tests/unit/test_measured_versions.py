@@ -59,7 +59,9 @@ def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complet
     finding = [trial(stream_counts(), uut=uut, index=number) for number, uut in enumerate(("raw", "raw", "raw.base"))]
     finding = [replace(one, spec=replace(one.spec, finds_maximum=True)) for one in finding]
     results = campaign((*finding, *measured), planned=21, uuts=("raw", "raw.base"))
-    assert [one.planned_trials - len(one.trials) for one in split_versions(results)] == expected
+    versions = split_versions(results)
+    assert versions is not None
+    assert [one.planned_trials - len(one.trials) for one in versions] == expected
 
 
 def test_few_repetitions_are_inconclusive_and_more_are_asked_for():

@@ -86,6 +86,7 @@ def test_in_a_virtual_machine_runs_vary_too(tmp_path, monkeypatch, machine, run_
     monkeypatch.setattr(runner, "read_environment", environment)
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     floor = campaign.run(noise_floor="1s", repetitions=2).noise_floor
+    assert floor is not None
     assert floor.run_to_run == run_to_run
     assert ("another ±15 %, the variation between runs" in str(floor)) == bool(run_to_run)
 
