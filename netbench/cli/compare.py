@@ -147,9 +147,10 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     for comparison, maxima in zip(comparisons, searched, strict=True):
         is_dead = any(one.dead for one in comparison.left_out)
         if not (comparison.differences or maxima.differences or is_dead):
+            why = why_nothing_compares(comparison, is_selection=options.selection != ALL_CELLS)
             raise UsageError(
-                f"{comparison.base.name} and {comparison.new.name} cannot be compared: "
-                f"{why_nothing_compares(comparison)}; compare campaigns that measured the same"
+                f"{comparison.base.name} and {comparison.new.name} cannot be compared: {why}; "
+                "compare campaigns that measured the same"
             )
     everything = [
         Compared(

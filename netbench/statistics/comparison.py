@@ -309,12 +309,12 @@ def number_of_tests(comparisons: Iterable[Comparison]) -> int:
     return sum(one.throughput_test.test in _TESTS for one in differences)
 
 
-def why_nothing_compares(comparison: Comparison) -> str:
-    """What two campaigns without a common cell differ in, in words."""
+def why_nothing_compares(comparison: Comparison, *, is_selection: bool = False) -> str:
+    """What two campaigns without a common cell differ in, in words; `is_selection`: only some cells were selected."""
     base, new = comparison.base, comparison.new
     for one in (base, new):
         if not any(group.valid for group in one.groups):
-            return f"{one.name} has no valid trial"
+            return f"{one.name} has no valid trial" + (" of the selected cells" if is_selection else "")
     sides = [[place_of(group) for group in one.groups] for one in (base, new)]
     for words, read in _DIMENSIONS:
         here, there = (list(dict.fromkeys(map(read, side))) for side in sides)

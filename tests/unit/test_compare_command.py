@@ -200,6 +200,7 @@ WRONG = [
     (("base", "empty"), "base and empty cannot be compared: empty has no valid trial"),
     (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
     (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
+    (("base", "sizes", "--size", "512"), "base has no valid trial of the selected cells"),
     (("real", "imitated"), "CPU not emulated in real; on this machine, CPU emulated in imitated"),
     (("base", "search"), "search searched for the highest loads, base did not; compare searches to searches"),
     (("base", "real", "--output", "x.json"), "--output: needs --format json, junit or markdown"),
