@@ -318,8 +318,8 @@ class Boots:
         wanted = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
-            limit_mib, there = self.profile.captures_limit, sum(one.stat().st_size for one in self._kept)
-            if there <= limit_mib << 20:
+            limit_mib, kept = self.profile.captures_limit, sum(capture.stat().st_size for capture in self._kept)
+            if kept <= limit_mib << 20:
                 return
             self.captures_full.append(result.spec.key)
             self.record.tell(CapturesFull(result.spec.key, limit_mib))
@@ -329,7 +329,7 @@ class Boots:
     def _kept(self) -> list[Path]:
         try:
             return list(self.captures.iterdir())
-        except FileNotFoundError:  # somebody has removed their directory
+        except FileNotFoundError:  # the directory was removed during the run
             return []
 
     def _remove_captures(self, spec: TrialSpec) -> None:

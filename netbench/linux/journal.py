@@ -1,7 +1,8 @@
 """The journal: every change is on record before it is made, so that anyone can undo it later.
 
 A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and
-`{"undone": n}` after it was taken back, each with its checksum. What was taken back is left out of it now and then.
+`{"undone": n}` after it was undone, each with its checksum.
+Undone changes are removed when there are many.
 The process that owns it holds a lock on it; a journal that can
 be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
 """

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 class NoiseFloor:
     """The variation between repeats of one fixed `trial`, measured at the start of a campaign.
 
-    95 % of repeats that last as long as the trials of the campaign lie within the mean ± `half_width`, which is a ratio
-    of that mean. `repeats` is how many were made, which are shorter; `throughputs_fps` are these, in frames/s.
-    `run_to_run` is a ratio too: by how much the maxima of a UUT may differ between runs on this kind of host, beyond
-    what boots of one run show. It is not measured.
+    `half_width` is a ratio of the mean: 95 % of repeats with the duration of a campaign trial lie within the mean ±
+    this ratio. The `repeats` themselves are shorter; `throughputs_fps` are their throughputs in frames/s. `run_to_run`
+    is the 95 % half width, as a ratio, of the variation of maxima between runs on this kind of host. It is not
+    measured.
     """
 
     half_width: float

@@ -9,8 +9,8 @@ from netbench.model.frame_mix import FrameSize
 AGREEMENT = 0.05
 # Samples after the warm-up sample: at least so many, and more until two agree, at most so many.
 FEWEST_SAMPLES, MOST_SAMPLES = 3, 8
-# A rate is held that was held in so many samples.
-FEWEST_HELD = 2
+# The sources sustain a rate if they sustain it in at least this many samples.
+FEWEST_SUSTAINED = 2
 SAMPLE_S = 0.2
 # A source that did not send for longer than this part of a sample was stopped: the sample does not count.
 MAY_BE_STOPPED_PART = 0.05
@@ -23,8 +23,8 @@ class CeilingSample:
     """One sample: what each source offered without a rate to keep, in frames/s; of several the slowest.
 
     `accepted` is False where `reason` says why the sample says nothing of the source. The warm-up sample is none. With
-    `intended_fps` the sources had that rate to hold, and `accepted` says whether they did. In one that is `disturbed`
-    something kept a source from running.
+    `intended_fps`, the sources were paced at this rate, and `accepted` is whether they sustained it. `disturbed`: a
+    source could not run for part of the sample.
     """
 
     offered_fps: float
@@ -84,9 +84,9 @@ class SourceCeiling:
             return f"fewer than two of {len(self.samples)} samples count" + "".join(f"; {why}" for why in reasons)
         if not self.agreed:
             return f"the two highest of {len(self.samples)} samples differ by more than {AGREEMENT:.0%}"
-        held = sum(one.accepted and one.intended_fps == self.paced_fps for one in self.paced_samples)
-        if self.paced_samples and held < FEWEST_HELD:
-            return f"the sources held {self.paced_fps or 0:,.0f} frames/s in fewer than {FEWEST_HELD} samples"
+        sustained = sum(sample.accepted and sample.intended_fps == self.paced_fps for sample in self.paced_samples)
+        if self.paced_samples and sustained < FEWEST_SUSTAINED:
+            return f"the sources sustained {self.paced_fps or 0:,.0f} frames/s in fewer than {FEWEST_SUSTAINED} samples"
         if elsewhere := self.far_below:
             return f"the same source offered {elsewhere.fps:,.0f} frames/s in {elsewhere.name}"
         return ""

@@ -20,7 +20,7 @@ _MOST_ROUNDS = 3
 _HIGHER = 1.5  # the next load ÷ the highest one so far
 _STEP, _MOST = 10, 1000  # percent of the maximum
 _FROM = 100  # percent: a profile whose loads are all lower is not about the maximum
-# Loads beside a peak are added until no two that are next to each other are further apart.
+# Loads beside a peak are added until the ratio of adjacent loads is at most this.
 _FINEST = 1.25
 _PEAK_STEP = 5  # percent of the maximum
 
@@ -113,19 +113,20 @@ def _higher_load(same: Sequence[Group]) -> Load | None:
 
 
 def _loads_beside_peak(same: Sequence[Group]) -> list[Load]:
-    """Return the loads half-way between a peak of the throughput and the loads next to it.
+    """Return the loads half-way between a peak of the throughput and its adjacent loads.
 
-    Where throughput falls behind its peak, as that of a UUT does that spends its time on frames it loses later, the
-    highest mean depends on how close a load is to the peak: by 20 % where loads are 30 % apart.
+    Beyond its peak, the throughput of an overloaded UUT can fall, because it spends time on frames that it drops later.
+    The highest mean then depends on the distance of the loads from the peak: by 20 % where they are 30 % apart.
     """
-    peak = peak_of(one for one in same if one.load.kind is LoadKind.OF_MAXIMUM)
+    shares = [group for group in same if group.load.kind is LoadKind.OF_MAXIMUM]
+    peak = peak_of(shares)
     if peak is None:
         return []
-    values = sorted(one.load.value for one in same if one.load.kind is LoadKind.OF_MAXIMUM)
+    values = sorted(group.load.value for group in shares)
     at = values.index(peak.load.value)
     pairs = pairwise(values[max(0, at - 1) : at + 2])
     between = [round((low + high) / 2 / _PEAK_STEP) * _PEAK_STEP for low, high in pairs if high > _FINEST * low]
-    # Of a load that is lower than the throughput of the peak no higher throughput can come.
+    # A load below the throughput of the peak cannot give a higher throughput.
     most = peak.throughput_fps.mean / peak.offered_fps.mean if peak.throughput_fps and peak.offered_fps else 0.0
     new = (float(value) for value in between if value not in values and value > most * peak.load.value)
     return [Load(LoadKind.OF_MAXIMUM, value) for value in new]

@@ -171,8 +171,8 @@ def gate_advice(gate: Gate) -> Iterator[str]:
     if detectable := [one.detectable for one in cells if one.detectable is not None]:
         yield f"smallest detectable change: {_limit(max(detectable))} % in the noisiest of these cells"
     needed = [one.repetitions for one in cells if one.repetitions is not None]
-    on_one_boot = [one for one in cells if isinstance(one.difference, Difference) and one.difference.is_on_one_boot]
-    is_beyond = any(one.is_beyond_repetitions for one in cells if one not in on_one_boot)
+    on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
+    is_beyond = any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot)
     if on_one_boot:
         yield (
             f"one boot counts as repeatable within ±{100 * SINGLE_BOOT:.0f} %: measure each repetition on its own boot "

@@ -72,7 +72,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         return
     refer = (
         " Shares refer to the conditional throughput, or to the throughput under overload where that is higher."
-        " That search ran once, on one boot: quote the maxima under Highest throughput, which are means over all boots."
+        " This search ran once, on one boot. Quote the maxima under Highest throughput: they are means over all boots."
         if results.maxima_searches
         else ""
     )

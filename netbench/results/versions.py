@@ -21,15 +21,15 @@ def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignR
 def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults:
     """The results of some UUTs, renamed.
 
-    Both versions have the same number of planned trials, beside those that find maxima or that results call for.
+    Both versions have equally many planned trials, apart from calibration and added trials.
     """
     trials = tuple(
         replace(trial, spec=replace(trial.spec, uut=names[trial.spec.uut]))
         for trial in results.trials
         if trial.spec.uut in names
     )
-    ended = tuple(replace(one, uut=names[one.uut]) for one in results.ended_sweeps if one.uut in names)
-    planned = len(trials) + sum(one.skipped_trials for one in ended)
+    ended = tuple(replace(sweep, uut=names[sweep.uut]) for sweep in results.ended_sweeps if sweep.uut in names)
+    planned = len(trials) + sum(sweep.skipped_trials for sweep in ended)
     if len(results.trials) + results.skipped_trials < results.planned_trials:
         finding, own = (sum(trial.spec.finds_maximum for trial in each) for each in (results.trials, trials))
         planned = (results.planned_trials - finding) * len(names) // len(results.uuts) + own

@@ -51,7 +51,7 @@ _OFFERED_ALIKE = 0.99
 _KEEPS_UP = 0.95
 # A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
 _MOST_DISTURBED = 1 / 3
-# How far the throughput on one boot may be from that on others, at 95 %, as a ratio: as that of a single search.
+# The 95 % half width, as a ratio, of the throughput between boots, where only one was measured; as for a single search.
 SINGLE_BOOT = 0.1
 # What says that the host had other work while a campaign was measured.
 DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
@@ -389,8 +389,8 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
         elif place in places:
             left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one of the two"))
         else:
-            there, other = (base, new) if place in of_base else (new, base)
-            left_out.append(_only_in(there, other, place))
+            measured, missing = (base, new) if place in of_base else (new, base)
+            left_out.append(_only_in(measured, missing, place))
     maxima = tuple(
         replace(one, doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, one.base), (new, one.new))))
         for one in _maxima(base, new, common)
@@ -402,10 +402,10 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
     return Comparison(base, new, (*maxima, *found), tuple(left_out), doubt)
 
 
-def _only_in(there: Campaign, other: Campaign, place: Place) -> LeftOut:
-    if other.complete:
-        return LeftOut(place, f"only in {there.name}", Absence.ONE_SIDE)
-    return LeftOut(place, f"only in {there.name}; {other.name} is unfinished", Absence.UNFINISHED)
+def _only_in(measured: Campaign, missing: Campaign, place: Place) -> LeftOut:
+    if missing.complete:
+        return LeftOut(place, f"only in {measured.name}", Absence.ONE_SIDE)
+    return LeftOut(place, f"only in {measured.name}; {missing.name} is unfinished", Absence.UNFINISHED)
 
 
 def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:
@@ -573,11 +573,11 @@ class _Pair:
         if floors is not None:
             # Where all that was intended came out, the clock of the source decides the throughput.
             is_limited = any(map(_is_limit_shown, (one.base, one.new)))
-            known = (
+            floor_widths = (
                 max(floor or 0.0, SINGLE_BOOT if _is_on_one_boot(group) else 0.0) if is_limited else 0.0
                 for group, floor in zip(self.groups, floors, strict=True)
             )
-            base, new = map(deviation_of_noise_floor, known)
+            base, new = map(deviation_of_noise_floor, floor_widths)
             runs = base, new
         sides = tuple(
             self._side(values, group, usual, run)
@@ -708,7 +708,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 def _is_on_one_boot(group: Group) -> bool:
     """Whether all valid trials were measured on the same boot of the UUT; False where boots are unknown."""
-    boots = {one.boot for one in group.valid}
+    boots = {trial.boot for trial in group.valid}
     return len(boots) == 1 and 0 not in boots
 
 

@@ -231,13 +231,13 @@ class Group(Repetitions):
     def maximum_fps(self) -> Interval | None:
         """The highest throughput in frames/s, of a group that has it: of its plateau, where there is one.
 
-        Its interval is to hold in other runs too, that of `maximum_of_run_fps` in this one.
+        Its interval contains the variation between runs; that of `maximum_of_run_fps` does not.
         """
         return self._of_any_run(self.maximum_of_run_fps)
 
     @property
     def maximum_of_run_fps(self) -> Interval | None:
-        """The same for a comparison with other maxima of the same UUT in this run."""
+        """The same without the variation between runs, to compare maxima of one UUT in one run."""
         return self.plateau.throughput_fps if self.plateau else self.throughput_fps
 
     @property

@@ -17,7 +17,7 @@ from netbench.statistics.intervals import Interval
 
 THE_LOAD_ASKED = "the load asked"
 THE_SOURCE = "the source"
-# Loads that differ by less than this part say nothing of whether throughput rises from one to the other, or falls.
+# Loads, or throughputs, that differ by less than this share show neither a rise nor a fall.
 _APART = 0.05
 # Of the frames that are offered beyond a lower load, a bent curve lets through no more than a third of the part that it
 # let through of that load; and, at 95 % confidence, no more than half of it.
@@ -74,14 +74,14 @@ def peak_of(same: Iterable[Group]) -> Group | None:
 
     A fall of less than 5 % is none. `same` are the groups of one UUT that differ in load only.
     """
-    counted = sorted((one for one in same if one.counts_as_maximum and one.throughput_fps), key=_height)
+    counted = sorted((group for group in same if group.counts_as_maximum and group.throughput_fps), key=_height)
     best = next(iter(best_groups(counted)), None)
     if best is None or best is counted[-1]:
         return None
-    most, higher = (one.throughput_without_noise for one in (best, counted[counted.index(best) + 1]))
-    if most is None or higher is None or higher.mean > most.mean * (1 - _APART):
+    peak, beyond = best.throughput_without_noise, counted[counted.index(best) + 1].throughput_without_noise
+    if peak is None or beyond is None or beyond.mean > peak.mean * (1 - _APART):
         return None
-    return None if _agree(most, higher) else best
+    return None if _agree(peak, beyond) else best
 
 
 def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:

@@ -10,9 +10,9 @@ from netbench.statistics.intervals import student_t
 FEWEST = 3  # repeats: of fewer nothing is known of their variation
 _ENOUGH_FOR_MEDIAN = 5
 _MOST_ABOVE = 2
-# By how much maxima differ between runs in a virtual machine, whose CPUs, caches and memory others use in turn for
-# minutes: ten runs of four UUTs within half an hour had standard deviations of 3 to 17 %. An evaluation from earlier
-# measurements is one of type B (JCGM 100:2008, section 4.3).
+# The 95 % half width, as a ratio, of the variation of maxima between runs in a virtual machine, which shares CPUs,
+# caches and memory. Ten runs of four UUTs within half an hour had standard deviations of 3 to 17 %. It is a type B
+# evaluation (JCGM 100:2008, section 4.3).
 RUN_TO_RUN_IN_VM = 0.15
 _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
 

@@ -73,16 +73,18 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
     is not.
     """
     cells = [_judged(one, threshold) for one in comparison.differences]
-    cells += [_not_compared(one) for one in comparison.left_out]
-    judged = [one for one in cells if one.outcome is not Outcome.NOT_JUDGED]
-    decided = {_sweep(one.place) for one in judged}
+    cells += [_not_compared(cell) for cell in comparison.left_out]
+    judged = [cell for cell in cells if cell.outcome is not Outcome.NOT_JUDGED]
+    decided = {_sweep(cell.place) for cell in judged}
     if maxima is not None:
-        with_maximum = {_sweep(one.place) for one in judged if isinstance(one.place, Place) and one.place.load is None}
-        by_search = [one for one in _searched(maxima, threshold) if _sweep(one.place) not in with_maximum]
+        with_maximum = {
+            _sweep(cell.place) for cell in judged if isinstance(cell.place, Place) and cell.place.load is None
+        }
+        by_search = [cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum]
         cells = [*by_search, *cells]
-        decided |= {_sweep(one.place) for one in by_search if one.outcome is not Outcome.NOT_JUDGED}
+        decided |= {_sweep(cell.place) for cell in by_search if cell.outcome is not Outcome.NOT_JUDGED}
     every = (*cells, *_undecided(comparison, decided))
-    return Gate(comparison.new.name, threshold, tuple({one.place: one for one in every}.values()))
+    return Gate(comparison.new.name, threshold, tuple({cell.place: cell for cell in every}.values()))
 
 
 def judge_searches(comparison: SearchComparison, threshold: float) -> Gate:
@@ -133,7 +135,7 @@ def _judged(one: Difference, threshold: float) -> CellResult:
 
 
 def _too_few(one: Difference) -> str:
-    """Why too few units of replication are valid, in words; empty where there are enough."""
+    """Return why a cell has too few valid units of replication; empty if it has enough."""
     if min(len(one.base.valid), len(one.new.valid)) < FEWEST:
         return f"fewer than {FEWEST} valid repetitions in one of the campaigns"
     if one.sides is not None and min(side.units for side in one.sides) < FEWEST:

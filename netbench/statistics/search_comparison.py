@@ -204,9 +204,9 @@ def compare_searches(
             why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOutSearch(what, why))
         elif not all(own):
-            there, other, lacking = (base, new, after) if own[0] else (new, base, before)
+            measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))
-            why = f"only in {there}" if is_over else f"only in {there}; {other} is unfinished"
+            why = f"only in {measured}" if is_over else f"only in {measured}; {missing} is unfinished"
             left_out.append(LeftOutSearch(what, why, one_sided=is_over))
         elif first is not None and all(map(_failed, own[1])):
             left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))

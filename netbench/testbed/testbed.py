@@ -258,10 +258,12 @@ class Testbed:
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them.
 
-        Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes, or a
-        process forwards what they receive: they would starve it.
+        Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes. They are
+        not protected where the UUT forwards in a process, which they would starve.
         """
-        in_process = {name for one in guests.values() if one.plan.in_process for name in one.ready.next_hop_macs}
+        in_process = {
+            stream for guest in guests.values() if guest.plan.in_process for stream in guest.ready.next_hop_macs
+        }
         self._rings.protect(() if loads else self._delayed_by_sink - in_process)
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)

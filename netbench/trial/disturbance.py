@@ -84,8 +84,8 @@ def disturbance_of(
         *(_source(ends, sent[ends.path.name]) for ends in endpoints),
         *(_watched(one, before, after) for one in watched),
     ]
-    # How much of its CPU time a guest that may run anywhere used on which CPU is unknown.
-    is_anywhere = any(one.used_s and not one.cpus for one in guests)
+    # The CPU time of a guest without CPU binding cannot be attributed to one CPU.
+    is_anywhere = any(guest.used_s and not guest.cpus for guest in guests)
     foreign_s = _foreign_s(threads, guests, before, after) if is_anywhere else 0.0
     delays = [
         ThreadDelay(
@@ -131,7 +131,7 @@ def _stalled_s(
 ) -> float | None:
     """For how long others than this trial's own parties kept a thread from running; None where that is unknown.
 
-    `foreign_s` is the CPU time that others are known to have used, on whatever CPU.
+    `foreign_s` is the CPU time that programs outside the trial used on all CPUs.
     """
     if thread.wait_s is None and thread.paused_s is None:
         return None
@@ -145,7 +145,7 @@ def _stalled_s(
     else:
         stopped_s = max(0.0, thread.paused_s - waited_s)
     guests_s = _guests_s(thread, guests)
-    # What counts a capture while it is made may run on any CPU.
+    # The live count of a capture runs in netbench itself, on any CPU.
     parties_s = guests_s + _tester_s(thread, threads, before, after) + after.own_s - before.own_s
     # CPU time of guests is sampled too.
     others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
@@ -156,10 +156,10 @@ def _stalled_s(
 
 def _foreign_s(threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays) -> float:
     """The CPU time on all CPUs of programs that are no party of the trial; 0 where it is unknown."""
-    busy_s, ran_s = _busy_s(None, before, after), [one.ran_s for one in threads]
+    busy_s, ran_s = _busy_s(None, before, after), [thread.ran_s for thread in threads]
     if busy_s is None or None in ran_s:
         return 0.0
-    parties_s = sum(filter(None, ran_s)) + sum(_softirqs_s(None, before, after)) + sum(one.used_s for one in guests)
+    parties_s = sum(filter(None, ran_s)) + sum(_softirqs_s(None, before, after)) + sum(guest.used_s for guest in guests)
     cpus = len(after.ticks) - 1
     return busy_s - parties_s - (after.own_s - before.own_s) - _SAMPLES_OFF_S * sqrt(cpus)
 
@@ -187,9 +187,9 @@ def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, af
 
 def _softirqs_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> Iterator[float]:
     """CPU time of each of the kernel's threads for softirqs on a CPU, or on all."""
-    for there, later in after.softirqs.items():
-        if there in before.softirqs and _share_cpu(there, cpu):
-            yield (later.ran_ns - before.softirqs[there].ran_ns) / 1e9
+    for its_cpu, later in after.softirqs.items():
+        if its_cpu in before.softirqs and _share_cpu(its_cpu, cpu):
+            yield (later.ran_ns - before.softirqs[its_cpu].ran_ns) / 1e9
 
 
 def _share_cpu(one: int | None, other: int | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from netbench.errors import TestbedError
 from netbench.model.frame_mix import FrameSize
 from netbench.model.source_ceiling import (
-    FEWEST_HELD,
+    FEWEST_SUSTAINED,
     MAY_BE_STOPPED_PART,
     MOST_SAMPLES,
     SAMPLE_S,
@@ -72,7 +72,7 @@ def _paced(fps: float, sample: Callable[[float], CeilingSample]) -> dict[str, An
     rate = float(f"{fps * _PACED_PART:.6g}")
     samples: list[CeilingSample] = []
     held, missed = 0, list[float]()
-    while len(samples) < MOST_SAMPLES and held < FEWEST_HELD:
+    while len(samples) < MOST_SAMPLES and held < FEWEST_SUSTAINED:
         samples.append(one := sample(rate))
         held += one.accepted
         if not (one.accepted or one.disturbed):
@@ -100,7 +100,7 @@ def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
     if not sent.frames:
         return "nothing was sent"
     late_s = 0.0 if is_paced else sent.max_lateness_s
-    # What else runs on the CPU of a source that is bound to one is no party of a calibration.
+    # Any wait of a source bound to one CPU counts: no UUT or neighbour runs during a calibration.
     waited_s = 0.0 if sent.cpu is None else sent.wait_s or 0.0
     stopped_s = max(sent.away_s, sent.stalled_s or 0.0, late_s, waited_s)
     if stopped_s > MAY_BE_STOPPED_PART * sent.duration_s:

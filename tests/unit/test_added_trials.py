@@ -80,7 +80,7 @@ def test_loads_beside_a_peak_are_added_until_they_are_close(peak_at, beside):
 
     loads = [f"{load}% of maximum" for load in (60, 90, 120, 170)]
     _, added = added_to(falling, loads=loads, repetitions=2)
-    assert sorted(one.load.value for one in added) == [float(load) for load in beside for _ in (1, 2)]
+    assert sorted(trial.load.value for trial in added) == [float(load) for load in beside for _ in (1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -190,15 +190,15 @@ def test_the_noise_floor_widens_what_the_host_decides_and_not_what_the_clock_of_
 
 def test_what_varies_between_runs_is_part_of_maxima_and_of_ratios_of_uuts_but_not_of_ratios_of_scenarios():
     alone, beside = (list(curve((500, 500), (1000, most), (1200, most))) for most in (800, 760))
-    beside = [replace(one, spec=replace(one.spec, scenario="cpu-heavy")) for one in beside]
-    other = [replace(one, spec=replace(one.spec, uut="other")) for one in alone]
+    beside = [replace(trial, spec=replace(trial.spec, scenario="cpu-heavy")) for trial in beside]
+    other = [replace(trial, spec=replace(trial.spec, uut="other")) for trial in alone]
     results = campaign([*alone, *beside, *other])
     here, virtual = (
         with_limits(group_trials(replace(results, noise_floor=NoiseFloor(0.01, 6, "a trial", (), run_to_run))))
         for run_to_run in (0.0, 0.15)
     )
     best = {(group.uut, group.scenario): group for group in best_groups(virtual)}
-    (uut,) = {one.spec.uut for one in alone}
+    (uut,) = {trial.spec.uut for trial in alone}
     assert half(best[uut, DEDICATED].maximum_fps) == pytest.approx(0.15 * 800, rel=0.05)
     assert relative_maxima(virtual)[0].ratio == relative_maxima(here)[0].ratio
     ratio = compared(best["other", DEDICATED], best[uut, DEDICATED], counted_loads(virtual))

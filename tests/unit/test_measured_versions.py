@@ -61,7 +61,7 @@ def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complet
     results = campaign((*finding, *measured), planned=21, uuts=("raw", "raw.base"))
     versions = split_versions(results)
     assert versions is not None
-    assert [one.planned_trials - len(one.trials) for one in versions] == expected
+    assert [version.planned_trials - len(version.trials) for version in versions] == expected
 
 
 def test_few_repetitions_are_inconclusive_and_more_are_asked_for():

@@ -59,7 +59,7 @@ def test_what_is_doubtful_of_a_ceiling_is_said_with_numbers():
     held, missed = (CeilingSample(8.8e6, 0.2, one, "", 8.8e6) for one in (True, False))
     assert replace(sure, paced_fps=8.8e6, paced_samples=(missed, held, held)).doubt == ""
     unheld = replace(sure, paced_fps=8.8e6, paced_samples=(missed, held))
-    assert unheld.doubt == "the sources held 8,800,000 frames/s in fewer than 2 samples"
+    assert unheld.doubt == "the sources sustained 8,800,000 frames/s in fewer than 2 samples"
     assert replace(sure, compared_with=(CeilingComparison("the self-test", 10e6),)).doubt == ""
     slow = ceiling_of("xdp", 1, 64, samples(10_662, 10_700, 10_650), compared_with=[CeilingComparison("UUT xdp", 9e6)])
     assert slow.doubt == "the same source offered 9,000,000 frames/s in UUT xdp"

@@ -12,7 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.composed import Namespaced
 
-# What iproute2 and ethtool say of what is not there any more, and so is undone already.
+# Messages of iproute2 and ethtool about objects that no longer exist: their changes are undone already.
 _GONE = (
     "Cannot find device",
     "Cannot find bridge device",
@@ -192,7 +192,7 @@ def was_killed(done: Completed) -> bool:
 
 
 def is_gone(words: str) -> bool:
-    """Whether these words of iproute2 or ethtool are about something that is not there."""
+    """Return whether a message of iproute2 or ethtool reports a missing object."""
     return any(gone in words for gone in _GONE)
 
 

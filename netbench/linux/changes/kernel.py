@@ -62,7 +62,7 @@ class SetSysctl(InNamespace):
             self._read(host)
         except TestbedError as error:
             if is_gone(str(error)):
-                return  # the interface it belonged to is
+                return  # the interface was removed
             raise
         self._write(host, self.old)
 

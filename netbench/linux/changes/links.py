@@ -231,7 +231,7 @@ class OffloadsOff(InNamespace):
             now = self._wanted(host)
         except TestbedError as error:
             if is_gone(str(error)):
-                return  # the interface is
+                return  # the interface was removed
             raise
         self._set(host, [one for one in self.old if one not in now])
 

@@ -52,11 +52,11 @@ class MovePort(Change):
             raise TestbedError(done.stderr.strip())
 
     def name_back(self, host: Host) -> None:
-        """Give the port its name again where somebody has renamed it in the namespace; nothing where it is not seen."""
+        """Restore the name of a port that was renamed inside the namespace; do nothing if the port is missing."""
         try:
             links = ask_ip(host, self.netns, "link", "show")
         except (TestbedError, MissingError):
-            return  # the namespace is gone, or the port cannot be brought home, which is reported then
+            return  # the namespace is gone; undo() reports a port that cannot be returned
         names = {link["ifindex"]: link["ifname"] for link in links}
         name = names.get(self.index, "")
         if name and self.interface not in names.values() and not name.startswith(PREFIX):
