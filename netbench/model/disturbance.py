@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-# What a thread does in a trial. `ingress` takes in the frames of a source at the UUT's end of a veth pair (NAPI).
-Role = Literal["source", "sink", "ingress"]
+# What a thread does in a trial. `ingress` takes in the frames of a source at the UUT's end of a veth pair (NAPI), `uut`
+# is a process of a guest that forwards (Open vSwitch in userspace).
+Role = Literal["source", "sink", "ingress", "uut"]
 
 # A stall of these changes what is offered or forwarded. A sink that waits loses frames, which it counts, or none.
-_DECISIVE: tuple[Role, ...] = ("source", "ingress")
+_DECISIVE: tuple[Role, ...] = ("source", "ingress", "uut")
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDelay:
-    """One thread of the tester while frames were sent, in seconds; None where that is unknown.
+    """One thread of the tester or a guest while frames were sent, in seconds; None where that is unknown.
 
     `wait_s` is how long it waited for a CPU (run delay of schedstat). `stalled_s` is how long it did not run though it
     should have: it waited, was stopped or throttled, or its CPU was taken away. The CPU time that other threads of the
@@ -44,14 +45,13 @@ class Disturbance:
     cpu_pressure_s: float | None = None
     throttled_s: float | None = None
 
-    @property
-    def stalled_s(self) -> float | None:
-        """The sum over all sources and ingress threads, which decides about a maximum; None where none is known."""
-        return _total(thread.stalled_s for thread in self.threads if thread.role in _DECISIVE)
-
     def stalled_of(self, stream: str) -> float | None:
-        """The same of the threads of one stream."""
-        return _total(one.stalled_s for one in self.threads if one.role in _DECISIVE and one.stream == stream)
+        """The sum over the threads of one stream but for the sink's; None where that is not known of any."""
+        return _total(one.stalled_s for one in self.decisive_of(stream))
+
+    def decisive_of(self, stream: str) -> list[ThreadDelay]:
+        """The threads of one stream whose stalls change what is offered or forwarded."""
+        return [one for one in self.threads if one.role in _DECISIVE and one.stream == stream]
 
     def longest_s(self, role: Role, stream: str) -> float:
         """No stall of the threads of a role was longer than this, for one stream; 0 where nothing is known of them."""

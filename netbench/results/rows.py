@@ -470,6 +470,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     ),
     Column("source_wait_s", float, lambda row: _wait_s(row, "source")),
     Column("ingress_wait_s", float, lambda row: _wait_s(row, "ingress")),
+    Column("uut_wait_s", float, lambda row: _wait_s(row, "uut")),
     Column("sink_wait_s", float, lambda row: _wait_s(row, "sink")),
     _disturbed("stalled_s", lambda held_up, row: held_up.stalled_of(row.stream)),
     _disturbed("steal_s", lambda held_up, _: held_up.steal_s),

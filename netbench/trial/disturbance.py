@@ -2,10 +2,11 @@
 
 A wait for a CPU is only a disturbance where somebody else took the CPU. Threads of the tester, guests and the loads of
 neighbours share CPUs by design: what they take from each other is part of the measurement. So is what the kernel's own
-threads take that handle softirqs: frames on their way to the UUT, and from there to the sink.
+threads take that handle softirqs: frames on their way to the UUT, and from there to the sink. The threads by which the
+victim forwards are watched too: loss while another program had their CPU says nothing of the UUT.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -13,10 +14,13 @@ from netbench.linux.cpu_delays import CpuDelays
 from netbench.linux.proc import USER_HZ, CpuTicks
 from netbench.model.disturbance import Disturbance, Role, ThreadDelay
 from netbench.model.traffic import Sent
-from netbench.trial.setup import Endpoints
+from netbench.trial.setup import Endpoints, TrialGuest
 
 # CPU times of /proc/stat are sampled at each tick of the kernel: the difference of two readings may be so far off.
 _SAMPLES_OFF_S = 0.02
+# A process that forwards waits often, for what the kernel does beside: CPU time that nobody is seen to use, up to this
+# part of the time.
+_UNSEEN_PART = 0.05
 # They are shown in whole ticks: steal time of less than that is not seen for certain.
 _TICK_S = 1 / USER_HZ
 # Whenever a thread wakes up it waits a moment, on an idle CPU too: so long at most, and for so much of all time.
@@ -33,7 +37,7 @@ class GuestTime(NamedTuple):
 
 
 class _Thread(NamedTuple):
-    """One thread of the tester while it was at work; `paused_s` is the sum of the pauses that it saw itself."""
+    """One thread while it was at work; `paused_s` is the sum of the pauses that it saw itself."""
 
     role: Role
     name: str
@@ -46,7 +50,7 @@ class _Thread(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """A thread that is a process of its own, whose counters are read before and after sending."""
+    """A thread whose counters are read before and after sending, by its id."""
 
     role: Role
     name: str
@@ -54,10 +58,12 @@ class Watched(NamedTuple):
     process: int
 
 
-def watched_threads(endpoints: Iterable[Endpoints]) -> list[Watched]:
-    """The ingress threads and sinks of some endpoints, as far as they are processes of this machine."""
-    found = []
-    for ends in endpoints:
+def watched_threads(guests: Sequence[TrialGuest]) -> list[Watched]:
+    """The threads of this machine that take in frames, receive them, and by which the victim forwards them."""
+    victim, found = guests[0], []
+    for process, name in victim.active.uut.forwarding_threads().items():
+        found += [Watched("uut", name, ends.path.name, process) for ends in victim.endpoints]
+    for ends in (ends for guest in guests for ends in guest.endpoints):
         stream, thread = ends.path.name, ends.receiver()
         if thread:
             found.append(Watched("ingress", thread.name, stream, thread.process))
@@ -84,17 +90,18 @@ def disturbance_of(
         *(_source(ends, sent[ends.path.name]) for ends in endpoints),
         *(_watched(one, before, after) for one in watched),
     ]
+    testers = [one for one in threads if one.role != "uut"]
     # The CPU time of a guest without CPU binding cannot be attributed to one CPU.
     is_anywhere = any(guest.used_s and not guest.cpus for guest in guests)
-    foreign_s = _foreign_s(threads, guests, before, after) if is_anywhere else 0.0
+    foreign_s = _foreign_s(testers, guests, before, after) if is_anywhere else 0.0
     delays = [
         ThreadDelay(
             one.role,
             one.name,
             _rounded(one.wait_s),
-            _rounded(_stalled_s(one, threads, guests, before, after, foreign_s)),
+            _rounded(_stalled_s(one, testers, guests, before, after, foreign_s)),
             one.stream,
-            _rounded(_longest_s(one, threads, guests, before, after)),
+            _rounded(_longest_s(one, testers, guests, before, after)),
         )
         for one in threads
     ]
@@ -136,9 +143,12 @@ def _stalled_s(
     if thread.wait_s is None and thread.paused_s is None:
         return None
     waited_s = thread.wait_s or 0.0
-    wake_ups_s = min(thread.turns * _WAKE_UP_S, (after.at_ns - before.at_ns) / 1e9 * _WAKE_UPS_PART)
+    window_s = (after.at_ns - before.at_ns) / 1e9
+    wake_ups_s = min(thread.turns * _WAKE_UP_S, window_s * _WAKE_UPS_PART)
     wait_s = max(0.0, waited_s - wake_ups_s)
-    if thread.paused_s is None:
+    if thread.role == "uut":
+        stopped_s = 0.0  # nobody knows whether it had work then
+    elif thread.paused_s is None:
         # It does not see its pauses: those in which its CPU was taken away are in no run delay either.
         steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
         stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
@@ -151,6 +161,8 @@ def _stalled_s(
     others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
     if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
         others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
+    if thread.role == "uut":
+        others_s -= _UNSEEN_PART * window_s
     return stopped_s + min(wait_s, max(0.0, others_s))
 
 
@@ -175,8 +187,9 @@ def _longest_s(
 
 
 def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
-    """CPU time of guests and their loads on the CPU of a thread."""
-    return sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    """CPU time of guests and their loads on the CPU of a thread, but for that of the thread itself."""
+    used_s = sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    return max(0.0, used_s - (thread.ran_s or 0.0)) if thread.role == "uut" else used_s
 
 
 def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, after: CpuDelays) -> float:

@@ -87,7 +87,7 @@ def judge_trial(
 
 
 def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
-    """Which streams of the victim were measured while the tester was held up, and for how long.
+    """Which streams of the victim were measured while the tester or the victim was held up, and for how long.
 
     The limit is 3 % of the duration, or the tolerance of the trial where that is more, and 5 ms at least.
     """
@@ -96,12 +96,11 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
     for stream in spec.streams:
         stalled_s = disturbance.stalled_of(stream)
         if stalled_s is not None and stalled_s > limit_s:
-            decisive = [one for one in disturbance.threads if one.stream == stream and one.role != "sink"]
-            threads = ", ".join(
-                f"{one.role} {one.name} {one.stalled_s * 1e3:,.0f} ms" for one in decisive if one.stalled_s
-            )
+            stalled = [one for one in disturbance.decisive_of(stream) if one.stalled_s]
+            threads = ", ".join(f"{one.role} {one.name} {(one.stalled_s or 0) * 1e3:,.0f} ms" for one in stalled)
+            who = "the UUT" if all(one.role == "uut" for one in stalled) else "the tester"
             detail = (
-                f"the tester was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
+                f"{who} was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
                 f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
             )
             found.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))

@@ -77,7 +77,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
                 guest.active.uut.reset()
             all_armed = receiving.armed()
         before = take_snapshot(setup, guests, trouble)
-        watched = watched_threads(endpoints)
+        watched = watched_threads(guests)
         delays = _cpu_delays(setup, watched)
         with steps.step("send"):
             sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}

@@ -170,6 +170,10 @@ class UnitUnderTest:
         """What its own counters say now; TestbedError when it no longer answers."""
         return Reading()
 
+    def forwarding_threads(self) -> Mapping[int, str]:
+        """The threads of this machine by which it forwards now, by id, with their names; empty where none is known."""
+        return {}
+
     def memory_bytes(self) -> int | None:
         """Memory that its own processes take of its machine now; None where that is not known, or it has none."""
         return None

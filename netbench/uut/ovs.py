@@ -7,6 +7,7 @@ takes frames from a socket on each NIC (AF_PACKET); `system` is the kernel's, of
 
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,11 @@ class Ovs(UnitUnderTest):
         pid = int(machine.read(f"{_directory(self.site.assignment)}/{_DAEMON}.pid"))
         used_s = {"host": parse_process(machine.read(f"/proc/{pid}/stat")).cpu_s}
         return Reading(tuple(self._sockets(pid)) if self._datapath == "netdev" else (), used_s)
+
+    def forwarding_threads(self) -> Mapping[int, str]:
+        process, _ = self._running.get(_DAEMON, (None, None))
+        is_here = self._datapath == "netdev" and self.site.host.shares_files
+        return {process.pid: _DAEMON} if is_here and isinstance(process, subprocess.Popen) else {}
 
     def console(self) -> str:
         """What ovs-vswitchd complained of."""

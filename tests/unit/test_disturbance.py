@@ -17,8 +17,9 @@ from tests.unit.inputs import topology, trial_spec
 
 ENDPOINTS = list(FakeSetup.on(stream_paths(topology())).setup.endpoints.values())
 IDLE = CpuTicks(0, 0, 0, 0, 0, 0, 0, 0)
-NAPI, TCPDUMP = 7, 9
+NAPI, TCPDUMP, SWITCH = 7, 9, 11
 WATCHED = [Watched("ingress", "napi/in1-7", "s1", NAPI), Watched("sink", "tcpdump", "s1", TCPDUMP)]
+FORWARDS = Watched("uut", "ovs-vswitchd", "s1", SWITCH)
 BEFORE = CpuDelays(
     0,
     {NAPI: SchedTimes(0, 0), TCPDUMP: SchedTimes(0, 0)},
@@ -132,6 +133,32 @@ def test_a_short_stall_may_be_among_many_wake_ups(waited_ms, turns, tcpdump_ms, 
     assert round(1e3 * found.longest_s("ingress", "s1"), 3) == longest_ms
 
 
+@pytest.mark.parametrize(
+    ("cpus", "ran_ms", "waited_ms", "others_ms", "stalled_ms"),
+    [
+        ((1,), 500, 490, 0, 0),  # it waited for the sink on its CPU
+        ((1,), 300, 590, 400, 330),  # and for another program there
+        ((), 500, 490, 0, 0),
+        ((), 300, 590, 400, 330),
+        ((), 300, 5, 400, 5),  # it had another CPU meanwhile
+    ],
+)
+def test_a_program_on_the_cpu_of_a_process_that_forwards_is_a_disturbance(
+    cpus, ran_ms, waited_ms, others_ms, stalled_ms
+):
+    tcpdump_ms = 490 if not others_ms else 290
+    threads = {TCPDUMP: SchedTimes(ms(tcpdump_ms), 0), SWITCH: SchedTimes(ms(ran_ms), ms(waited_ms))}
+    busy = IDLE._replace(user=(ran_ms + tcpdump_ms + others_ms) // 10)
+    bound = {TCPDUMP: 1} | dict.fromkeys([SWITCH] if cpus else [], 1)
+    before = CpuDelays(0, dict.fromkeys(threads, SchedTimes(0, 0)), bound, {}, {None: IDLE, 0: IDLE, 1: IDLE})
+    after = CpuDelays(ms(1000), threads, bound, {}, {None: busy, 0: IDLE, 1: busy})
+    guests = [GuestTime(ran_ms / 1e3, cpus)]
+    found = disturbance_of(ENDPOINTS, {"s1": NOTHING_SENT}, [WATCHED[1], FORWARDS], (before, after), guests)
+    (thread,) = [one for one in found.threads if one.role == "uut"]
+    assert thread.wait_s == waited_ms / 1e3
+    assert thread.stalled_s == pytest.approx(stalled_ms / 1e3, abs=1e-3)
+
+
 def test_what_is_not_known_is_not_0():
     unread = CpuDelays(ms(1000))
     found = disturbance_of(ENDPOINTS, {"s1": NOTHING_SENT}, WATCHED, (BEFORE, unread))
@@ -143,7 +170,7 @@ def test_what_is_not_known_is_not_0():
             ThreadDelay("sink", "tcpdump", stream="s1"),
         ),
     )
-    assert found.stalled_s is None
+    assert found.stalled_of("s1") is None
     assert disturbed(trial_spec(), found) == []
 
 
@@ -167,6 +194,7 @@ def threads(source_s: float, ingress_s: float = 0.0, sink_s: float = 0.0) -> tup
         (Disturbance(1.0, threads(0.031)), 1.0, 0.01, ["s1"]),
         (Disturbance(1.0, threads(0.02, 0.02)), 1.0, 0.01, ["s1"]),  # their sum counts
         (Disturbance(1.0, threads(0.0, 0.0, 0.9)), 1.0, 0.01, []),  # a sink that waits loses frames, or nothing
+        (Disturbance(1.0, (ThreadDelay("uut", "ovs-vswitchd", 0.5, 0.5, "s1"),)), 1.0, 0.01, ["s1"]),
         (Disturbance(0.1, threads(0.0045)), 0.1, 0.01, []),
         (Disturbance(0.1, threads(0.09)), 0.1, 0.01, ["s1"]),
         (Disturbance(1.0, threads(0.31)), 1.0, 1.0, []),  # a tolerance of 100 % tolerates that too

@@ -212,6 +212,7 @@ FIRST = {
     "software_delay_classes": "0-10=60;30-40=40",
     "source_wait_s": 0.25,
     "ingress_wait_s": 0.125,
+    "uut_wait_s": None,
     "sink_wait_s": 0.75,
     "stalled_s": 0.5625,
     "steal_s": 0.03,
