@@ -63,7 +63,7 @@ def test_a_campaign_inside_one_vm(results):
         captured = frames_in(results / "captures" / f"trial-{int(row['trial']):06d}-s1.pcap")
         assert [frame.sequence for frame in captured] == list(range(1, frames + 1))  # pktgen counts from 1
         assert {frame.size for frame in captured} == {int(row["frame_size"])}
-    assert statistics.median(deviations) <= 0.02, "a wrong rate is further off than an emulated CPU that is late"
+    assert statistics.median(deviations) <= 0.04, "a wrong rate is further off than an emulated CPU that is late"
 
 
 def test_a_vm_that_is_killed_ends_the_campaign_which_goes_on_in_another(results, start):
