@@ -123,13 +123,13 @@ def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
     assert starts == list(range(0, pacer.max_burst_frames, MAX_BLOCK_FRAMES))
 
 
-@pytest.mark.parametrize(("every_s", "stopped_s"), [(0.0001, 0.1), (0.01, 0.0)])
+@pytest.mark.parametrize(("every_s", "stopped_s"), [(0.0001, 0.3), (0.01, 0.0)])
 def test_without_a_rate_a_stop_is_lateness_and_slow_blocks_are_not(every_s: float, stopped_s: float) -> None:
     pacer = Unpaced(1.0, time.monotonic_ns(), Halt())
     for number in range(30):
         assert pacer.next_block() is not None
         time.sleep(every_s + (stopped_s if number == 20 else 0))
-    assert (pacer.max_lateness_ns > 50_000_000) is (stopped_s > 0)
+    assert (pacer.max_lateness_ns > 150_000_000) is (stopped_s > 0)
 
 
 @pytest.mark.parametrize("fps", [None, 0.001, 1e6])
