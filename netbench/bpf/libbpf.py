@@ -7,6 +7,7 @@ import ctypes
 import errno
 import mmap
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cache
@@ -19,9 +20,11 @@ from netbench.errors import MissingError, TestbedError
 _LIBRARY, PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
-_OWN_NAMES = "nb_"
-# Of `struct bpf_prog_info` (linux/bpf.h): where the 16 bytes of the name begin, and all up to their end.
-_INFO_NAME, _INFO_BYTES = 64, 80
+# Of `struct bpf_prog_info` (linux/bpf.h): where the id and the 16 bytes of the name begin, and all up to their end.
+_INFO_ID, _INFO_NAME, _INFO_BYTES = 4, 64, 80
+
+loaded_here: set[int] = set()
+"""The ids of the programs that this process has loaded and used; the kernel gives no id twice."""
 
 
 class BpfError(TestbedError):
@@ -105,7 +108,9 @@ class Loaded:
 
     def program(self, name: str) -> int:
         """The file descriptor of a program, by the name of its function."""
-        return libbpf()("bpf_program__fd", self._found("program", name))
+        fd = libbpf()("bpf_program__fd", self._found("program", name))
+        loaded_here.add(int.from_bytes(_info(fd)[_INFO_ID : _INFO_ID + 4], sys.byteorder))
+        return fd
 
     def map(self, name: str) -> BpfMap:
         """A map, by its name."""
@@ -142,23 +147,23 @@ def load(name: str, sizes: Mapping[str, int] | None = None, only: str = "") -> L
     return Loaded(name, sizes or {}, only)
 
 
-def is_own_program(number: int) -> bool:
-    """Whether a program in the kernel is netbench's, by the number that the kernel gave it: their names begin so."""
-    return program_name(number).startswith(_OWN_NAMES)
-
-
 def program_name(number: int) -> str:
     """Return the name of a program in the kernel, by its number; empty where it has none, or is not there any more."""
-    info, fd = ctypes.create_string_buffer(_INFO_BYTES), -1
+    fd = -1
     try:
         fd = libbpf()("bpf_prog_get_fd_by_id", ctypes.c_uint32(number))
-        libbpf()("bpf_obj_get_info_by_fd", fd, info, ctypes.byref(ctypes.c_uint32(_INFO_BYTES)))
+        return _info(fd)[_INFO_NAME:].partition(b"\0")[0].decode(errors="replace")
     except (BpfError, MissingError):
         return ""  # it is gone, or nobody here can have loaded one
     finally:
         if fd >= 0:
             os.close(fd)
-    return info.raw[_INFO_NAME:].partition(b"\0")[0].decode(errors="replace")
+
+
+def _info(fd: int) -> bytes:
+    info = ctypes.create_string_buffer(_INFO_BYTES)
+    libbpf()("bpf_obj_get_info_by_fd", fd, info, ctypes.byref(ctypes.c_uint32(_INFO_BYTES)))
+    return info.raw
 
 
 def _explained(error: BpfError, name: str) -> MissingError:

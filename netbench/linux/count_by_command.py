@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.errors import TestbedError
@@ -17,8 +18,7 @@ from netbench.linux.readings import (
     by_namespace,
     counter_readings,
 )
-from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
-from netbench.model.interfaces import PREFIX
+from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, own_tables
 from netbench.model.points import CountingPoint, Kind, Points
 
 _MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"
@@ -54,7 +54,7 @@ done""",
         f"""
 foreign=
 while read -r word family table; do
-    case $table in {PREFIX}*|'') ;; *) foreign=yes;; esac
+    case $own in *"|$family $table|"*) ;; *) foreign=yes;; esac
 done <<END
 $(nft list tables 2>/dev/null)
 END
@@ -93,9 +93,10 @@ def count_by_command(host: Host, points: Points) -> Counted:
 
 def _command(there: Mapping[str | None, Sequence[CountingPoint]]) -> list[str]:
     asked = []
+    own = shlex.quote(f"| |{'|'.join(map(' '.join, sorted(own_tables)))}|")
     for netns, points in there.items():
-        scripts = (_PARTS[part][1] for part in _wanted(points))
-        asked += [netns or _OUTSIDE, "\n".join(f"{script}\necho {_MARK.strip()}" for script in scripts)]
+        scripts = (f"{_PARTS[part][1]}\necho {_MARK.strip()}" for part in _wanted(points))
+        asked += [netns or _OUTSIDE, "\n".join((f"own={own}", *scripts))]
     return ["sh", "-c", _SCRIPT, "sh", *asked]
 
 

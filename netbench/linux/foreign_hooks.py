@@ -11,12 +11,13 @@ import socket
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from netbench.bpf.libbpf import is_own_program, program_name
+from netbench.bpf.libbpf import loaded_here, program_name
 from netbench.linux.netlink import ask, attributes, number, route_socket
-from netbench.linux.proc import lines_of
-from netbench.model.interfaces import PREFIX
+from netbench.linux.proc import descendants, lines_of
+from netbench.linux.rules import FAMILIES, own_tables
 
 _RTM_GETLINK, _RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 18, 34, 38, 46
 _LINK = struct.Struct("=BxxxiI4x")  # ifinfomsg: family, type, index, flags, change
@@ -24,6 +25,7 @@ _TC = struct.Struct("=BxxxiIII")  # tcmsg: family, index, handle, parent, info
 _RULE = struct.Struct("=B11x")  # fib_rule_hdr: family, …
 _FRA_IIFNAME, _FRA_PRIORITY, _FRA_OIFNAME = 3, 6, 17
 _IFLA_XDP, _IFLA_XDP_ATTACHED = 43, 2
+_OWN_NAMES = "nb_"
 _XDP_MODES = {1: "native", 2: "generic", 3: "offload"}
 _XDP_PROGRAMS = {5: "native", 6: "generic", 7: "offload"}  # IFLA_XDP_DRV_PROG_ID, …: each mode's, where it is known
 _IFLA_XDP_PROG_ID = 4
@@ -88,6 +90,24 @@ def foreign_xdp_programs(link: dict[int, bytes]) -> dict[str, str]:
     if attached := number(xdp.get(_IFLA_XDP_ATTACHED, b"")):
         programs = programs or {_XDP_MODES.get(attached, "native"): number(xdp.get(_IFLA_XDP_PROG_ID, b""))}
     return {_named(program): mode for mode, program in programs.items() if not is_own_program(program)}
+
+
+def is_own_program(program: int) -> bool:
+    """Whether this process has loaded a program, given by its id, or a process that descends from it holds it."""
+    return program in loaded_here or _held_by_descendant(program)
+
+
+@cache
+def _held_by_descendant(program: int) -> bool:
+    # The name proves nothing, but it spares most programs of others the search.
+    return program_name(program).startswith(_OWN_NAMES) and any(_holds(pid, program) for pid in descendants())
+
+
+def _holds(pid: int, program: int) -> bool:
+    line = f"prog_id:\t{program}"
+    with suppress(OSError):  # it ended meanwhile
+        return any(line in lines_of(descriptor) for descriptor in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return False
 
 
 def _named(program: int) -> str:
@@ -161,8 +181,8 @@ def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
         hook, table = attributes(chain.get(_CHAIN_HOOK, b"")), _text(chain.get(_TABLE, b""))
         at = int.from_bytes(hook.get(_HOOK_NUMBER, b""))
         way = {_NETDEV: dict(enumerate(_NETDEV_HOOKS)), _INET: {_INET_INGRESS: "ingress"}}.get(family, {}).get(at)
-        if way and not table.startswith(PREFIX):
-            kind = "netdev" if family == _NETDEV else "inet"
+        kind = FAMILIES[family]
+        if way and (kind, table) not in own_tables:
             name = f"{kind} {table} {_text(chain.get(_CHAIN_NAME, b''))}"
             single = [_text(hook[_HOOK_DEVICE])] if _HOOK_DEVICE in hook else []
             for device in dict.fromkeys((*single, *_devices(hook, _HOOK_DEVICES))):
@@ -171,7 +191,7 @@ def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     for message in flowtables:
         flowtable = attributes(message[len(_ANY_FAMILY) :])
         table, hook = _text(flowtable.get(_TABLE, b"")), attributes(flowtable.get(_FLOWTABLE_HOOK, b""))
-        if not table.startswith(PREFIX):
+        if (FAMILIES[message[0]], table) not in own_tables:
             for device in _devices(hook, _FLOWTABLE_DEVICES):
                 if device in indexes:
                     yield (

@@ -1,5 +1,6 @@
 """What the kernel says in /proc and /sys of processes, of CPU time, and of lists of CPUs."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -171,6 +172,16 @@ def all_processes() -> Iterator[ProcessStat]:
             yield read_process(directory.name)
         except OSError:
             continue  # ended meanwhile
+
+
+def descendants() -> set[int]:
+    """The ids of all processes of this machine that descend from this one."""
+    parents = {one.pid: one.parent for one in all_processes()}
+    found, ahead = set(), {os.getpid()}
+    while ahead:
+        ahead = {pid for pid, parent in parents.items() if parent in ahead}
+        found |= ahead
+    return found
 
 
 def is_there(machine: Host, pid: int) -> bool:

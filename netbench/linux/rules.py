@@ -16,7 +16,7 @@ from itertools import chain as chained
 from typing import Any, NamedTuple
 
 from netbench.linux.netlink import ask, attributes
-from netbench.model.interfaces import PREFIX
+from netbench.model.foreign_text import decoded
 
 LIST_RULES = ("nft", "-j", "list", "ruleset")
 LIST_CHAINS = ("nft", "list", "chains")
@@ -48,7 +48,11 @@ _NETLINK_NETFILTER = 12
 _NFT_MSG_GETTABLE = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES
 _ANY_FAMILY = bytes(4)  # nfgenmsg
 _NFTA_TABLE_NAME = 1
+FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  # NFPROTO_INET, …
 _WITHOUT_NFTABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL)
+
+own_tables: set[tuple[str, str]] = set()
+"""Families and names of the tables that netbench has now, in whichever namespaces."""
 
 _Statement = Mapping[str, Any]
 _Named = tuple[str, str, str]  # a counter or map, with the family and table it is in
@@ -106,13 +110,13 @@ def has_foreign_tables() -> bool:
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
             tables = [
-                attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME]
+                (FAMILIES.get(answer[0], ""), decoded(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME][:-1]))
                 for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
             ]
     except OSError as error:
         # A kernel without nftables has no tables; one that cannot say so now may have some.
         return error.errno not in _WITHOUT_NFTABLES
-    return any(not name.startswith(PREFIX.encode()) for name in tables)
+    return not own_tables.issuperset(tables)
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:
@@ -181,10 +185,10 @@ def _parse(listing: str) -> _Ruleset:
             ruleset.handles[body["family"], body["name"]] = str(body["handle"])
             if _dormant(body):
                 asleep.add((body["family"], body["name"]))
-        if kind in ("metainfo", "table") or body["table"].startswith(PREFIX):
+        if kind in ("metainfo", "table"):
             continue
         family, table = body["family"], body["table"]
-        if (family, table) in asleep:
+        if (family, table) in asleep | own_tables:
             continue
         if kind == "chain" and "hook" in body:
             ruleset.bases[_ChainName(family, table, body["name"])] = body

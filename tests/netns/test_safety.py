@@ -169,8 +169,8 @@ EGRESS = 'type filter hook egress devices = { "nbt-b", "nbt-a" } priority 0;'
             "a tc egress filter of kind u32 (`tc filter del dev nbt-a egress` removes it)",
         ),
         (
-            ["nft add table netdev t", f"nft add chain netdev t c {{ {INGRESS} }}"],
-            "the nft ingress chain netdev t c (`nft delete chain netdev t c` removes it)",
+            ["nft add table netdev nb-t", f"nft add chain netdev nb-t c {{ {INGRESS} }}"],
+            "the nft ingress chain netdev nb-t c (`nft delete chain netdev nb-t c` removes it)",
         ),
         (["nft add table netdev t", f"nft add chain netdev t c {{ {EGRESS} }}"], "the nft egress chain netdev t c"),
         (["nft add table inet t", f"nft add chain inet t c {{ {INGRESS} }}"], "the nft ingress chain inet t c"),
@@ -197,7 +197,7 @@ _TC, _XDP = 3, 6  # enum bpf_prog_type
 @contextmanager
 def program(lab, interface, kind, attach):
     """A program of others at an interface; `attach` is called in the namespace with it and the index."""
-    fd = libbpf()("bpf_prog_load", kind, b"drop_all", b"GPL", _DROP, ctypes.c_size_t(2), None)
+    fd = libbpf()("bpf_prog_load", kind, b"nb_drop_all", b"GPL", _DROP, ctypes.c_size_t(2), None)
     link = within(f"/run/netns/{lab}", lambda: attach(fd, socket.if_nametoindex(interface)))
     try:
         yield
@@ -218,7 +218,7 @@ def test_a_program_in_the_kernel(lab, kind, attach, described):
     with program(lab, "nbt-a", kind, attach):
         message = refusal(lab, "nbt-a")
     what, how, remedy = described
-    assert re.search(rf"it carries the {what} drop_all \(id \d+\) \(", message), message
+    assert re.search(rf"it carries the {what} nb_drop_all \(id \d+\) \(", message), message
     assert how in message
     assert remedy in message
     refuse_unsafe_port("nbt-a", netns=lab)

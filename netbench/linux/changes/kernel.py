@@ -14,6 +14,7 @@ from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, Look, is_gone, not_ours
 from netbench.linux.netns import within_each
+from netbench.linux.rules import own_tables
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
 
@@ -108,12 +109,14 @@ class AddTable(InNamespace):
         return self
 
     def make(self, host: Host) -> None:
+        own_tables.add((self.family, self.table))
         run_checked(self._within(host), ["nft", "-f", "-"], stdin=self.rules)
 
     def undo(self, host: Host) -> None:
         # Adding first makes deleting succeed whether or not it was there.
         script = f"add table {self.family} {self.table}\ndelete table {self.family} {self.table}\n"
         run_checked(self._within(host), ["nft", "-f", "-"], stdin=script)
+        own_tables.discard((self.family, self.table))
 
 
 @dataclass(frozen=True, slots=True)
