@@ -17,7 +17,7 @@ from netbench.linux.netlink import Netlink, ask, attributes, nested, number, rou
 from netbench.linux.netns import within_each
 from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.readings import NamespaceCounters, Queue, bridges, by_namespace, counter_readings
-from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, has_foreign_tables
+from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, droppers, read_tables
 from netbench.model.foreign_text import decoded
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points
 
@@ -49,7 +49,7 @@ class _Inside(NamedTuple):
     indices: dict[str, int]
     ip: str
     bridged_ip: bool
-    has_rules: bool
+    tables: Tables
     pause: dict[str, PauseFrames]
     attached: _Attached
 
@@ -78,7 +78,8 @@ def _read(
         raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
         queues=queues,
-        rules=_rules(host) if inside.has_rules else (),
+        rules=_rules(host) if inside.tables.has_foreign else (),
+        generation=inside.tables.generation,
         ip=inside.ip,
         bridged_ip=inside.bridged_ip or (bridges(points) and inside.attached.bridged_ip),
         pause=inside.pause,
@@ -92,7 +93,7 @@ def _look(points: Sequence[CountingPoint]) -> _Inside:
         indices=indices,
         ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
         bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
-        has_rules=has_foreign_tables(),
+        tables=read_tables(),
         pause=read_pause_frames(_interfaces(points)),
         attached=_read_attached(indices),
     )

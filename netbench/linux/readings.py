@@ -18,7 +18,7 @@ from typing import NamedTuple
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.rules import Dropper, Hook
-from netbench.model.points import OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
+from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
 
 FORWARDED = "ForwDatagrams"
 _IP_DROPS = {
@@ -60,11 +60,13 @@ class NamespaceCounters:
 
     `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `programs` names the BPF programs of
     others by interface and direction, `ip` is what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames
-    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells.
+    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells,
+    `generation` is as of netbench.linux.rules.Tables.
     """
 
     queues: tuple[Queue, ...] = ()
     rules: tuple[Dropper, ...] | None = ()
+    generation: int | None = None
     ip: str = ""
     bridged_ip: bool = False
     programs: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
@@ -188,6 +190,12 @@ def _queue_counter(queue: Queue, direction: str) -> str:
 def _rules(here: Sequence[tuple[str, CountingPoint]], there: NamespaceCounters) -> Iterator[CounterReading]:
     met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
     stacks = [_Met(stream, point) for stream, point in here if point.kind in _STACKS]
+    if there.generation is not None:
+        points = {one.point.name: one for one in stacks or met}
+        for name, one in points.items():
+            place = str(one.point.place._replace(interface="")) if one.point.place else ""
+            handle, stream = (place, str(there.generation)), "" if stacks else one.stream
+            yield CounterReading(stream, name, ALL_RULES, _role(one.point), 0, handle=handle)
     if there.rules is None:
         for one in met:
             yield CounterReading(one.stream, one.point.name, "nft rules", _role(one.point), None, attached=True)

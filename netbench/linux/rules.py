@@ -45,9 +45,9 @@ _DEVICES = re.compile(r"\t\ttype .* devices? (.+) priority ")
 _DEVICE = re.compile(r'[^\s"{},=]+')
 
 _NETLINK_NETFILTER = 12
-_NFT_MSG_GETTABLE = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES
+_NFT_MSG_GETTABLE, _NFT_MSG_GETGEN = 10 << 8 | 1, 10 << 8 | 16  # NFNL_SUBSYS_NFTABLES
 _ANY_FAMILY = bytes(4)  # nfgenmsg
-_NFTA_TABLE_NAME = 1
+_NFTA_TABLE_NAME, _NFTA_GEN_ID = 1, 1
 FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  # NFPROTO_INET, …
 _WITHOUT_NFTABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -105,18 +105,30 @@ class _Ruleset:
         return self.handles[name[:2]], str(rule["handle"])
 
 
-def has_foreign_tables() -> bool:
-    """Whether nftables has a table here that is not netbench's own; also what iptables-nft makes."""
+class Tables(NamedTuple):
+    """Whether nftables has a table that is not netbench's own (also of iptables-nft), and how often rules changed.
+
+    The kernel counts every change of tables, chains and rules in `generation`; None where it does not tell.
+    """
+
+    has_foreign: bool
+    generation: int | None
+
+
+def read_tables() -> Tables:
+    """Return those of the namespace that this thread is in."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
+            (told,) = ask(asked, _NFT_MSG_GETGEN, _ANY_FAMILY)
             tables = [
                 (FAMILIES.get(answer[0], ""), decoded(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME][:-1]))
                 for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
             ]
     except OSError as error:
         # A kernel without nftables has no tables; one that cannot say so now may have some.
-        return error.errno not in _WITHOUT_NFTABLES
-    return not own_tables.issuperset(tables)
+        return Tables(error.errno not in _WITHOUT_NFTABLES, None)
+    generation = int.from_bytes(attributes(told[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
+    return Tables(not own_tables.issuperset(tables), generation)
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:

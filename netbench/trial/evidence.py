@@ -15,6 +15,7 @@ UNCOUNTED = "which does not count"
 REMOVED = "which was removed meanwhile"
 RESET = "whose counter was reset meanwhile"
 REPLACED = "which was replaced meanwhile"
+CHANGED = "which were changed during the trial"
 
 # No counter of 64 bits is ever full. Some are of 32, whatever they are shown as.
 _NARROW = 1 << 32
@@ -39,7 +40,7 @@ class Growth:
     """How one counter at a point grew over a trial, in frames; None when unknown. `role` as of CounterReading.
 
     `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
-    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED, RESET or REPLACED. One that is
+    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED, RESET, REPLACED or CHANGED. One that is
     `indiscriminate` counts whatever comes its way, frames of others than the trial too. Growths of one `identity` are
     those of one counter, which frames meet at several points or on several paths. `went_back`: its second reading is
     lower than the first, though it did not wrap. `resettable` is as of CounterReading.

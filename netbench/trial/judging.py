@@ -481,9 +481,13 @@ def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Find
 
 def _changed_counters(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each counter of drops that was reset, removed or replaced while frames were lost."""
-    for one in evidence.growths:
-        if one.role == "dropped" and (one.went_back or one.silent not in ("", UNCOUNTED)):
-            yield (
-                ReasonKind.UNEXPLAINED_FRAMES,
-                f"{one.counter} at the {one.point.name}, {one.silent or RESET}: where frames were lost is uncertain",
-            )
+    changed = {
+        one.identity or (one.point.name, one.counter): one
+        for one in evidence.growths
+        if one.role == "dropped" and (one.went_back or one.silent not in ("", UNCOUNTED))
+    }
+    for one in changed.values():
+        yield (
+            ReasonKind.UNEXPLAINED_FRAMES,
+            f"{one.counter} at the {one.point.name}, {one.silent or RESET}: where frames were lost is uncertain",
+        )

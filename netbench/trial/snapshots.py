@@ -10,12 +10,22 @@ from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
-from netbench.model.points import OTHERHOST, UUT, CounterReading, CountingPoint, Kind, Points, Where, whole_path
+from netbench.model.points import (
+    ALL_RULES,
+    OTHERHOST,
+    UUT,
+    CounterReading,
+    CountingPoint,
+    Kind,
+    Points,
+    Where,
+    whole_path,
+)
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
+from netbench.trial.evidence import CHANGED, REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, TrialSetup, of_this_machine
 from netbench.uut.base import Reading
 
@@ -195,9 +205,12 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
     found = []
     for key, reading in (earlier | later).items():
         who, was, now = key[0], earlier.get(key), later.get(key)
-        if reading.stream not in ("", stream) or (who == _GUEST and now is None):
+        is_as_before = reading.counter == ALL_RULES and was is not None and was == now
+        if reading.stream not in ("", stream) or (who == _GUEST and now is None) or is_as_before:
             continue
         grown, silent = _grown(was, now, new_from_0=who == _MACHINE, gone=gone)
+        if silent and reading.counter == ALL_RULES:
+            silent = CHANGED
         found.append(
             Growth(
                 point=points.get(reading.point) or replace(points[UUT], name=reading.point),

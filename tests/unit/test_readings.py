@@ -8,7 +8,7 @@ from netbench.linux.pause import PauseFrames
 from netbench.linux.readings import NamespaceCounters, Queue, counter_readings, ip_counters
 from netbench.linux.rules import Dropper, Hook
 from netbench.model.interfaces import Place
-from netbench.model.points import CounterReading, CountingPoint, Kind, Where
+from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, Kind, Where
 
 IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, Place(None, "uut", "in1"), "rx"))
 OUT = ("s1", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out1"), "tx"))
@@ -145,6 +145,19 @@ def test_a_discipline_put_in_the_place_of_another_is_another_counter():
         for handle in ("8001:", "8002:")
     )
     assert old.handle != new.handle
+
+
+@pytest.mark.parametrize(
+    ("stack", "found"),
+    [
+        ("bridge", [("", "bridge", "dropped")]),
+        ("", [("s1", "source NIC", "repeated"), ("s1", "ingress NIC", "dropped")]),
+    ],
+)
+def test_a_change_of_any_rule_is_seen_where_frames_meet_rules(stack, found):
+    assert readings(NamespaceCounters(generation=7), SOURCE, IN, stack=stack) == [
+        CounterReading(stream, point, ALL_RULES, role, 0) for stream, point, role in found
+    ]
 
 
 def test_rules_that_cannot_be_read_may_drop_everywhere():

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import stream_paths
-from netbench.model.points import CounterReading, Kind, forwarding_point
+from netbench.model.points import ALL_RULES, CounterReading, Kind, forwarding_point
 from netbench.model.scenario import VICTIM
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
@@ -150,6 +150,26 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
     (loss,) = result.streams[0].lost_at
     assert set(kinds(result)) == (set() if why == "does not count" else {ReasonKind.UNEXPLAINED_FRAMES})
     assert (loss.place.startswith("ingress NIC (nft rule"), why in loss.cause, loss.frames) == (True, True, 30)
+
+
+@pytest.mark.parametrize("generations", [("1", "1"), ("1", "3")])
+def test_rules_that_were_there_during_the_trial_alone_are_suspected_of_its_loss(measure, generations):
+    setup = FakeSetup.on(PATHS, s1=Behaviour(lost_in_uut=30))
+    seen = chain(generations[:1], repeat(generations[1]))
+
+    def rules(_points):
+        return (CounterReading("", "ingress NIC", ALL_RULES, "dropped", 0, handle=("uut", next(seen))),)
+
+    setup.setup = replace(setup.setup, read_counters=rules)
+    result = measure(setup)
+    (counts,) = result.streams
+    if generations[0] == generations[1]:
+        assert (counts.lost_at, result.verdict) == ((loss(IN_UUT, 30, THROUGH_UUT),), Verdict.VALID)
+        assert ALL_RULES not in [one.counter for one in counts.counters]
+        return
+    assert [one.place for one in counts.lost_at] == [f"ingress NIC ({ALL_RULES}, which were changed during the trial)"]
+    assert kinds(result) == [ReasonKind.UNEXPLAINED_FRAMES]
+    assert result.verdict is Verdict.SUSPICIOUS
 
 
 @pytest.mark.parametrize(
