@@ -71,8 +71,8 @@ class LocalHost:
         return self._start(["setpriv", "--pdeathsig", "KILL", *argv], argv)
 
     def _started_unnoticed(self, argv: Sequence[str]) -> _Leader:
-        """Start a command that Ctrl-C does not reach, also before it has left netbench's session."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        """Start a command that Ctrl-C and Ctrl-\\ do not reach, also before it has left netbench's session."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGQUIT])
         try:
             return self._start(argv, argv)
         finally:

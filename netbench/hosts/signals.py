@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as an exception that unwinds and cleans up, and blocks in which they wait."""
+"""Signals that stop, such as those of Ctrl-C, as an exception that cleans up, and blocks in which they wait."""
 
 import os
 import signal
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A key that is held down repeats each 30 ms or so. A signal after such a pause is another wish to stop.
 _REPEATED_S = 2.0
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGINT, SIGTERM or SIGHUP arrived. A KeyboardInterrupt, so that event loops let it pass."""
+    """SIGINT, SIGTERM, SIGHUP or SIGQUIT arrived. A KeyboardInterrupt, so that event loops let it pass."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -103,7 +103,7 @@ class _NoShield(Shield):
 
 
 def stop_on_signals() -> Shield:
-    """Raise Stopped on SIGINT, SIGTERM and SIGHUP from now on, except where `shielded` makes them wait."""
+    """Raise Stopped on SIGINT, SIGTERM, SIGHUP and SIGQUIT from now on, except where `shielded` makes them wait."""
     if isinstance(installed := signal.getsignal(signal.SIGINT), Shield):
         return installed
     shield = Shield()
@@ -125,7 +125,7 @@ def stopping_on_signals() -> Iterator[Shield]:
 
 @contextmanager
 def shielded() -> Iterator[Shield]:
-    """Let SIGINT, SIGTERM and SIGHUP wait until the block is done, but for parts in which the shield is `lifted`."""
+    """Let these signals wait until the block is done, but for parts in which the shield is `lifted`."""
     # Blocking them would not do: the kernel hands a blocked signal to another thread, and numpy starts some.
     if threading.current_thread() is not threading.main_thread():
         yield _NoShield()

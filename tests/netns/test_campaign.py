@@ -141,7 +141,7 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     assert found[-1]["lost_at"] == "bridge (nft bridge outside forward rule 2)=80"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_stopping_keeps_what_was_measured(results, how, start):
     campaign = start("run", "netns", "quick", "-o", results, *FEW, *settings(repetitions=3))
     wait_for(lambda: stored(results) >= 3)

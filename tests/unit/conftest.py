@@ -16,7 +16,8 @@ def command(monkeypatch, capsys):
     def run(*arguments) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
         code = 0
-        handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        handlers = {signum: signal.getsignal(signum) for signum in stopping}
         try:
             cli.main()
         except SystemExit as done:

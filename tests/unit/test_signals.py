@@ -10,7 +10,7 @@ import pytest
 
 from netbench.hosts.signals import Stopped, shielded, stopping_on_signals
 
-STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ try:
             time.sleep(5)
         finally:
             with shielded():
-                for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                     os.kill(os.getpid(), again)
                     time.sleep(0.02)
                 os.write(1, b"put back")
@@ -106,7 +106,7 @@ except Stopped:
 """
 
 
-@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
 def test_an_impatient_user_does_not_keep_it_from_putting_things_back(first):
     done = run(AGAIN.replace("FIRST", first))
     assert (done.stdout, done.stderr) == ("put back, stopped", "")
@@ -223,7 +223,7 @@ with stopping_on_signals():
 """
 
 
-@pytest.mark.parametrize(("signum", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+@pytest.mark.parametrize(("signum", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129), ("SIGQUIT", 131)])
 def test_a_forked_child_ends_without_unwinding_what_is_its_parents(signum, code):
     done = run(FORKED.replace("HOW", f"os.kill(os.getpid(), signal.{signum})"))
     assert (done.stdout, done.stderr, done.returncode) == (f"child {code}, put back once", "", 0)
