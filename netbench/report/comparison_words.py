@@ -117,7 +117,11 @@ def verdict_words(comparison: Comparison) -> str:
         tested = [one for one in comparison.differences if one.throughput_test.p is not None]
         if comparison.doubt:
             return f"inconclusive in {cells}: {comparison.doubt}"
-        return f"no difference in {cells}" if tested else f"too few repetitions to tell, in {cells}"
+        if tested:
+            return f"no difference in {cells}"
+        whys = dict.fromkeys(one.throughput.why_unknown for one in comparison.differences)
+        is_nothing_measured = all(one.throughput.change is None for one in comparison.differences)
+        return f"{' or '.join(whys) if is_nothing_measured and whys else 'too few repetitions to tell'}, in {cells}"
     return f"{'; '.join(parts)}; {cells} in all"
 
 

@@ -472,8 +472,10 @@ def _at_load(place: Place, base: Group, new: Group, doubt: str) -> Difference | 
     losses = base.loss_ratio, new.loss_ratio
     loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
     ratio = ratio_of_intervals(after, before)
-    if _is_offered_less(base, new):
+    if _is_offered_less(new, base):
         ratio = replace(ratio, high=None, bound="≥")
+    elif _is_offered_less(base, new):
+        ratio = replace(ratio, low=_least(ratio, base, new), bound="≤")
     return Difference(place, base, new, ratio, _NOT_YET, loss, None, doubt)
 
 
@@ -496,12 +498,20 @@ def _source_is_limit(base: Group, new: Group) -> str:
     return ""
 
 
-def _is_offered_less(base: Group, new: Group) -> bool:
-    """Whether the new UUT was offered less than the base, and forwarded it: the source limits its throughput."""
-    before, after = base.offered_fps, new.offered_fps
-    if before is None or after is None or would_not_take_more(new):
+def _is_offered_less(one: Group, other: Group) -> bool:
+    """Whether a UUT was offered less than in the other campaign, and forwarded it: the source limits its throughput."""
+    offered, offered_other = one.offered_fps, other.offered_fps
+    if offered is None or offered_other is None or would_not_take_more(one):
         return False
-    return after.mean < (1 - LEAST_CHANGE) * before.mean
+    return offered.mean < (1 - LEAST_CHANGE) * offered_other.mean
+
+
+def _least(ratio: RatioOfMeans, base: Group, new: Group) -> float | None:
+    """The lower limit of a ratio where the base was offered less: at most it had forwarded all that was offered new."""
+    offered, offered_new = base.offered_fps, new.offered_fps
+    if ratio.low is None or offered is None or offered_new is None or not offered_new.mean:
+        return None
+    return ratio.low * min(1.0, offered.mean / offered_new.mean)
 
 
 def _failed(one: TrialTotals) -> bool:
@@ -615,7 +625,8 @@ class _Pair:
         one = self.difference
         ratio = change_interval(new, base, tests)
         if one.throughput.bound == "≤":
-            ratio = replace(ratio, low=None, bound="≤")
+            low = None if one.place.load is None else _least(ratio, one.base, one.new)
+            ratio = replace(ratio, low=low, bound="≤")
         elif one.throughput.bound == "≥":
             ratio = replace(ratio, high=None, bound="≥")
         return replace(one, throughput=ratio, sides=(base, new), tests=tests)

@@ -168,7 +168,8 @@ class RatioOfMeans:
 
     The limits are None when they are unknown, and `unknown` says why; `ratio` is None when the baseline is 0, or
     when there is nothing that could be compared to it. With a `bound` the true ratio is as large as the ratio or less
-    (≤), where the base is at least so much, or as large or more (≥), where what is new is; the interval has one limit.
+    (≤), where the base is at least so much, or as large or more (≥), where what is new is. The interval has a limit
+    there, and one on the other side only where it is known how much more it can be.
     """
 
     ratio: float | None

@@ -106,6 +106,11 @@ def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellRes
         for side in (comparison.base, comparison.new)
     ]
     reasons = {_sweep(one.place): one.why for one in reversed(comparison.left_out) if one.kind is not Absence.ONE_SIDE}
+    reasons |= {
+        _sweep(one.place): one.throughput.why_unknown
+        for one in comparison.differences
+        if one.throughput.unknown is Unknown.BASE_IS_ZERO
+    }
     for sweep, place in sides[0].items():
         if sweep in sides[1] and sweep not in decided:
             why = reasons.get(sweep, "neither campaign overloaded the UUT at a common load")
@@ -128,7 +133,8 @@ def _judged(one: Difference, threshold: float) -> CellResult:
         outcome, why = Outcome.PASSED, _EXCLUDED
     elif ratio.bound:
         outcome, is_maximum = Outcome.INCONCLUSIVE, one.place.load is None
-        why = _LOWER_BOUND if is_maximum else "the source offered less in the new campaign"
+        less = "base" if ratio.bound == "≤" else "new campaign"
+        why = _LOWER_BOUND if is_maximum else f"the source offered less in the {less}"
     else:
         return _inconclusive(one, 1 - limit)
     return CellResult(one.place, outcome, why, one)

@@ -212,6 +212,7 @@ def test_a_uut_that_forwards_nothing_any_more_is_slower_by_all_of_it():
     (woken,) = found(exact(0), exact())
     assert cells(woken)[MAXIMUM].throughput.unknown is Unknown.BASE_IS_ZERO
     assert cells(woken)[MAXIMUM].change is None
+    assert verdict_words(woken) == "the baseline is 0, in 4 cells"
 
 
 def test_an_outlier_makes_no_regression():

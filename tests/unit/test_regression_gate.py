@@ -12,7 +12,7 @@ from netbench.report.comparison_words import gate_advice
 from netbench.statistics.comparison import Campaign, Selection, compare
 from netbench.statistics.regression_gate import Outcome, judge
 from netbench.statistics.search_comparison import compare_maxima
-from tests.unit.comparison_factory import exact_campaign, made_up, trials_of
+from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
@@ -270,6 +270,31 @@ def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(thresho
     )
     assert gate(base, new, threshold).outcome is expected
     assert gate(new, base, threshold).outcome is Outcome.PASSED
+    (back,) = compare(as_compared(new, "base"), [as_compared(base, "new")])
+    assert not back.faster
+
+
+def test_a_base_that_was_offered_a_little_less_may_have_forwarded_as_much_more():
+    """Of the new loads 0.6 % are lost, so that less comes out than the base would have been able to forward."""
+    base, new = (
+        campaign(
+            trial(stream_counts(sent=sent, received=out, intended_fps=1e5, intended_frames=100_000), repetition=number)
+            for number in (1, 2, 3)
+        )
+        for sent, out in ((99_100, 99_100), (100_000, 99_400))
+    )
+    assert gate(base, new, 0.02).outcome is Outcome.PASSED
+    found = gate(base, new, 0.005)
+    assert [one.why for one in found.with_outcome(Outcome.INCONCLUSIVE)] == ["the source offered less in the base"]
+
+
+@pytest.mark.parametrize("loads", [(50_000,), (50_000, 100_000)])
+def test_a_base_that_forwarded_nothing_is_named_as_the_reason(loads):
+    dead = campaign(trials_of(most=lambda: 0, loads=loads))
+    found = gate(dead, campaign(trials_of(loads=loads)))
+    assert [one.why for one in found.with_outcome(Outcome.INCONCLUSIVE)] == [
+        "no load could be compared: the baseline is 0"
+    ]
 
 
 def test_a_maximum_that_one_source_did_not_reach_decides_nothing_whatever_lower_loads_show():
