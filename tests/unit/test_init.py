@@ -22,7 +22,7 @@ PORTS = [port("eth0", 1000, ("carries the default route",)), *(port(f"eth{n}", 1
 
 @pytest.fixture
 def ports(monkeypatch):
-    free = {one.name for one in PORTS if not one.in_use} | {"eth#4"}
+    free = {one.name for one in PORTS if not one.in_use} | {"eth#4", "eth\x01"}
 
     def refuse(name):
         if name not in free:
@@ -92,7 +92,8 @@ def test_it_asks_where_somebody_is_there(tmp_path, ports):
         (("eth1",), "ports come in pairs"),
         (("eth1", "eth1"), "ports come in pairs"),
         (("eth1", "eth0"), "port eth0: no"),
-        (("eth1", "eth#4"), "no topology has ports with blanks, quotes, # or backslashes in their names"),
+        (("eth1", "eth#4"), "no topology has ports with blanks, control characters, quotes, # or"),
+        (("eth1", "eth\x01"), "no topology has ports with blanks, control characters, quotes, # or"),
         (("netns", "eth1"), "netns stands alone"),
     ],
 )

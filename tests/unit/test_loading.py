@@ -219,7 +219,9 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         ("links.0.ends=[source/a-very-long-name, uut/in1]", "at most 12 long"),
         ("hosts.source.kind=xen", "must be netns, local, vm or ssh"),
         ("hosts.sink.ports={x: a/b}", "hosts.sink.ports.x"),
-        ("hosts.sink.ports={x: 'a#b'}", "without blanks, slashes, quotes, # and backslashes"),
+        ("hosts.sink.ports={x: 'a#b'}", "without blanks, control characters, slashes, quotes, # and backslashes"),
+        (r'hosts.sink.ports={x: "a\x01"}', "without blanks, control characters, slashes"),
+        (r'hosts.sink.ports={x: "a\x7f"}', "without blanks, control characters, slashes"),
         ("streams=[]", "at least 1"),
     ],
 )
