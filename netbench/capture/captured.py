@@ -105,7 +105,8 @@ class ClockCheck(NamedTuple):
 
     Of the capture times of frames in order, `back_ns` is by how much they go back. The lengths of gaps: `gap_ns` is
     explained by nothing, `pause_ns` is in time stamps as well, and `held_ns` is in time stamps too, but later. 0 is for
-    none. `apart_ns` is the time between the same two frames by the capture and by time stamps, None where these agree.
+    none. `late_back_ns` is by how much capture times go back at late frames because the clock was set. `apart_ns` is
+    the time between the same two frames by the capture and by time stamps, None where these agree.
     """
 
     unstamped: int = 0
@@ -114,6 +115,7 @@ class ClockCheck(NamedTuple):
     stamp_resolution_ns: float = 0
     steps: tuple[ClockStep, ...] = ()
     back_ns: int = 0
+    late_back_ns: int = 0
     gap_ns: int = 0
     pause_ns: int = 0
     held_ns: int = 0
@@ -129,7 +131,7 @@ class NumberCheck(NamedTuple):
 
     `disorder_ns` is by how much frames with lower numbers than before were captured before these as well: they are not
     reordered, but the file is. `jump` is how far numbers go on, or back below all others, without the time to send so
-    many. `resent` further copies were sent after frames with higher numbers: they are other frames.
+    many. `resent` frames were sent after frames with higher numbers: they are neither copies nor reordered.
     """
 
     disorder_ns: int = 0

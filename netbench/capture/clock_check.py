@@ -293,6 +293,14 @@ class CaptureClock:
         """By how much times go back at most, where that is much of all the time; else 0."""
         return self._back_ns if is_much(self._back_ns, self.span_ns) else 0
 
+    def stretched_ns(self, span_ns: int, lowest: int) -> int:
+        """How much longer all frames take than these, beyond what numbers from the `lowest` on explain."""
+        if self._first is None or self._last is None:
+            return 0
+        numbers = max(self._last.sequence - self._first.sequence, 1)
+        below = self._first.sequence - lowest
+        return span_ns - self.span_ns - 2 * below * self.span_ns // numbers
+
     def gap_ns(self, *, trusts_stamps: bool) -> int:
         """The longest gap that neither stamps, other gaps nor missing numbers explain; 0 for none."""
         gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > _GAP_PART * self.span_ns)
@@ -332,6 +340,30 @@ class CaptureClock:
             return float(np.median([gap.captured_ns / max(gap.numbers, 1) for gap in self._longest]))
         others = numbers - sum(gap.numbers for gap in self._longest)
         return max(self.span_ns - sum(gap.captured_ns for gap in self._longest), 0) / max(others, 1)
+
+
+class FileOrder:
+    """Takes all timed frames of a stream but copies, in the order of the file, and finds where capture times go back.
+
+    Where time stamps go back as well, frames are only at another place in the file.
+    """
+
+    def __init__(self) -> None:
+        self.back_ns = self.unstamped_back_ns = 0
+        """By how much they go back at most where stamps do not, and where one of two frames has no stamp."""
+        self._last: tuple[NDArray[np.int64], NDArray[np.int64]] = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def add(self, times_ns: NDArray[np.int64], sent_us: NDArray[np.int64]) -> None:
+        """The next frames; `sent_us` is 0 or less for no stamp."""
+        before_ns, before_us = self._last
+        self._last = times_ns[-1:], sent_us[-1:]
+        if not len(times_ns) or not back_ns(np.concatenate((before_ns, times_ns))):
+            return
+        times_ns, sent_us = np.concatenate((before_ns, times_ns)), np.concatenate((before_us, sent_us))
+        back, sent_ns = -np.diff(times_ns), np.diff(sent_us) * 1000
+        are_stamped = np.minimum(sent_us[1:], sent_us[:-1]) > 0
+        self.back_ns = max(self.back_ns, int(back[are_stamped & (2 * sent_ns > -back)].max(initial=0)))
+        self.unstamped_back_ns = max(self.unstamped_back_ns, int(back[~are_stamped].max(initial=0)))
 
 
 class StampSteps:

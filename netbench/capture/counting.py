@@ -20,8 +20,10 @@ from netbench.capture.captured import (
     StreamCapture,
 )
 from netbench.capture.clock_check import (
+    SMALLEST_STEP_NS,
     CaptureClock,
     DelayJumps,
+    FileOrder,
     InOrder,
     StampSteps,
     are_frozen,
@@ -187,7 +189,7 @@ class _StreamTally:
         self._delays = DelayDistribution()
         self._variation = VariationTally()
         self._clock, self._jumps, self._stamps = CaptureClock(), DelayJumps(), StampSteps()
-        self._numbers = NumberTally()
+        self._numbers, self._file_order = NumberTally(), FileOrder()
         self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
         mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
@@ -233,10 +235,11 @@ class _StreamTally:
     ) -> None:
         """The times of frames of whose clocks nothing is known; `known` are the numbers before."""
         in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
-        self._numbers.add(frames, in_order, arrived, copies, known)
+        self._numbers.add(frames, in_order, arrived, known)
         if not part.is_timed:
             in_order = in_order.where(is_known(in_order.times_ns))
         self._clock.add(in_order)
+        self._add_file_order(without(frames.times_ns, copies), without(frames.sent_us, copies), part)
         least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
         if least <= 0 or not part.is_timed:
             is_first = np.ones(len(frames.sequence), np.bool_)
@@ -253,6 +256,12 @@ class _StreamTally:
         if bounds and in_order.size:
             self._jumps.add(in_order, bounds)
             self._stamps.add(in_order)
+
+    def _add_file_order(self, times_ns: NDArray[np.int64], sent_us: NDArray[np.int64], part: _Part) -> None:
+        if not part.is_timed:
+            are_known = is_known(times_ns)
+            times_ns, sent_us = times_ns[are_known], sent_us[are_known]
+        self._file_order.add(times_ns, sent_us)
 
     def _add_delays(
         self,
@@ -319,11 +328,22 @@ class _StreamTally:
             stamp_resolution_ns=0 if frozen else resolution_ns,
             steps=self._jumps.steps() if trusts_stamps else (),
             back_ns=self._clock.back_ns(),
+            late_back_ns=self._late_back_ns(duration_ns),
             gap_ns=self._clock.gap_ns(trusts_stamps=trusts_stamps),
             pause_ns=self._clock.pause_ns(),
             held_ns=unmatched_ns if unmatched_ns and self._jumps.has_drop_of(unmatched_ns // 2) else 0,
             apart_ns=spans_ns if trusts_stamps and run_apart(*spans_ns) else None,
         )
+
+    def _late_back_ns(self, duration_ns: int) -> int:
+        """By how much capture times go back at late frames, unless these are only at another place in the file.
+
+        Without time stamps, they are that where they do not make all the time longer.
+        """
+        back, unstamped = self._file_order.back_ns, self._file_order.unstamped_back_ns
+        if 2 * self._clock.stretched_ns(duration_ns, self._sequence.lowest or 0) >= unstamped:
+            back = max(back, unstamped)
+        return back if back >= SMALLEST_STEP_NS and is_much(back, duration_ns) else 0
 
     def capture(self, interface: int) -> StreamCapture:
         """What arrived; `interface` is its place among those of the capture."""

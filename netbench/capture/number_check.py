@@ -27,7 +27,6 @@ class NumberTally:
         frames: PairFrames,
         in_order: InOrder,
         arrived: Arrivals,
-        copies: NDArray[np.intp],
         known: range | None,
     ) -> None:
         """The next frames, and which of them are not late; `known` has the lowest and highest number before them.
@@ -39,9 +38,9 @@ class NumberTally:
         if len(arrived.late_places):
             back_ns = -_advance(times_ns, arrived.late_places, before_ns)
             self._disorder_ns = max(self._disorder_ns, int(back_ns[back_ns < _LONGEST_NS].max(initial=0)))
-        if len(copies):
-            newest_us = in_order.sent_us_before(copies, self._newest_us)
-            self._resent += int(np.count_nonzero((newest_us > 0) & (sent_us[copies] > newest_us)))
+            newest_us = in_order.sent_us_before(arrived.late_places, self._newest_us)
+            is_resent = (newest_us > 0) & (sent_us[arrived.late_places] > newest_us)
+            self._resent += int(np.count_nonzero(is_resent))
         self._find_jump(times_ns, arrived, known, before_ns)
         self._last_time_ns = int(times_ns[-1])
         if in_order.size:

@@ -198,16 +198,20 @@ def _of_numbers(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
             order=True,
             loss=True,
         )
-    if numbers.resent >= max(_FEWEST_COPIES, stream.duplicates / 2):
+    if numbers.resent >= max(_FEWEST_COPIES, (stream.duplicates + stream.reordered) / 2):
         yield Doubt(
-            f"{name}: {copies} by their numbers, but {numbers.resent:,} of these were sent after frames with higher "
-            "numbers: the source began anew, or several sources use these addresses. Capture each of them alone."
+            f"{name}: missing and reordered frames are not stated, and duplicates and the rate may be wrong, because "
+            f"{numbers.resent:,} frames were sent after frames with higher numbers: the source began anew, or several "
+            "sources use these addresses. Capture each of them alone.",
+            order=True,
+            loss=True,
         )
     elif stream.duplicates >= max(_FEWEST_COPIES, _MANY_COPIES * stream.received):
         yield Doubt(
             f"{name}: {copies}. If the file was merged from captures of several interfaces, or has a frame before and "
             "after a VLAN tag was added, these are the same frames again; if several sources use these addresses, they "
-            "are others. Analyze the file of each interface, and each source, alone."
+            "are others, and missing and reordered frames and the rate are wrong. Analyze the file of each interface, "
+            "and each source, alone."
         )
 
 
@@ -274,6 +278,9 @@ def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
     elif clocks.back_ns:
         why = f"the capture's clock was set back: capture times go back by {duration(clocks.back_ns)} while sequence"
         yield _of_all_times(name, f"{why} numbers go on", remedy)
+    elif clocks.late_back_ns:
+        why = f"the capture's clock was set: capture times go back by {duration(clocks.late_back_ns)} at reordered"
+        yield _of_all_times(name, f"{why} frames, and the order of the file does not explain it", remedy)
     elif clocks.gap_ns:
         yield _of_all_times(
             name,

@@ -25,6 +25,7 @@ from tests.unit.capture_files import (
 MS = 1_000_000
 COUNT = 100
 FRAMES = [stream_frame(i, sent_ns=START_NS + i * MS) for i in range(COUNT)]
+UNSTAMPED = [stream_frame(i, sent_ns=0)._replace(time_ns=START_NS + i * MS) for i in range(COUNT)]
 
 
 def analyzed(path: Path, content: bytes) -> dict[str, Any]:
@@ -252,6 +253,18 @@ def test_clocks_that_cannot_be_trusted(tmp_path: Path, kind: str) -> None:
     assert why in "".join(found["warnings"])
 
 
+@pytest.mark.parametrize("off_ms", [-1000, 1000, 10_000])
+@pytest.mark.parametrize("is_stamped", [True, False], ids=["stamps", "no stamps"])
+def test_a_clock_that_was_set_at_a_late_frame(tmp_path: Path, off_ms: int, is_stamped: bool) -> None:
+    """The first frame arrives after the third, before or after the clock of the capture was set."""
+    frames = list(FRAMES if is_stamped else UNSTAMPED)
+    late = frames[0]._replace(time_ns=frames[2].time_ns + off_ms * MS + MS // 2)
+    found = analyzed(tmp_path / "c", pcap([*frames[1:3], late, *frames[3:]]))
+    (stream,) = found["streams"]
+    assert (stream["rate_fps"], stream["delay_mean_ns"], stream["pdv_max_ns"]) == (None, None, None)
+    assert "the capture's clock was set" in "".join(found["warnings"])
+
+
 def test_half_of_the_stamps_are_absent(tmp_path: Path) -> None:
     found = analyzed(tmp_path / "c", clocked(lambda i: 0, lambda i: NO_STAMP if i % 2 else 0))
     stream = only_stream(found)
@@ -336,9 +349,6 @@ def test_copies_do_not_stretch_the_time(tmp_path: Path, at_ns: int) -> None:
     assert (stream["duplicate_frames"], stream["rate_fps"]) == (1, pytest.approx(1000))
 
 
-UNSTAMPED = [stream_frame(i, sent_ns=0)._replace(time_ns=START_NS + i * MS) for i in range(COUNT)]
-
-
 @pytest.mark.parametrize(
     "frames",
     [
@@ -374,7 +384,7 @@ def test_numbers_that_jump_are_no_loss(tmp_path: Path, number: int, place: int) 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (numbered(*range(COUNT), *range(30)), "30 of these were sent after frames with higher numbers"),
+        (numbered(*range(COUNT), *range(30)), "30 frames were sent after frames with higher numbers"),
         (pcap(sorted(FRAMES + FRAMES[:30], key=lambda frame: frame.time_ns)), "several sources use these addresses"),
     ],
     ids=["source began anew", "same frames again"],
@@ -383,6 +393,13 @@ def test_copies_that_may_be_none(tmp_path: Path, content: bytes, why: str) -> No
     found = analyzed(tmp_path / "c", content)
     assert [stream["duplicate_frames"] for stream in found["streams"]] == [30]
     assert why in "".join(found["warnings"])
+
+
+@pytest.mark.parametrize("first", [0, 40, 1000], ids=["same numbers", "some others", "all others"])
+def test_two_sources_with_the_same_addresses(tmp_path: Path, first: int) -> None:
+    numbers = [number for i in range(COUNT) for number in (i, i + first) if number % 7 or i in (0, COUNT - 1)]
+    (stream,) = analyzed(tmp_path / "c", numbered(*numbers))["streams"]
+    assert (stream["missing_frames"], stream["reordered_frames"], stream["loss_runs"]) == (None, None, None)
 
 
 def test_a_coarser_section_makes_delays_unknown(tmp_path: Path) -> None:
