@@ -11,7 +11,7 @@ from netbench.hosts.composed import has_netbench, module_command_on
 from netbench.hosts.lines import Lines, end
 from netbench.hosts.python_modules import source_command
 from netbench.model.paths import StreamPath
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
 from netbench.sinks import witness
 
@@ -22,6 +22,8 @@ _TAGS = {0x8100: "", 0x88A8: " (802.1ad)", 0x9100: " (TPID 0x9100)"}
 _IPV4, _UDP = 0x0800, 17
 _SENT_TTLS = (64, 32)  # 32: the kernel's pktgen
 _HEADER_BYTES, _TAG_BYTES, _IP_BYTES = 14, 4, 20
+_PKTGEN = struct.Struct(">4xIII")  # sequence number, seconds, microseconds
+_STAMP_TOLERANCE_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Arrival:
         ours = len(ip) >= _IP_BYTES and (ip[12:15] == network or ip[16:20] == socket.inet_aton(traffic.dst_ip))
         return ours or _MAGIC in self.data
 
-    def changes(self, path: StreamPath, traffic: Traffic) -> list[str]:
+    def changes(self, path: StreamPath, traffic: Traffic, sent: Sent) -> list[str]:
         """Return how it differs from what the source sent, as phrases."""
         phrases = [_tag_text(*tag) for tag in self.tags]
         if self.bytes_on_link != traffic.frame_size:
@@ -91,6 +93,8 @@ class Arrival:
             phrases += self._changes_of_ip(path, traffic)
         if _MAGIC not in self.data:
             phrases.append("no pktgen header")
+        elif self.ip[12:16] == socket.inet_aton(traffic.src_ip):  # not of an earlier probe
+            phrases += self._changes_of_pktgen(sent)
         if self.data[6:12].hex(":") != traffic.src_mac:
             phrases.append(f"source MAC address {self.data[6:12].hex(':')}")
         if self.data[:6].hex(":") != traffic.dst_mac:
@@ -111,6 +115,20 @@ class Arrival:
             yield f"destination address {destination}"
         if ip[8] not in _SENT_TTLS:
             yield f"TTL {ip[8]}"
+        if ip[1]:
+            yield f"DSCP {ip[1] >> 2}, ECN {ip[1] & 3}"
+
+    def _changes_of_pktgen(self, sent: Sent) -> Iterator[str]:
+        header = self.data[self.data.index(_MAGIC) :]
+        if len(header) < _PKTGEN.size or sent.first_ns is None or sent.last_ns is None:
+            return
+        number, seconds, microseconds = _PKTGEN.unpack_from(header)
+        if sent.numbered and (number - sent.first_sequence) % 2**32 >= sent.frames + sent.errors:
+            yield "other sequence numbers"
+        stamp_ns = seconds * 10**9 + microseconds * 1000
+        earliest, latest = sent.first_ns - _STAMP_TOLERANCE_NS, sent.last_ns + _STAMP_TOLERANCE_NS
+        if sent.stamped and not earliest <= stamp_ns <= latest:
+            yield "other time stamps"
 
 
 def _tag_text(tpid: int, tci: int) -> str:
@@ -120,9 +138,10 @@ def _tag_text(tpid: int, tci: int) -> str:
     return f"VLAN {vlan}{_TAGS[tpid]}"
 
 
-def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic) -> str:
+def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic, sent: Sent) -> str:
     """Return how probes arrived, as a phrase to follow "arrived"; empty for none, and for unchanged ones."""
-    texts = [", ".join(arrival.changes(path, traffic)) for arrival in arrived if arrival.is_probe_of(path, traffic)]
+    probes = (arrival for arrival in arrived if arrival.is_probe_of(path, traffic))
+    texts = [", ".join(arrival.changes(path, traffic, sent)) for arrival in probes]
     texts = [text for text in dict.fromkeys(texts) if text]
     return "with " + "; others with ".join(texts) if texts else ""
 
@@ -145,8 +164,8 @@ class Witness:
         with suppress(TimeoutError, EOFError, ValueError):
             self._lines.take(_START_S)
 
-    def changes(self) -> str:
-        """Have it end, and return how probes arrived, as `summary` has it."""
+    def changes(self, sent: Sent) -> str:
+        """Have it end, and return how the probes `sent` arrived, as `summary` has it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -154,7 +173,7 @@ class Witness:
         with suppress(TimeoutError, EOFError, ValueError):
             while True:
                 arrived.append(Arrival.of(self._lines.take(_END_S).decode()))
-        return summary(arrived, self._path, self._traffic)
+        return summary(arrived, self._path, self._traffic, sent)
 
     def close(self) -> None:
         """End it; harmless when it has ended."""

@@ -143,7 +143,7 @@ def probe(
             sent = send(setup.clock, [guest])
             drain(setup, [guest], sent, before, wait_s)
         receiving.stop(wait_s)
-        changes = {name: witness.changes() for name, witness in witnesses.items()}
+        changes = {name: witness.changes(sent[name]) for name, witness in witnesses.items()}
         return {
             name: Probed(what, receiving.received(name, what), changes.get(name, "")) for name, what in sent.items()
         }

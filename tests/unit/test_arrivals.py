@@ -6,7 +6,7 @@ import pytest
 
 from netbench.generators.frames import build_frame
 from netbench.model.paths import stream_paths
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.witness import length_and_tag
 from netbench.trial.arrivals import Arrival, summary
 from tests.unit.fakes import fake_ports
@@ -14,7 +14,9 @@ from tests.unit.fakes import fake_ports
 (PATH,) = stream_paths(fake_ports())
 SRC, DST = "02:00:00:00:00:01", "02:00:00:00:00:02"
 TRAFFIC = Traffic("s1", SRC, DST, PATH.src_ip, PATH.dst_ip, 64, 100.0, 0.03, 1, 1)
+SENT = Sent(3, 0, 0.03, 1_700_000_000 * 10**9, 1_700_000_000 * 10**9, 1, 0.0)
 FRAME = build_frame(TRAFFIC)
+FRAME = FRAME[:46] + struct.pack(">III", 2, 1_700_000_000, 5) + FRAME[58:]
 Q100, PRIORITY = b"\x81\0\0\x64", b"\x81\0\xe0\0"
 
 
@@ -46,6 +48,10 @@ def with_ip(at: int, value: bytes) -> bytes:
         (arrival(FRAME[:40]), "with 44 bytes, no pktgen header"),
         (arrival(FRAME[:12] + b"\x88\x47\0\0\x11\x40" + FRAME[14:]), "with 68 bytes, EtherType 0x8847"),
         (arrival(with_ip(8, b"\x3f")), "with TTL 63"),
+        (arrival(with_ip(1, b"\xb8")), "with DSCP 46, ECN 0"),
+        (arrival(with_ip(32, b"\0\0\1\0")), "with other sequence numbers"),
+        (arrival(with_ip(36, bytes(8))), "with other time stamps"),
+        (arrival(with_ip(12, FRAME[26:29] + b"\x63")[:46] + bytes(12) + FRAME[58:]), ""),  # of an earlier probe
         (arrival(with_ip(9, b"\x06")), "with IP protocol 6"),
         (arrival(with_ip(12, b"\x0a\0\0\1")), "with source address 10.0.0.1"),
         (arrival(with_ip(16, b"\x0a\0\0\1")), "with destination address 10.0.0.1"),
@@ -57,13 +63,13 @@ def with_ip(at: int, value: bytes) -> bytes:
     ],
 )
 def test_how_a_probe_differs_from_what_was_sent(arrived, said):
-    assert summary([arrived], PATH, TRAFFIC) == said
+    assert summary([arrived], PATH, TRAFFIC, SENT) == said
 
 
 def test_each_kind_of_change_is_reported_once():
     arrived = [arrival(tagged(Q100)), arrival(FRAME, "81000064"), arrival(tagged(PRIORITY)), arrival(FRAME)]
     said = "with VLAN 100, 68 bytes; others with a priority tag (VLAN 0, priority 7), 68 bytes"
-    assert summary(arrived, PATH, TRAFFIC) == said
+    assert summary(arrived, PATH, TRAFFIC, SENT) == said
 
 
 @pytest.mark.parametrize(
