@@ -2,7 +2,7 @@
 
 The rule is the modified z-score of Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers" (ASQC Basic
 References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. Their
-limit of 3.5 marks something in every fifth cell of five repetitions of normal noise, and in every tenth of any more: a
+limit of 3.5 marks something in 21 % of cells of five repetitions of normal noise, 15 % of nine and 10 % of twenty: a
 mark would say little. The limits here are those that 1 % of such cells exceed.
 """
 
