@@ -202,7 +202,7 @@ def _loss(group: Group) -> str:
 
 
 def _verdict(group: Group) -> Text:
-    """How many trials are valid, suspicious and invalid, and attempts thrown away; a line each."""
+    """How many trials are valid, suspicious and invalid, and of discarded attempts; a line each."""
     lines = []
     for verdict, trials in (
         (Verdict.VALID, group.valid),

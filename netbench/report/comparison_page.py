@@ -149,7 +149,7 @@ def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style
         Column("Base, kfps each", lambda one: range_words(one.base), "number"),
         Column("New, kfps each", lambda one: range_words(one.new), "number"),
         Column("Difference", search_words, "number"),
-        Column("To be known", lambda one: "unstable" if one.unstable else ""),
+        Column("Notes", lambda one: "unstable" if one.unstable else ""),
     )
     parts = []
     for one in comparisons:
@@ -422,7 +422,7 @@ def _trend(
         content.append(picked("trend", "Load", options, parts, options[0].value))
     else:
         content.append(note("No two campaigns have a cell in common."))
-    yield section("trend", "Along time", *content, link="Trend", is_open=True)
+    yield section("trend", "Trend", *content, is_open=True)
 
 
 def _uut_of_trend(one: Trend) -> str:

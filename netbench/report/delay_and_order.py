@@ -201,7 +201,7 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
     if orders or refused:
         yield section(
             "order",
-            "Order",
+            "Reordering",
             note(
                 "Sums over the valid and the suspicious trials at any load: a trial with duplicates is never simply"
                 " valid. A reordered frame came after one with a higher number; its extent is by how many frames"

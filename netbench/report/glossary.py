@@ -14,7 +14,7 @@ def definitions(section: str) -> Html:
     if not words:
         return Html()
     meanings = element("dl", *(join((element("dt", word), element("dd", words[word]))) for word in words))
-    return element("details", element("summary", f"Words: {', '.join(words)}"), meanings, css="words")
+    return element("details", element("summary", f"Glossary: {', '.join(words)}"), meanings, css="words")
 
 
 @cache

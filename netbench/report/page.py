@@ -284,8 +284,8 @@ def _verdict_line(results: CampaignResults) -> Html:
         text += f"; {results.skipped_trials:,} skipped, saturated"
     remarks = [tester_line(results)]
     if thrown_away := sum(len(trial.thrown_away) for trial in results.trials):
-        link = element("a", f"{count(thrown_away, 'invalid attempt')} thrown away", href="#verdicts")
-        remarks.append(join((link, ", and the trials measured again. ")))
+        link = element("a", f"{count(thrown_away, 'invalid attempt')} discarded", href="#verdicts")
+        remarks.append(join((link, ", and the trials repeated. ")))
     if measured and (warm_ups := sum(1 for _ in results.warm_ups)):
         link = element("a", count(warm_ups, "warm-up trial"), href="#steadiness")
         remarks.append(join((link, ", part of no number. ")))
@@ -352,14 +352,14 @@ def _verdicts(results: CampaignResults, looks: Mapping[str, Style], finding: Seq
         content.append(tables.verdict_list(tables.against_trials(results.trials), looks, scenarios))
     if thrown_away := tables.against_thrown_away(results.trials):
         content += [
-            element("h3", "Attempts thrown away"),
-            note("Invalid attempts at trials that were then made again. They are part of nothing else on this page."),
+            element("h3", "Discarded attempts"),
+            note("Invalid attempts at trials that were then repeated. Nothing else on this page includes them."),
             tables.verdict_list(thrown_away, looks, scenarios),
         ]
     if any(trial.reasons for trial in finding):
         content += [
             element("h3", "Trials that searched for maxima"),
-            note("They try loads that nobody can do. What was found is under ", _HIGHEST_LOADS, "."),
+            note("They also try loads above any limit. Their results are under ", _HIGHEST_LOADS, "."),
             tables.verdict_list(tables.against_trials(finding), looks, scenarios),
         ]
     return section("verdicts", "Verdicts and reasons", *content, link="Verdicts")

@@ -24,7 +24,7 @@ Row = tuple[SearchResult, Rfc2544Tests]
 Cell = tuple[str, Callable[[Row], str]]
 Test = TypeVar("Test")
 
-_WORDS = "To be known"
+_NOTES = "Notes"
 _CURVE_STEP = 16  # bytes
 
 
@@ -243,7 +243,7 @@ def _table(
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
         *([search] if _are_repeated(own) else []),
-        *(Column(heading, cell, "words" if heading == _WORDS else "") for heading, cell in cells),
+        *(Column(heading, cell, "words" if heading == _NOTES else "") for heading, cell in cells),
     ]
     yield element("h4", title)
     yield table(columns, [own])
@@ -299,7 +299,7 @@ _LATENCY: tuple[Cell, ...] = (
     ("Latency, µs", lambda row: latency_text(row[1])),
     ("Trials", _latency(lambda found: str(len(found.means_ns)))),
     ("Each of", _latency(lambda found: f"{found.trial_s:g} s")),
-    (_WORDS, _latency(lambda found: found.refused)),
+    (_NOTES, _latency(lambda found: found.refused)),
 )
 _BACK_TO_BACK: tuple[Cell, ...] = (
     ("Rate, kfps", _bursts(lambda found: kfps(found.rate_fps))),
@@ -313,7 +313,7 @@ _BACK_TO_BACK: tuple[Cell, ...] = (
     ("Implied buffer, µs", _bursts(lambda found: _microseconds(found.implied_buffer_s))),
     ("Corrected buffer, µs", lambda row: buffer_text(row[1])),
     ("In frames", _bursts(lambda found: _frames(found.corrected_buffer_frames))),
-    (_WORDS, _bursts(lambda found: found.refused)),
+    (_NOTES, _bursts(lambda found: found.refused)),
 )
 _RECOVERY: tuple[Cell, ...] = (
     ("Throughput, kfps", lambda row: kfps(row[0].lower_fps)),
@@ -321,11 +321,11 @@ _RECOVERY: tuple[Cell, ...] = (
     ("Then, kfps", _recovery(lambda found: kfps(found.reduced_fps or None))),
     ("Recovery", lambda row: recovery_text(row[1])),
     ("Each", _recovery(lambda found: _each(found.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
-    (_WORDS, _recovery(lambda found: found.refused)),
+    (_NOTES, _recovery(lambda found: found.refused)),
 )
 _RESET: tuple[Cell, ...] = (
     ("Load, kfps", _reset(lambda found: kfps(found.load_fps or None))),
     ("Reset", lambda row: reset_text(row[1])),
     ("Each", _reset(lambda found: _each(found.seconds, lambda seconds: f"{seconds:,.2f} s"))),
-    (_WORDS, _reset(lambda found: found.refused)),
+    (_NOTES, _reset(lambda found: found.refused)),
 )

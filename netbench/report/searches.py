@@ -87,17 +87,16 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         Column("Conditional throughput, all streams", lambda one: f"{mbps(throughput_mbps(one))} Mbit/s"),
         Column("Trials", lambda one: f"{one.trials:,}"),
         Column("Traffic", lambda one: f"{one.seconds:,.1f} s"),
-        Column("To be known", remark, "words"),
+        Column("Notes", remark, "words"),
     )
     yield section(
         "searches",
         "Highest loads",
         note(
-            "The highest load at which each goal was met, between two loads: it was met at the lower one, as that was"
-            " offered, and not at the upper one, as that was asked for. NDR is without loss, PDR with as much as it"
-            " says. Frames that were"
-            " still in queues when sending ended count as not forwarded where they are more than half the width. ≥: the"
-            " UUT's own limit was not reached. Conditional throughput is what came out at the lower bound (RFC 9971). "
+            "The limit lies between the two loads: the goal was met at the lower one (as offered), and missed at the"
+            " upper one (as intended). NDR is without loss, PDR with at most the loss ratio named. Frames still in"
+            " queues at the end of sending count as lost where they exceed half the width. ≥: lower bound, the UUT was"
+            " not the limit. Conditional throughput is the throughput at the lower bound (RFC 9971). "
             + what_is_told(rows)
             + f".{refer}"
         ),
@@ -221,7 +220,7 @@ def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterabl
         Column("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}", "words"),
         Column("kfps each", lambda row: kfps(row[1].load_fps)),
         *(Column(f"{title}, µs", told(of)) for title, of in times),
-        Column("To be known", lambda row: row[1].refused, "words"),
+        Column("Notes", lambda row: row[1].refused, "words"),
     )
     yield element("h3", "Delay under load")
     yield note(

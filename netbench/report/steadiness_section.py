@@ -42,11 +42,11 @@ def steadiness_section(
     shown = with_figures(found)
     if not shown:
         if warm_ups:
-            yield section("steadiness", "Along time", *_warm_ups(warm_ups, looks))
+            yield section("steadiness", "Stability", *_warm_ups(warm_ups, looks))
         return
     yield section(
         "steadiness",
-        "Along time",
+        "Stability",
         note(
             "By how much each valid trial forwarded more or less than its cell on average, in percent, by when it"
             " began; dotted lines are boots, hollow marks outliers. Of a UUT that could not forward all it was"

@@ -43,7 +43,7 @@ def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
         Column("Outliers", _outliers, "number"),
         Column("Saturated", lambda group: _marked_count(group.saturated, Verdict.VALID), "number"),
         Column("At first attempt", _valid_at_once, "number"),
-        Column("Attempts thrown away", lambda group: str(group.thrown_away), "number"),
+        Column("Discarded attempts", lambda group: str(group.thrown_away), "number"),
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )

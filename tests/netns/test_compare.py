@@ -45,7 +45,7 @@ def test_campaigns_of_the_same_do_not_differ_in_loss_and_what_was_changed_shows(
     assert "pp" not in same, "no frame was lost"
     (loss,) = [line for line in other.splitlines() if "+3.000 pp (± " in line]
     assert float(loss.split()[-1].lstrip("<")) < 0.05
-    assert "Along time" in Page(page.read_text()).text
+    assert "Trend" in Page(page.read_text()).text
 
 
 def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forwards_as_much_is_none(tmp_path):

@@ -170,7 +170,7 @@ def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
     assert code == 0
     assert "night5 against night1: slower in 3" in out
     text = Page(page.read_text()).text
-    assert "Along time" in text
+    assert "Trend" in text
     assert "night4: slower in 3" in text
 
 

@@ -32,7 +32,7 @@ def test_two_campaigns_and_what_else_differs():
     assert "new: slower in 3, by up to 3.0 %; 4 cells in all" in made.text
     assert "Not only the numbers differ: 1 setting" in made.text
     assert "kernel 6.1 6.<12>" in made.text
-    assert "Along time" not in made.text
+    assert "Trend" not in made.text
     assert made.loaded == ["data:,"]
     assert {link.removeprefix("#") for link in made.links} <= set(made.ids)
     (bars,) = figures_on(made.source)
@@ -43,7 +43,7 @@ def test_more_than_two_have_a_trend_along_the_starts_of_the_campaigns_in_the_ord
     made = page(
         at(3, made_up(77_000, seed=3)), at(1, made_up(80_000, seed=1)), at(2, made_up(79_000, seed=2)), names="cab"
     )
-    assert "Along time" in made.text
+    assert "Trend" in made.text
     _, most, *by_load = figures_on(made.source)
     assert len(by_load) == 3
     assert [row["started"] for row in most.rows] == [f"2025-03-0{day}T01:00:00Z" for day in (1, 2, 3)]

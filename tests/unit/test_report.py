@@ -132,13 +132,13 @@ def test_attempts_thrown_away_are_told_and_what_they_leave_is_no_maximum() -> No
     luckily = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
     results = campaign([luckily, trial(stream_counts(), repetition=2)])
     text = page_of(results).text
-    assert "2 invalid attempts thrown away , and the trials measured again." in text
-    assert "Attempts thrown away Invalid attempts" in text
+    assert "2 invalid attempts discarded , and the trials repeated." in text
+    assert "Discarded attempts Invalid attempts" in text
     assert "raw 64 B 1000fps 1 1 2 all egress NIC was down" in text
     assert "at the first attempt; 1 measurement with valid trials did not." in text
     (bar,) = bars(most_throughput(group_trials(results), styles(["raw"])))
     assert [mark.text for mark in bar.marks] == ["too few valid trials"]
-    assert "thrown away Invalid" not in page_of(campaign([trial(stream_counts())])).text
+    assert "Discarded attempts Invalid" not in page_of(campaign([trial(stream_counts())])).text
 
 
 def test_a_manifest_that_knows_nothing_still_gives_a_page() -> None:

@@ -35,7 +35,7 @@ def summary(results):
 def test_drift_is_told_in_the_section_in_the_warnings_and_on_the_console():
     results = DRIFTING.campaign()
     page = report_page(results)
-    assert "<h2>Along time</h2>" in page
+    assert "<h2>Stability</h2>" in page
     assert "<b>drift</b>: UUT one: what it forwards drifted by −" in page
     assert "UUT other: what it forwards drifted" not in page
     assert "drift of one over the campaign: −" in summary(results)
@@ -50,8 +50,8 @@ def test_a_steady_campaign_says_what_can_be_excluded_and_warns_of_nothing():
 
 
 def test_a_campaign_of_single_trials_has_no_such_section():
-    assert "Along time" not in report_page(campaign([trial(stream_counts())]))
-    assert "Along time" not in report_page(campaign())
+    assert "Stability" not in report_page(campaign([trial(stream_counts())]))
+    assert "Stability" not in report_page(campaign())
 
 
 def test_each_trial_is_a_point_boots_are_lines_and_outliers_hollow():

@@ -43,7 +43,7 @@ def test_it_shows_attempts_thrown_away() -> None:
     text = printed(campaign([one, trial(stream_counts(), repetition=2)]))
     assert "2 retries" in text
     assert "discarded and repeated for link-down: 2 attempts" in text
-    assert "thrown away" not in printed(campaign([trial(stream_counts())]))
+    assert "discarded" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_it_of_a_group_without_valid_trials_has_no_numbers() -> None:
