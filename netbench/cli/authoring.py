@@ -24,12 +24,12 @@ def init(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Where the two files go; default: here.")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go; default: here.")
     ] = Path(),
 ) -> None:
     """Write a commented topology and profile to start from.
 
-    They are DIR/topology.yaml and DIR/profile.yaml; none that is there is overwritten.
+    They are DIR/topology.yaml, DIR/profile.yaml and DIR/ci.sh, a gate for CI. Existing files are never overwritten.
     """
     from netbench.cli.init import write_start
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from netbench.model.verdict import Warning, WarningKind
-from netbench.report.formats import UNKNOWN, change, percent_limit
+from netbench.report.formats import UNKNOWN, change, count, percent_limit
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
 _AN_HOUR_FROM_S = 1800.0  # of a shorter campaign, what it would be in an hour is only guessed
@@ -33,16 +33,16 @@ def drift_an_hour_words(drift: Drift) -> str:
 
 
 def boots_words(boots: BootEffects | None) -> str:
-    """`differ by 2.1 % (standard deviation)`; `alike within 0.4 %`, of what trials on one boot scatter."""
+    """`5 boots: standard deviation 2.1 % between boots, 0.4 % within a boot; …`; `5 boots, no difference`."""
     if boots is None:
         return UNKNOWN
     if not boots.significant:
-        return f"{len(boots.boots):,}, no difference"
+        return f"{count(len(boots.boots), 'boot')}, no difference"
     before, after = boots.largest_step
     step = change(after.mean - before.mean)
     return (
-        f"{len(boots.boots):,}, differ by {_percent(boots.between)} (standard deviation; within a boot "
-        f"{_percent(boots.within)}); the largest step is {step}, from boot {before.number} to boot {after.number}"
+        f"{count(len(boots.boots), 'boot')}: standard deviation {_percent(boots.between)} between boots, "
+        f"{_percent(boots.within)} within a boot; largest step {step}, from boot {before.number} to boot {after.number}"
     )
 
 
@@ -66,7 +66,7 @@ def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:
         if one.drift.is_large:
             yield f"drift of {one.uut} over the campaign: {drift_words(one.drift)}"
         if one.boots and one.boots.is_large:
-            yield f"boots of {one.uut}: {boots_words(one.boots)}"
+            yield f"{one.uut}, {boots_words(one.boots)}"
         if one.first and one.first.is_large:
             yield f"{one.uut}, {first_trials_words(one.first)} against the others of each boot"
 
@@ -79,15 +79,15 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
             hourly = drift_an_hour_words(drift)
             yield Warning(
                 WarningKind.DRIFT,
-                f"UUT {one.uut}: what it forwards drifted by {drift_words(drift)} from its first trial to its last"
-                f"{f', {hourly} an hour' if hourly else ''} (p {p_of(drift)}). Means are of all of that time. Look for "
-                "what changed (CPU frequency, temperature, other load on this machine, memory of the UUT), and measure "
-                "again before small differences are believed.",
+                f"UUT {one.uut}: the throughput drifted by {drift_words(drift)} from its first trial to its last"
+                f"{f', {hourly} an hour' if hourly else ''} (p {p_of(drift)}). Means cover all of this time. Find what "
+                "changed (CPU frequency, temperature, other load on the machine, memory of the UUT), and measure again "
+                "before you trust small differences.",
             )
         if boots and boots.is_large:
             yield Warning(
                 WarningKind.BOOTS_DIFFER,
-                f"UUT {one.uut}: its boots differ by more than its trials do: {boots_words(boots)} (p {p_of(boots)}). "
+                f"UUT {one.uut}: the throughput depends on the boot ({boots_words(boots)}; p {p_of(boots)}). "
                 "Intervals over boots include this. On a single boot they do not: use order: interleaved, or "
                 "reboot: trial.",
             )
@@ -95,8 +95,8 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
             yield Warning(
                 WarningKind.FIRST_TRIALS_DIFFER,
                 f"UUT {one.uut}: {_first(first.trials)} of each boot differ from those after them by "
-                f"{change(first.change)} (p {p_of(first)}). Have them made before, apart from the results: "
-                f"warm_up_trials: {first.trials}, or auto.",
+                f"{change(first.change)} (p {p_of(first)}). Exclude them from the results: warm_up_trials: "
+                f"{first.trials}, or auto.",
             )
 
 

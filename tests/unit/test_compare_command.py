@@ -42,7 +42,7 @@ def test_a_campaign_that_drifts_is_warned_of_wherever_it_is_compared(compare, tm
         code, out, err = compare(*pair, "--html", page)
         assert (code, err) == (0, "")
         said = " ".join(out.split())
-        assert "warning: not steady, drifting (drift): UUT one: what it forwards drifted by −" in said
+        assert "warning: not steady, drifting (drift): UUT one: the throughput drifted by −" in said
         assert "not steady, steady" not in said
         assert "What changed within a campaign" in page.read_text()
     assert "not steady" not in compare(steady, stored(tmp_path / "other", Made(uuts=("one",)).campaign(3)))[1]

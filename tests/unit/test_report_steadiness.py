@@ -36,8 +36,8 @@ def test_drift_is_told_in_the_section_in_the_warnings_and_on_the_console():
     results = DRIFTING.campaign()
     page = report_page(results)
     assert "<h2>Stability</h2>" in page
-    assert "<b>drift</b>: UUT one: what it forwards drifted by −" in page
-    assert "UUT other: what it forwards drifted" not in page
+    assert "<b>drift</b>: UUT one: the throughput drifted by −" in page
+    assert "UUT other: the throughput drifted" not in page
     assert "drift of one over the campaign: −" in summary(results)
     assert "drift of other" not in summary(results)
 
@@ -46,7 +46,7 @@ def test_a_steady_campaign_says_what_can_be_excluded_and_warns_of_nothing():
     page = report_page(Made().campaign())
     section = page[page.index('id="steadiness"') :]
     assert re.search(r"none above \d", section)
-    assert "what it forwards drifted" not in page
+    assert "the throughput drifted" not in page
 
 
 def test_a_campaign_of_single_trials_has_no_such_section():
