@@ -140,7 +140,7 @@ def _judged(
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
         if task.is_less_than_share:
             assert task.traffic is not None, "its load is known"
-            detail = f"{task.traffic.load} would be more than the sources hold beside the UUT: it is offered that"
+            detail = f"{task.traffic.load} exceeds the rate that the sources hold: they offered this rate instead"
             yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:
@@ -210,8 +210,8 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
     if window.buffered_frames > counts.sent_frames * _MAY_BE_BUFFERED_PART and not keeps_up:
         enough_s = max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
         detail = (
-            f"{window.buffered_frames:,} of {counts.sent_frames:,} frames were still in queues when sending ended, and "
-            f"are not lost as those after them would be; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
+            f"{window.buffered_frames:,} of {counts.sent_frames:,} frames were still in queues when sending ended, so "
+            f"the loss is too low; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
         )
         yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
 
@@ -318,16 +318,16 @@ def _at_fault(evidence: Evidence) -> str:
     sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
     missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
     if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
-        return f"the source did not run for {sent.away_s:.3f} s of that, though it had frames to send"
+        return f"the source did not run for {sent.away_s:.3f} s of that, although it had frames to send"
     if sent.unevenness > _MAY_BE_UNEVEN_PART:
-        return f"it was not steady: by up to {sent.unevenness:.0%} of its frames ahead of an even rate, or behind"
+        return f"it was unsteady: up to {sent.unevenness:.0%} of its frames ahead of an even rate, or behind"
     if link_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
-        return f"its link held it up for {link_s:.3f} s only: the source itself is too slow"
+        return f"backpressure by its link for {link_s:.3f} s only: the source itself is too slow"
     return ""
 
 
 def _saturation(evidence: Evidence) -> str:
-    return f"its link held it up for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
+    return f"backpressure by its link for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
 
 
 def _is_overloaded(evidence: Evidence, counts: StreamCounts) -> bool:
@@ -352,7 +352,7 @@ def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[
         yield (
             ReasonKind.UNEVEN_PACING,
             f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
-            f"{sent.max_burst_frames:,} frames back to back: loss may be that burst's doing",
+            f"{sent.max_burst_frames:,} frames back to back: the burst may have caused loss",
         )
 
 
@@ -374,8 +374,8 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
     if received.frames is not None and counts.lost_frames is None:
         yield (
             ReasonKind.CAPTURE_DROPS_UNKNOWN,
-            f"{received.counted_by} does not say how many frames it dropped itself: of "
-            f"{counts.sent_frames - received.frames:,} missing ones nobody knows how many the UUT has lost",
+            f"{received.counted_by} does not report its own drops: how many of the "
+            f"{counts.sent_frames - received.frames:,} missing frames the UUT lost is unknown",
         )
 
 
@@ -411,7 +411,7 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
         elif nic.carrier_changes is None:
             yield (
                 ReasonKind.LINK_UNKNOWN,
-                f"{role} NIC {interface} had its link before and after; what was in between its kernel does not tell",
+                f"{role} NIC {interface} had its link before and after; its kernel does not count changes in between",
             )
 
 
@@ -441,8 +441,8 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     if counts.late_frames:
         yield (
             ReasonKind.LATE_FRAMES,
-            f"{counts.late_frames:,} frames of an earlier trial arrived only now: it says so many were lost that were "
-            "not; raise drain_limit above what the UUT may delay a frame by",
+            f"{counts.late_frames:,} frames of an earlier trial arrived only now, and it counted them as lost; raise "
+            "drain_limit above the longest delay of the UUT",
         )
     if counts.duplicate_frames:
         yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
@@ -450,8 +450,8 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
         detail = f"{counts.unexplained_frames:,} frames are explained by no counter"
         if counts.unexplained_frames > 0 and evidence.extra_at_sink:
             detail += (
-                f"; {evidence.extra_at_sink:,} came to the sink's NIC that it did not catch as this stream's: of "
-                "others, or its own, mangled or lost before the capture, which looks the same"
+                f"; the sink's NIC received {evidence.extra_at_sink:,} frames that the sink did not count: frames of "
+                "others, or the stream's own, corrupted or lost before the capture"
             )
         if counts.unexplained_frames > 0 and counts.duplicate_frames:
             detail += "; as many copies may be frames whose sequence number was rewritten on the way"

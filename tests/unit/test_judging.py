@@ -78,21 +78,21 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             sent(max_lateness_s=0.051, max_burst_frames=1200),
             ReasonKind.UNEVEN_PACING,
             "the source fell 51 ms behind and caught up with up to 1,200 frames back to back: "
-            "loss may be that burst's doing",
+            "the burst may have caused loss",
         ),
         (
             sent(max_lateness_s=0.04, max_burst_frames=101),  # a tenth of what it sent
             ReasonKind.UNEVEN_PACING,
-            "the source fell 40 ms behind and caught up with up to 101 frames back to back: loss may be that burst's "
-            "doing",
+            "the source fell 40 ms behind and caught up with up to 101 frames back to back: the burst may have "
+            "caused loss",
         ),
         (
             replace(
                 sent(max_lateness_s=0.04, duration_s=0.3), traffic=replace(TRAFFIC, fps=1000 / 0.3, duration_s=0.3)
             ),
             ReasonKind.UNEVEN_PACING,
-            "the source fell 40 ms behind and caught up with up to 1 frames back to back: loss may be that burst's "
-            "doing",
+            "the source fell 40 ms behind and caught up with up to 1 frames back to back: the burst may have "
+            "caused loss",
         ),
         (sent(errors=1), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
         (
@@ -205,13 +205,12 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
         (
             with_nic("source", replace(NIC, carrier_changes=None)),
             ReasonKind.LINK_UNKNOWN,
-            "source NIC nb-tx1 had its link before and after; what was in between its kernel does not tell",
+            "source NIC nb-tx1 had its link before and after; its kernel does not count changes in between",
         ),
         (
             replace(CLEAN, received=received(999, dropped=None), nics=counting(egress=999, sink=999)),
             ReasonKind.CAPTURE_DROPS_UNKNOWN,
-            "the sink does not say how many frames it dropped itself: of 1 missing ones nobody knows how many the UUT "
-            "has lost",
+            "the sink does not report its own drops: how many of the 1 missing frames the UUT lost is unknown",
         ),
         (
             replace(CLEAN, received=received(foreign=1)),
@@ -274,18 +273,21 @@ def test_the_worst_verdict_wins():
     [
         ({"link_s": 0.5}, None),
         ({"link_s": 0.25, "away_s": 0.05, "unevenness": 0.1, "errors": 7}, None),
-        ({"link_s": 0.249}, "its link held it up for 0.249 s only: the source itself is too slow"),
-        ({"link_s": 0.5, "away_s": 0.051}, "the source did not run for 0.051 s of that, though it had frames to send"),
+        ({"link_s": 0.249}, "backpressure by its link for 0.249 s only: the source itself is too slow"),
+        (
+            {"link_s": 0.5, "away_s": 0.051},
+            "the source did not run for 0.051 s of that, although it had frames to send",
+        ),
         (
             {"link_s": 0.5, "unevenness": 0.101},
-            "it was not steady: by up to 10% of its frames ahead of an even rate, or behind",
+            "it was unsteady: up to 10% of its frames ahead of an even rate, or behind",
         ),
         # 900 frames should have taken 0.9 s: a tenth of a second is missing, of which the link took most or did not.
         ({"frames": 900, "link_s": 0.05}, None),
-        ({"frames": 900, "link_s": 0.049}, "its link held it up for 0.049 s only: the source itself is too slow"),
+        ({"frames": 900, "link_s": 0.049}, "backpressure by its link for 0.049 s only: the source itself is too slow"),
         (
             {"frames": 980, "link_s": 0.5, "away_s": 0.011},
-            "the source did not run for 0.011 s of that, though it had frames to send",
+            "the source did not run for 0.011 s of that, although it had frames to send",
         ),
     ],
 )
@@ -294,7 +296,7 @@ def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offe
     (kind, detail), *others = [(reason.kind, reason.detail) for reason in of_load(sent(**given))]
     if fault is None:
         assert (kind, others) == (ReasonKind.SATURATED, [])  # it was late all the time: that says nothing more
-        assert detail.endswith(f"; its link held it up for {given['link_s']:.3f} s of 1.000 s")
+        assert detail.endswith(f"; backpressure by its link for {given['link_s']:.3f} s of 1.000 s")
     else:
         assert kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE
         assert detail.endswith(f"; {fault}")

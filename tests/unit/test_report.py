@@ -48,7 +48,7 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
 
 
 def test_what_is_saturated_is_valid_and_marked_and_what_is_skipped_is_not_missing() -> None:
-    held = (Reason(ReasonKind.SATURATED, "s1", "its link held it up for 0.600 s of 1.000 s"),)
+    held = (Reason(ReasonKind.SATURATED, "s1", "backpressure by its link for 0.600 s of 1.000 s"),)
     trials = [
         trial(stream_counts()),
         trial(stream_counts(sent=1500, received=1500), load="2000fps", reasons=held),
