@@ -1,4 +1,4 @@
-"""What a campaign leaves open, and what would tell: the last sentence of its findings."""
+"""What a campaign leaves open, and the remedies: the last sentence of its findings."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
 _MOST = 3  # questions in the sentence
 _CLOSE_ENOUGH = 0.1  # an interval of ± so much of a ratio
 _WHAT_HELPS = {
-    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "ask for loads that the source can send, or give it a CPU of its own",
-    ReasonKind.CAPTURE_DROPPED: "take a sink that only counts (--set sink.kind=bpf)",
-    ReasonKind.TESTER_DROPPED: "take a sink that only counts (--set sink.kind=bpf)",
+    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "request loads that the source can send, or give it its own CPU",
+    ReasonKind.CAPTURE_DROPPED: "use a sink that only counts (--set sink.kind=bpf)",
+    ReasonKind.TESTER_DROPPED: "use a sink that only counts (--set sink.kind=bpf)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Something open and what would tell, and the id of the section that shows it."""
+    """Something open with its remedy, and the id of the section that shows it."""
 
     text: str
     chart: str
@@ -52,14 +52,14 @@ def open_questions(
 def _nothing(results: CampaignResults) -> str:
     measured = list(results.wanted_trials)
     if not measured:
-        return f"Nothing can be said yet: no trial has been measured, {results.planned_trials:,} are planned."
+        return f"No results yet: no trial has been measured, {results.planned_trials:,} are planned."
     kinds = _worst_kinds(results)
     if not kinds:
-        return f"Nothing can be said: none of {count(len(measured), 'trial')} measured has counted frames."
+        return f"No results: none of {count(len(measured), 'measured trial')} has counted frames."
     kind, trials = kinds[0]
-    helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
+    helps = _WHAT_HELPS.get(kind, "see the verdicts")
     return (
-        f"Nothing can be said: none of {count(len(measured), 'measured trial')} is valid, most often for {kind.value}"
+        f"No results: none of {count(len(measured), 'measured trial')} is valid, most often for {kind.value}"
         f" ({count(trials, 'trial')}); {helps}."
     )
 
@@ -68,7 +68,7 @@ def _missing(results: CampaignResults) -> Iterator[_Question]:
     missing = results.planned_trials - len(results.trials) - results.skipped_trials
     if missing > 0 and not results.searches:
         yield _Question(
-            f"what {missing:,} of {results.planned_trials:,} planned trials would show; netbench resume makes them",
+            f"{missing:,} of {results.planned_trials:,} planned trials are missing: measure them with netbench resume",
             "verdicts",
         )
 
@@ -109,16 +109,16 @@ def _too_few(groups: Sequence[Group]) -> Iterator[_Question]:
     """Intervals that are not there, or too wide."""
     valid = [len(group.valid) for group in groups if group.valid]
     if valid and max(valid) == 1:
-        yield _Question("how far anything scatters, as n = 1: three repetitions or more would tell", "results")
+        yield _Question("the scatter is unknown, as n = 1: measure three repetitions or more", "results")
         return
     wide = [one for one in relative_maxima(groups) if _is_wide(one.ratio)]
     if wide:
         needed = max(_needed(one.best, one.base) for one in wide)
-        about = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"about {needed} repetitions"
+        many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
         uuts = dict.fromkeys(one.victim.uut for one in wide)
         yield _Question(
-            f"whether a neighbour changes {_named(uuts)} by less than its interval spans: {about}"
-            f" (--set repetitions={needed}) or longer trials would tell",
+            f"smaller costs of a neighbour are within the intervals of {_named(uuts)}: measure {many}"
+            f" (--set repetitions={needed}) or longer trials",
             "isolation",
         )
 
@@ -144,7 +144,7 @@ def _needed(*groups: Group) -> int:
 def _emulated(results: CampaignResults) -> Iterator[_Question]:
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         yield _Question(
-            f"how fast {_named(emulated)} would be on a real CPU, as it is emulated here: a host with KVM would tell",
+            f"rates of {_named(emulated)} describe the emulator, not a real CPU: use a host with KVM",
             "uuts",
         )
 
