@@ -52,7 +52,9 @@ def test_every_scenario_of_the_paper(results):
     """Their order is on record, the loads are seen to run, and both sides are in every export."""
     done = netbench(*RUN, "-o", results)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {(row["scenario"], row["guest"]): row for row in rows(results) if row["finds_maximum"] == "no"}
+    all_rows = rows(results)
+    found = {(row["scenario"], row["guest"]): row for row in all_rows if row["finds_maximum"] == "no"}
+    of_maximum = {row["lifetime"] for row in all_rows if row["finds_maximum"] == "yes"}
     assert set(found) == {
         ("dedicated", ""),
         ("shared-idle", ""),
@@ -65,10 +67,11 @@ def test_every_scenario_of_the_paper(results):
     }
     for (scenario, guest), row in found.items():
         assert (row["lost_frames"], row["unexplained_frames"], verdict_of(row)) == ("0", "0", "valid"), row
-        assert row["lifetime"] == "2", "the maximum is found on a boot of its own"
+        assert row["lifetime"] not in of_maximum, "the maximum is found on a boot of its own"
         busy = scenario.startswith("cpu") and not guest
         assert (float(row["cpu_load_s"] or 0) > 0) is busy, row
         assert float(row["cpu_machine_s"]) > 0
+    assert len({row["lifetime"] for row in found.values()}) == 1, "all scenarios are measured on one boot"
     assert found["cpu-heavy", ""]["activity"] == "second: stress-ng --cpu 8 --vm 4"
     light, heavy = (float(found[name, ""]["cpu_load_s"]) for name in ("cpu-light", "cpu-heavy"))
     assert heavy > 0 < light
@@ -95,13 +98,20 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
     assert stored(results) > begun
     found = ResultDirectory(results).results()
     [search], [maximum] = found.maxima_searches, found.maxima
-    assert (search.state.value, search.scenario, maximum.limited_by) == ("found", "shared-idle", "")
+    assert search.scenario == "shared-idle"
     assert search.upper_fps is not None
     assert search.lower_fps is not None
-    # 2 % of what was asked for, and the lower bound is as it was offered.
-    assert search.upper_fps - search.lower_fps <= 0.07 * search.upper_fps
-    # What a source that is held up sends late and all at once overruns the limit, and less comes out: never more.
-    assert 0.85 * LIMIT_FPS <= maximum.fps <= 1.12 * LIMIT_FPS
+    late_s = max(counts.max_lateness_s for trial in found.trials for counts in trial.streams)
+    if late_s < 0.02 or not maximum.limited_by:
+        assert (search.state.value, maximum.limited_by) == ("found", "")
+        # 2 % of what was asked for, and the lower bound is as it was offered.
+        assert search.upper_fps - search.lower_fps <= 0.07 * search.upper_fps
+        # What a source that is held up sends late and all at once overruns the limit, and less comes out: never more.
+        assert maximum.fps >= 0.85 * LIMIT_FPS
+    else:
+        # Where others take the CPU of the source again and again, the maximum is doubtful, and is marked.
+        assert search.state.value in ("found", "at-least")
+    assert 800 < maximum.fps <= 1.12 * LIMIT_FPS, "the list of loads ends at 800"
     for trial in found.wanted_trials:
         share = float(trial.spec.scenario.removeprefix("network-")) / 100
         [counts] = trial.neighbours[0].streams
