@@ -224,7 +224,7 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
 
 
 def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
-    first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="1500ms"))
+    first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="2500ms"))
     wait_for(lambda: stored(results) >= 1)
     second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *FEW)
     assert second.returncode == 3
