@@ -94,8 +94,8 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
         refuse_unsafe_port(name)
         if not re.fullmatch(PORT_NAME, name):
             raise UsageError(
-                f"init: {name}: no topology has ports with blanks, control characters, quotes, # or backslashes in their "
-                "names: rename it"
+                f"init: {name}: no topology has ports with blanks, control characters, quotes, # or backslashes in "
+                "their names: rename it"
             )
     rates = {port.name: port.speed_mbps or _USUAL_MBPS for port in read_ports() if port.name in names}
     pairs = list(enumerate(zip(names[::2], names[1::2], strict=True), start=1))

@@ -51,7 +51,8 @@ _PATTERNS = {
     r"^[a-z][a-z0-9-]{0,8}$": "a name of at most 9 small letters, digits and dashes that begins with a letter",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$": "a name of at most 40 letters, digits, dots, dashes and underscores",
     r"""^[^\s\x00-\x1f\x7f-\x9f/#'"\\]{1,15}$""": (
-        "the name of a network interface: at most 15 characters without blanks, control characters, slashes, quotes, # and backslashes"
+        "the name of a network interface: at most 15 characters without blanks, control characters, slashes, quotes, "
+        "# and backslashes"
     ),
 }
 # `there is no stream 's9'; streams are s1, s2`, and the like
