@@ -12,7 +12,7 @@ from rich.console import Console
 from netbench.cli.output import LastingOutput, console_on, printable, visible
 from netbench.cli.progress import ConsoleProgress
 from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
-from netbench.errors import ExitCode, NetbenchError, NotUndoneError, unreported
+from netbench.errors import ExitCode, NetbenchError, NotUndoneError, TestbedError, UsageError, unreported
 from netbench.hosts.signals import Stopped, stopping_on_signals
 from netbench.model.campaign import CampaignResults
 from netbench.model.events import Observer
@@ -60,8 +60,11 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
             hint = f"what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
             raise type(error)(f"{error}\n{hint}") from error
         raise
-    results = directory.results(counters=False).in_memory
-    _show(results, directory, console)
+    try:
+        results = directory.results(counters=False).in_memory
+        _show(results, directory, console)
+    except UsageError as error:  # it could be read and written when the campaign began
+        raise TestbedError(f"{directory.path}: was removed or damaged during the campaign: {error}") from error
     verdicts = [trial.verdict.value for trial in results.wanted_trials]
     if invalid := verdicts.count("invalid"):
         print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)

@@ -167,8 +167,11 @@ class ResultDirectory:
         return file
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Write manifest.json."""
-        write_atomically(self.manifest, (json_of(manifest, indent=2) + "\n").encode())
+        """Write manifest.json; TestbedError when that is not possible, where somebody removed the directory too."""
+        try:
+            write_atomically(self.manifest, (json_of(manifest, indent=2) + "\n").encode())
+        except UsageError as error:
+            raise TestbedError(f"{self.path}: was removed, or cannot be written any more") from error
 
     def read_manifest(self) -> dict[str, Any]:
         """What manifest.json holds, its head checked; UsageError when this is no result directory."""

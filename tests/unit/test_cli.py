@@ -2,7 +2,9 @@
 
 import json
 import os
+import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -285,6 +287,14 @@ def test_an_expected_error_is_one_line_and_its_code(command, monkeypatch, tmp_pa
     assert command("run", "netns", "quick", "-o", tmp_path / "x") == (code, "", f"netbench: {error}\n")
 
 
+@pytest.mark.parametrize(("name", "given"), [("run", 3), ("resume", 3), ("compare", 3), ("list", 0)])
+def test_a_limit_below_which_linear_algebra_never_ends_is_refused(command, monkeypatch, name, given):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: {resource.RLIMIT_AS: (300 << 20, -1)}[which])
+    code, _, err = command(name)
+    assert code == given
+    assert given == 0 or "(ulimit -v) is 307,200 KiB: raise it" in err
+
+
 GO_ON = "what was measured is kept; go on with: netbench resume"
 
 
@@ -306,6 +316,15 @@ def test_a_campaign_that_was_broken_off_shows_what_there_is_and_how_to_go_on(
     assert "2 valid" in out
     assert out.endswith(f"report of what there is: {results.report}\n")
     assert results.report.read_text().startswith("<!")
+
+
+def test_a_result_directory_that_was_removed_meanwhile_is_a_broken_campaign(command, monkeypatch, results):
+    monkeypatch.setattr(campaign, "resume", lambda *arguments, **more: shutil.rmtree(results.path))
+    code, _, err = command("resume", results.path)
+    assert code == ExitCode.BROKEN
+    assert err.startswith(f"netbench: {results.path}: was removed or damaged during the campaign")
+    with pytest.raises(TestbedError, match="was removed"):
+        results.write_manifest(MANIFEST)
 
 
 def test_a_campaign_stopped_while_it_calibrates_prints_a_sentence_instead_of_an_empty_table(
