@@ -1,6 +1,5 @@
 """What `netbench analyze` prints: a capture's counts as text for people or JSON for programs."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +26,6 @@ differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9
 
 def analyze_command(path: Path, as_json: bool) -> str:
     """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
-    # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
 
     counts = analyze_capture(path)

@@ -50,6 +50,8 @@ def state_is_written(path: Path) -> Iterator[None]:
             hint = f"make room in {STATE_DIRECTORY.parent}"
         elif error.errno == errno.EROFS:
             hint = f"{STATE_DIRECTORY.parent} is read-only here: mount a tmpfs there, or make it writable"
+        elif error.errno == errno.EFBIG:
+            hint = "raise the limit on the size of files (ulimit -f)"
         else:
             hint = "netbench needs root for this"
         raise MissingError(f"{path} cannot be written: {error.strerror}; {hint}") from error

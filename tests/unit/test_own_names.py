@@ -1,6 +1,8 @@
 """Names of NICs that netbench gives to interfaces of its own, and names that YAML would misread."""
 
+import errno
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -64,9 +66,13 @@ def test_what_a_machine_refuses_is_missing(words, error):
         guest.machine.make([AddNamespace("nb-x")])
 
 
-def test_a_read_only_directory_of_the_state_is_named(tmp_path):
-    with pytest.raises(MissingError, match="/run is read-only here"), state_is_written(tmp_path):
-        raise OSError(30, "Read-only file system")
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EROFS, "/run is read-only here"), (errno.EFBIG, r"raise the limit on the size of files \(ulimit -f\)")],
+)
+def test_the_reason_that_a_file_of_the_state_cannot_be_written_is_named(tmp_path, number, hint):
+    with pytest.raises(MissingError, match=hint), state_is_written(tmp_path):
+        raise OSError(number, os.strerror(number))
 
 
 def test_a_directory_with_a_journal_of_sqlite_alone_can_be_used(tmp_path):
@@ -90,7 +96,15 @@ def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path):
         assert {path.name for path in tmp_path.iterdir()} == {"report.html", Path(living.name).name}
 
 
-@pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map segment"), OSError(12, "no memory")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        ImportError("failed to map segment"),
+        OSError(12, "no memory"),
+        RuntimeError("can't start new thread"),
+    ],
+)
 def test_too_little_memory_is_no_defect(command, monkeypatch, error):
     monkeypatch.setattr("netbench.cli.listing.listing", raising(error))
     code, _, err = command("list")
