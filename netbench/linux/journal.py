@@ -7,6 +7,7 @@ The process that owns it holds a lock on it; a journal that can
 be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
 """
 
+import errno
 import json
 import os
 import uuid
@@ -22,7 +23,7 @@ from zlib import crc32
 from netbench.errors import MissingError, TestbedError
 from netbench.linux import changes
 from netbench.linux.changes import AddNamespace, Change, KeepPort, MovePort
-from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
+from netbench.linux.state import FILE_SIZE_REMEDY, STATE_DIRECTORY, append, lock_file, state_is_written
 
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
@@ -137,8 +138,9 @@ class Journal(Record):
         try:
             append(self._file, _line(entry))
         except OSError as error:
+            remedy = FILE_SIZE_REMEDY if error.errno == errno.EFBIG else "make room there"
             raise TestbedError(
-                f"the journal {self._path} cannot be written: {error.strerror}; make room there. Without it nothing is "
+                f"the journal {self._path} cannot be written: {error.strerror}; {remedy}. Without it nothing is "
                 "changed, and what was changed is undone"
             ) from error
 

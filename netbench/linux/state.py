@@ -12,6 +12,7 @@ from typing import IO
 from netbench.errors import MissingError
 
 STATE_DIRECTORY = Path("/run/netbench")
+FILE_SIZE_REMEDY = "raise the limit on the size of files (ulimit -f)"  # of EFBIG
 
 
 def lock_file(path: Path) -> IO[str] | None:
@@ -35,9 +36,13 @@ def append(file: IO[str], text: str) -> None:
     Past its buffer: what stayed in there would be written, or fail, once more when it is closed.
     """
     before, data = os.fstat(file.fileno()).st_size, text.encode()
-    if os.write(file.fileno(), data) < len(data):
-        os.ftruncate(file.fileno(), before)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    try:
+        while data:  # what was cut short fails the next time, with the reason
+            data = data[os.write(file.fileno(), data) :]
+    except OSError:
+        if os.fstat(file.fileno()).st_size > before:
+            os.ftruncate(file.fileno(), before)
+        raise
 
 
 @contextmanager
@@ -51,7 +56,7 @@ def state_is_written(path: Path) -> Iterator[None]:
         elif error.errno == errno.EROFS:
             hint = f"{STATE_DIRECTORY.parent} is read-only here: mount a tmpfs there, or make it writable"
         elif error.errno == errno.EFBIG:
-            hint = "raise the limit on the size of files (ulimit -f)"
+            hint = FILE_SIZE_REMEDY
         else:
             hint = "netbench needs root for this"
         raise MissingError(f"{path} cannot be written: {error.strerror}; {hint}") from error

@@ -1,5 +1,6 @@
 """The store: one SQLite file a campaign, one transaction and one JSON document a trial, raw counts as integers."""
 
+import resource
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
+from netbench.linux.state import FILE_SIZE_REMEDY
 from netbench.model.campaign import Boot, WarmUpTrial
 from netbench.model.foreign_text import well_formed
 from netbench.model.frame_mix import mean_bytes
@@ -300,6 +302,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _remedy(error: sqlite3.DatabaseError) -> str:
     """What to do about a store that cannot be written."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return f"is the disk full? If not, {FILE_SIZE_REMEDY}"
     name = getattr(error, "sqlite_errorname", "")  # of an error that SQLite itself reports
     if name.startswith(("SQLITE_IOERR_SHM", "SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK")):
         return "its file system has no shared memory maps or locks: name a directory on another one with -o"

@@ -103,6 +103,7 @@ def test_a_directory_that_could_not_be_finished_is_not_begun(tmp_path, limit):
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{path}/" in done.stdout
+    assert "(ulimit -f)" in done.stdout or "File too large" in done.stdout
     assert not path.exists()
 
 

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -291,14 +292,17 @@ def test_testbeds_that_share_nothing_are_locked_side_by_side(tmp_path):
     assert names == {"netns:a", "netns:b", "netns:c", "port:eth1", "port:.._.._x"}
 
 
-def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path, monkeypatch):
+def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path):
     file = lock_file(tmp_path / "x")
     assert file
     append(file, "one\n")
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))  # as on a full disk
-    with pytest.raises(OSError, match="No space left"):
-        append(file, "two\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len("one\ntw"), before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            append(file, "two\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     file.close()
     assert (tmp_path / "x").read_text() == "one\n"
 
