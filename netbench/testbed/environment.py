@@ -137,7 +137,10 @@ def git_revision(directory: Path | None = None, *, which: Which = shutil.which) 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     if _output([*base, "ls-files", "--error-unmatch", "__init__.py"], environment) is None:
         return None
-    return _output([*base, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"], environment)
+    # `describe --dirty` writes the index, whatever --no-optional-locks says.
+    commit = _output([*base, "rev-parse", "HEAD"], environment)
+    status = _output([*base, "status", "--porcelain", "--branch", "--untracked-files=no"], environment) or ""
+    return f"{commit}-dirty" if commit and len(status.splitlines()) > 1 else commit
 
 
 def _text(path: Path) -> str | None:
