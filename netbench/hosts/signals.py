@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ class Shield:
         self._waiting: int | None = None
         self._has_raised = False
         self._latest_s = -_REPEATED_S
+        self._other_hook = sys.unraisablehook
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
@@ -45,6 +47,18 @@ class Shield:
         if self._waiting is None and (is_new or not self._has_raised):
             self._waiting = signum
         self.raise_waiting()
+
+    def discarded(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Have a signal wait once more whose Stopped Python discarded, in a finalizer or the callback of a weak reference.
+
+        For sys.unraisablehook. The next signal or the end of the next held block raises it again.
+        """
+        if not isinstance(unraisable.exc_value, Stopped):
+            self._other_hook(unraisable)
+            return
+        self.depth += 1  # no signal is to raise in here
+        self._waiting = self._waiting or unraisable.exc_value.signum
+        self.depth -= 1
 
     def held(self) -> AbstractContextManager[None]:
         """A block in which signals wait; an exception that leaves it is not replaced by Stopped."""
@@ -109,16 +123,18 @@ def stop_on_signals() -> Shield:
     shield = Shield()
     for signum in _STOPPING:
         signal.signal(signum, shield)
+    sys.unraisablehook = shield.discarded
     return shield
 
 
 @contextmanager
 def stopping_on_signals() -> Iterator[Shield]:
     """The same for the block."""
-    before = {signum: signal.getsignal(signum) for signum in _STOPPING}
+    before, hook = {signum: signal.getsignal(signum) for signum in _STOPPING}, sys.unraisablehook
     try:
         yield stop_on_signals()
     finally:
+        sys.unraisablehook = hook
         for signum, handler in before.items():
             signal.signal(signum, handler)
 

@@ -151,6 +151,34 @@ def test_a_key_that_is_held_down_stops_once():
     assert (done.stdout, done.stderr) == ("put back, put back, stopped", "")
 
 
+DISCARDED = """
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+try:
+    with stopping_on_signals():
+        Finalized()
+        os.write(1, b"discarded, ")
+        AFTERWARDS
+        os.write(1, b"too far")
+except Stopped as stopped:
+    os.write(1, str(stopped).encode())
+"""
+
+
+@pytest.mark.parametrize(
+    "afterwards",
+    ["os.kill(os.getpid(), signal.SIGINT); time.sleep(0)", "with shielded(): pass"],
+    ids=["the key is held down", "one signal"],
+)
+def test_a_signal_whose_exception_python_discards_stops_all_the_same(afterwards):
+    """Each command that ends leaves a finalizer, and each import a callback."""
+    done = run(DISCARDED.replace("AFTERWARDS", afterwards))
+    assert (done.stdout, done.stderr) == ("discarded, SIGTERM", "")
+
+
 def test_a_signal_after_a_pause_stops_again(monkeypatch):
     """The first one may have been swallowed, by what ignores exceptions, or its clean-up may take too long."""
     monkeypatch.setattr("netbench.hosts.signals._REPEATED_S", 0.02)
