@@ -12,7 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
 from netbench.hosts.search_path import search_path
-from netbench.hosts.signals import shielded
+from netbench.hosts.signals import STOPPING, shielded
 from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
@@ -56,7 +56,7 @@ class LocalHost:
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """As every host; MissingError when the command is not there."""
         # Shielded, or a signal could arrive before there is something to kill.
-        with shielded() as shield, self._started_unnoticed(argv) as process:
+        with shielded() as shield, self._started_unnoticed(argv, is_undo=shield.depth > 1) as process:
             try:
                 with shield.lifted():
                     stdout, stderr = process.communicate(stdin, timeout_s)
@@ -70,9 +70,13 @@ class LocalHost:
         """Start a command; the kernel kills it when netbench dies, however it dies (PR_SET_PDEATHSIG)."""
         return self._start(["setpriv", "--pdeathsig", "KILL", *argv], argv)
 
-    def _started_unnoticed(self, argv: Sequence[str]) -> _Leader:
-        """Start a command that Ctrl-C and Ctrl-\\ do not reach, also before it has left netbench's session."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGQUIT])
+    def _started_unnoticed(self, argv: Sequence[str], *, is_undo: bool) -> _Leader:
+        """Start a command that Ctrl-C and Ctrl-\\ do not reach, also before it has left netbench's session.
+
+        Nor does any other signal that stops netbench reach one that undoes changes. Others inherit no blocked SIGTERM:
+        it ends the daemons that they start.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if is_undo else [signal.SIGINT, signal.SIGQUIT])
         try:
             return self._start(argv, argv)
         finally:

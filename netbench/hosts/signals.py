@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A key that is held down repeats each 30 ms or so. A signal after such a pause is another wish to stop.
 _REPEATED_S = 2.0
 
@@ -49,7 +49,7 @@ class Shield:
         self.raise_waiting()
 
     def discarded(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Have a signal wait once more whose Stopped Python discarded, in a finalizer or the callback of a weak reference.
+        """Have a signal wait once more whose Stopped Python discarded, in a finalizer or a callback of a weakref.
 
         For sys.unraisablehook. The next signal or the end of the next held block raises it again.
         """
@@ -121,7 +121,7 @@ def stop_on_signals() -> Shield:
     if isinstance(installed := signal.getsignal(signal.SIGINT), Shield):
         return installed
     shield = Shield()
-    for signum in _STOPPING:
+    for signum in STOPPING:
         signal.signal(signum, shield)
     sys.unraisablehook = shield.discarded
     return shield
@@ -130,7 +130,7 @@ def stop_on_signals() -> Shield:
 @contextmanager
 def stopping_on_signals() -> Iterator[Shield]:
     """The same for the block."""
-    before, hook = {signum: signal.getsignal(signum) for signum in _STOPPING}, sys.unraisablehook
+    before, hook = {signum: signal.getsignal(signum) for signum in STOPPING}, sys.unraisablehook
     try:
         yield stop_on_signals()
     finally:
@@ -163,5 +163,5 @@ def shielded() -> Iterator[Shield]:
 
 def ignore_signals() -> None:
     """Ignore them from now on: the process ends anyway, with an exit code that they must not replace."""
-    for signum in _STOPPING:
+    for signum in STOPPING:
         signal.signal(signum, signal.SIG_IGN)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import Stopped, shielded, stopping_on_signals
 
 STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
@@ -149,6 +150,21 @@ except Stopped:
 def test_a_key_that_is_held_down_stops_once():
     done = run(HELD_DOWN)
     assert (done.stdout, done.stderr) == ("put back, put back, stopped", "")
+
+
+def blocked_in_a_command() -> set[signal.Signals]:
+    mask = int(LocalHost("local", "test").run(["sed", "-n", "s/SigBlk://p", "/proc/self/status"]).stdout, 16)
+    return {signum for signum in STOPPING if mask >> signum - 1 & 1}
+
+
+def test_signals_to_the_process_group_do_not_end_a_command_that_undoes_changes():
+    """They would, between its start and its leaving the session. Daemons that others start must end by SIGTERM."""
+    with stopping_on_signals():
+        assert blocked_in_a_command() == {signal.SIGINT}
+        with shielded() as shield:
+            assert blocked_in_a_command() == set(STOPPING)
+            with shield.lifted():
+                assert blocked_in_a_command() == {signal.SIGINT}
 
 
 DISCARDED = """
