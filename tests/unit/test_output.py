@@ -25,6 +25,12 @@ def test_what_could_not_be_printed_is_an_error(where, why):
     assert said_of(f"{LIST} {where} 2>&-") == (4, "")
 
 
+def test_without_standard_input_nothing_is_asked():
+    code, err = said_of(f"{NETBENCH} init <&-")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "name the ports that send and receive" in err
+
+
 @pytest.mark.parametrize("command", ["doctor", "doctor --json", "--help", "run --help"])
 @pytest.mark.parametrize("how", ["", "PYTHONUNBUFFERED=1"])
 def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
