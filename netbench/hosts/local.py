@@ -18,6 +18,9 @@ from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
 MARK = "NETBENCH_RUN"
+# Of a command that undoes changes. A signal that reaches it before it has left netbench's session is blocked, but a
+# shell unblocks it once it has waited for a command.
+_RESTARTS = 30
 
 
 class _Leader(subprocess.Popen[str]):
@@ -55,8 +58,18 @@ class LocalHost:
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """As every host; MissingError when the command is not there."""
+        with shielded() as shield:
+            is_undo = shield.depth > 1
+        done = self._run(argv, stdin, timeout_s, is_undo=is_undo)
+        for _ in range(_RESTARTS if is_undo else 0):
+            if -done.exit_code not in STOPPING:
+                break
+            done = self._run(argv, stdin, timeout_s, is_undo=is_undo)
+        return done
+
+    def _run(self, argv: Sequence[str], stdin: str, timeout_s: float, *, is_undo: bool) -> Completed:
         # Shielded, or a signal could arrive before there is something to kill.
-        with shielded() as shield, self._started_unnoticed(argv, is_undo=shield.depth > 1) as process:
+        with shielded() as shield, self._started_unnoticed(argv, is_undo=is_undo) as process:
             try:
                 with shield.lifted():
                     stdout, stderr = process.communicate(stdin, timeout_s)

@@ -167,6 +167,12 @@ def test_signals_to_the_process_group_do_not_end_a_command_that_undoes_changes()
                 assert blocked_in_a_command() == {signal.SIGINT}
 
 
+def test_a_command_that_undoes_changes_and_was_killed_is_started_again(tmp_path):
+    script = 'echo >>"$0"; [ $(wc -l <"$0") = 3 ] || kill -TERM $$'
+    with stopping_on_signals(), shielded():
+        assert LocalHost("local", "test").run(["sh", "-c", script, str(tmp_path / "starts")]).exit_code == 0
+
+
 DISCARDED = """
 class Finalized:
     def __del__(self):
