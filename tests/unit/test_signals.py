@@ -160,11 +160,11 @@ def blocked_in_a_command() -> set[signal.Signals]:
 def test_signals_to_the_process_group_do_not_end_a_command_that_undoes_changes():
     """They would, between its start and its leaving the session. Daemons that others start must end by SIGTERM."""
     with stopping_on_signals():
-        assert blocked_in_a_command() == {signal.SIGINT}
+        assert blocked_in_a_command() == {signal.SIGINT, signal.SIGQUIT}
         with shielded() as shield:
             assert blocked_in_a_command() == set(STOPPING)
             with shield.lifted():
-                assert blocked_in_a_command() == {signal.SIGINT}
+                assert blocked_in_a_command() == {signal.SIGINT, signal.SIGQUIT}
 
 
 def test_a_command_that_undoes_changes_and_was_killed_is_started_again(tmp_path):
