@@ -16,6 +16,7 @@ _MOST_NAMED = 3  # of those that may have dropped a frame
 _MOST_COMBINED = 12  # segments of which every combination is tried
 _OF_ALL = "counted for all streams"
 _IN_ALL = "counted in several places"
+_MAYBE_RESET = "whose counter may have been reset meanwhile"
 
 
 @dataclass(slots=True, eq=False)
@@ -145,11 +146,15 @@ def _explain(counters: Sequence[Counter], segment: Segment, frames: int) -> None
 def name_rest(segment: Segment) -> None:
     """What no counter explains: something that does not count, or the segment itself.
 
-    Nothing explains it beside a counter that may have been reset: that one may have counted it.
+    A counter that may have been reset may have counted it: then nothing explains it, or that counter or what does not.
     """
     if segment.silent:
-        suspects = [*segment.silent, *segment.perhaps]
-        whys = dict.fromkeys(one.silent or (_OF_ALL if one.shared else _IN_ALL) for one in suspects)
+        certain = [*segment.silent, *segment.perhaps]
+        maybe_reset = [one for one in segment.drops if one.resettable and one not in certain]
+        suspects = [*certain, *maybe_reset]
+        whys = dict.fromkeys(one.silent or (_OF_ALL if one.shared else _IN_ALL) for one in certain)
+        if maybe_reset:
+            whys[_MAYBE_RESET] = None
         why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
         segment.blame(suspects, why, segment.rest)
     elif segment.name and not any(one.resettable for one in segment.drops):

@@ -13,7 +13,7 @@ from netbench.model.points import whole_path
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.accounting import OneWay, one_way
-from netbench.trial.evidence import Evidence, NicDelta
+from netbench.trial.evidence import UNCOUNTED, Evidence, NicDelta
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
@@ -294,6 +294,11 @@ def test_loss_beside_a_counter_that_may_have_been_reset_is_unexplained(counted):
     resettable = account(replace(evidence, growths=(replace(rule, resettable=True),)))
     assert sum(lost_at(resettable).values()) == counted
     assert resettable.unexplained_frames == 1000 - counted
+    uncounted = replace(growth("uut", "other rule", "dropped", None, THROUGH_UUT), silent=UNCOUNTED)
+    both = account(replace(evidence, growths=(replace(rule, resettable=True), uncounted)))
+    why = "which does not count or whose counter may have been reset meanwhile"
+    places = {RULE: counted, f"uut (other rule or drop rule, {why})": 1000 - counted}
+    assert (lost_at(both), both.unexplained_frames) == ({place: n for place, n in places.items() if n}, 0)
 
 
 @pytest.mark.parametrize(
