@@ -329,7 +329,7 @@ class Boots:
     def _kept(self) -> list[Path]:
         try:
             return list(self.captures.iterdir())
-        except FileNotFoundError:  # the directory was removed during the run
+        except (FileNotFoundError, NotADirectoryError):  # the directory was removed or replaced
             return []
 
     def _remove_captures(self, spec: TrialSpec) -> None:

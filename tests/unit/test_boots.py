@@ -175,21 +175,30 @@ def test_an_emulated_cpu_is_warned_of_once_for_each_uut(campaign):
 
 
 class Remover:
-    """Somebody who removes the directory of captures after each attempt, and makes it before the next."""
+    """Somebody who removes the directory of captures after each attempt, and makes it before the next.
 
-    def __init__(self, captures) -> None:
-        self.captures = captures
+    With `replaces`, a file takes its place.
+    """
+
+    def __init__(self, captures, *, replaces: bool) -> None:
+        self.captures, self.replaces = captures, replaces
 
     def on(self, event) -> None:
         if isinstance(event, TrialFinished):
             shutil.rmtree(self.captures)
+            if self.replaces:
+                self.captures.touch()
         elif isinstance(event, TrialStarted):
+            if self.captures.is_file():
+                self.captures.unlink()
             self.captures.mkdir(exist_ok=True)
 
 
-def test_captures_that_somebody_has_removed_stop_nobody(campaign):
+@pytest.mark.parametrize("replaces", [False, True])
+def test_captures_that_somebody_has_removed_stop_nobody(campaign, replaces):
     wanted = campaign.request(repetitions=2, keep_captures="all")
-    start(wanted, campaign.directory, ["netbench", "run"], [Remover(campaign.directory.captures)])
+    remover = Remover(campaign.directory.captures, replaces=replaces)
+    start(wanted, campaign.directory, ["netbench", "run"], [remover])
     assert of(campaign.directory.results(), "a", "b", "c")
 
 
