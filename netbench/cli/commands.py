@@ -201,11 +201,12 @@ def _run(
     )
     if dry_run:
         from netbench.cli.dry_run import describe
-        from netbench.testbed.testbed import port_warnings, refuse_unsafe_ports
+        from netbench.testbed.testbed import port_warnings, refuse_unreturnable_ports, refuse_unsafe_ports
 
         for line in describe(request):
             say(line)
         refuse_unsafe_ports(request.topology)
+        refuse_unreturnable_ports(request.topology)
         for text in port_warnings(request.topology):
             say(f"# warning: {text}")
         return

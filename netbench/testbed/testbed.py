@@ -14,7 +14,7 @@ from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import shielded
-from netbench.linux.changes import AddRunDirectory
+from netbench.linux.changes import AddRunDirectory, KeepPort, Look
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.foreign_hooks import unbound_packet_sockets
@@ -368,6 +368,16 @@ def refuse_unsafe_ports(topology: Topology) -> None:
     """Return if this machine has every port that the topology names, free to be used; UsageError otherwise."""
     for port in topology.ports():
         refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
+
+
+def refuse_unreturnable_ports(topology: Topology) -> None:
+    """Return if all ports could be given back as they are; UsageError otherwise. Only root can tell."""
+    if os.geteuid() != 0:
+        return
+    look = Look(LocalHost("local", "dry-run"))
+    for change in base_changes(topology):
+        if isinstance(change, KeepPort):
+            change.found(look)
 
 
 def port_warnings(topology: Topology) -> list[str]:

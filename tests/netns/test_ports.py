@@ -166,6 +166,8 @@ def test_a_port_that_could_not_be_given_back_as_it_is_is_refused(topology, tmp_p
     assert (done.returncode, done.stdout) == (2, "")
     assert "port nbt-b0 could not be given back as it is, for it has " in done.stderr
     assert named in done.stderr
+    dry = netbench("run", topology, "quick", "--dry-run")
+    assert (dry.returncode, dry.stderr) == (2, done.stderr)
     assert ip("-d", "address") == before
     assert not (tmp_path / "results").exists()
 
