@@ -78,7 +78,7 @@ def test_a_campaign_measures_it_once_at_its_start_and_keeps_it(tmp_path, monkeyp
     assert noise_floor_of({**kept, "noise_floor": {"half_width": "x"}}) is None
 
 
-@pytest.mark.parametrize(("machine", "run_to_run"), [("none", 0.0), ("kvm", 0.15), (None, 0.0)])
+@pytest.mark.parametrize(("machine", "run_to_run"), [("none", 0.0), ("kvm", 0.25), (None, 0.0)])
 def test_in_a_virtual_machine_runs_vary_too(tmp_path, monkeypatch, machine, run_to_run):
     def environment(*_, **__):
         return {"virtualisation": {"machine": machine}}
@@ -88,7 +88,7 @@ def test_in_a_virtual_machine_runs_vary_too(tmp_path, monkeypatch, machine, run_
     floor = campaign.run(noise_floor="1s", repetitions=2).noise_floor
     assert floor is not None
     assert floor.run_to_run == run_to_run
-    assert ("another ±15 %, the variation between runs" in str(floor)) == bool(run_to_run)
+    assert ("another ±25 %, the variation between runs" in str(floor)) == bool(run_to_run)
 
 
 def test_without_time_for_it_there_is_none(tmp_path, monkeypatch):
