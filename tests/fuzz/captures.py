@@ -78,10 +78,12 @@ def _ends_of_records(data: bytes) -> Iterator[tuple[int, bool]]:
     """Of the file header and every whole record of a pcap file: where it ends, and whether it is a frame."""
     order = "<" if data[:1] in b"\xd4\x4d\x34" else ">"
     header = 24 if struct.unpack(order + "I", data[:4])[0] == 0xA1B2CD34 else 16
+    (minor,) = struct.unpack_from(order + "H", data, 6)
+    captured_at = 8 if minor >= 3 else 12  # pcap-savefile(5): the two lengths were exchanged in version 2.3
     end = 24
     yield end, False
     while end + header <= len(data):
-        end += header + struct.unpack_from(order + "I", data, end + 8)[0]
+        end += header + struct.unpack_from(order + "I", data, end + captured_at)[0]
         if end > len(data):
             return
         yield end, True
