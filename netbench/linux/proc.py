@@ -176,7 +176,7 @@ def all_processes() -> Iterator[ProcessStat]:
 
 def descendants() -> set[int]:
     """The ids of all processes of this machine that descend from this one."""
-    parents = {one.pid: one.parent for one in all_processes()}
+    parents = {process.pid: process.parent for process in all_processes()}
     found, ahead = set(), {os.getpid()}
     while ahead:
         ahead = {pid for pid, parent in parents.items() if parent in ahead}

@@ -60,7 +60,7 @@ class NamespaceCounters:
 
     `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `programs` names the BPF programs of
     others by interface and direction, `ip` is what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames
-    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells,
+    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, if its driver counts them,
     `generation` is as of netbench.linux.rules.Tables.
     """
 
@@ -191,11 +191,11 @@ def _rules(here: Sequence[tuple[str, CountingPoint]], there: NamespaceCounters) 
     met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
     stacks = [_Met(stream, point) for stream, point in here if point.kind in _STACKS]
     if there.generation is not None:
-        points = {one.point.name: one for one in stacks or met}
-        for name, one in points.items():
-            place = str(one.point.place._replace(interface="")) if one.point.place else ""
-            handle, stream = (place, str(there.generation)), "" if stacks else one.stream
-            yield CounterReading(stream, name, ALL_RULES, _role(one.point), 0, handle=handle)
+        places = {place.point.name: place for place in stacks or met}
+        for name, (stream, point) in places.items():
+            where = str(point.place._replace(interface="")) if point.place else ""
+            handle = where, str(there.generation)
+            yield CounterReading("" if stacks else stream, name, ALL_RULES, _role(point), 0, handle=handle)
     if there.rules is None:
         for one in met:
             yield CounterReading(one.stream, one.point.name, "nft rules", _role(one.point), None, attached=True)

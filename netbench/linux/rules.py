@@ -108,7 +108,7 @@ class _Ruleset:
 class Tables(NamedTuple):
     """Whether nftables has a table that is not netbench's own (also of iptables-nft), and how often rules changed.
 
-    The kernel counts every change of tables, chains and rules in `generation`; None where it does not tell.
+    The kernel counts every change of tables, chains and rules in `generation`; None if that is not known.
     """
 
     has_foreign: bool
@@ -119,7 +119,7 @@ def read_tables() -> Tables:
     """Return those of the namespace that this thread is in."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
-            (told,) = ask(asked, _NFT_MSG_GETGEN, _ANY_FAMILY)
+            (answered,) = ask(asked, _NFT_MSG_GETGEN, _ANY_FAMILY)
             tables = [
                 (FAMILIES.get(answer[0], ""), decoded(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME][:-1]))
                 for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
@@ -127,7 +127,7 @@ def read_tables() -> Tables:
     except OSError as error:
         # A kernel without nftables has no tables; one that cannot say so now may have some.
         return Tables(error.errno not in _WITHOUT_NFTABLES, None)
-    generation = int.from_bytes(attributes(told[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
+    generation = int.from_bytes(attributes(answered[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
     return Tables(not own_tables.issuperset(tables), generation)
 
 

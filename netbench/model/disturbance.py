@@ -47,11 +47,11 @@ class Disturbance:
 
     def stalled_of(self, stream: str) -> float | None:
         """The sum over the threads of one stream but for the sink's; None where that is not known of any."""
-        return _total(one.stalled_s for one in self.decisive_of(stream))
+        return _total(thread.stalled_s for thread in self.decisive_of(stream))
 
     def decisive_of(self, stream: str) -> list[ThreadDelay]:
         """The threads of one stream whose stalls change what is offered or forwarded."""
-        return [one for one in self.threads if one.role in _DECISIVE and one.stream == stream]
+        return [thread for thread in self.threads if thread.role in _DECISIVE and thread.stream == stream]
 
     def longest_s(self, role: Role, stream: str) -> float:
         """No stall of the threads of a role was longer than this, for one stream; 0 where nothing is known of them."""

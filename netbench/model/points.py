@@ -11,7 +11,7 @@ from netbench.model.paths import Nic, StreamPath, direction
 OTHERHOST = "rx_otherhost_dropped"
 # How the counters of BPF programs of others begin; none of them counts.
 BPF_PROGRAMS = ("XDP program ", "tcx ")
-# All rules of a namespace. They count no frames; another `handle` says that somebody changed them.
+# All rules of a namespace. They count no frames; a changed `handle` means changed rules.
 ALL_RULES = "nft firewall rules"
 UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
 

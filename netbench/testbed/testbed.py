@@ -371,7 +371,7 @@ def refuse_unsafe_ports(topology: Topology) -> None:
 
 
 def refuse_unreturnable_ports(topology: Topology) -> None:
-    """Return if all ports could be given back as they are; UsageError otherwise. Only root can tell."""
+    """Return if all ports could be given back as they are; UsageError otherwise. Without root nothing is checked."""
     if os.geteuid() != 0:
         return
     look = Look(LocalHost("local", "dry-run"))

@@ -3,7 +3,7 @@
 A wait for a CPU is only a disturbance where somebody else took the CPU. Threads of the tester, guests and the loads of
 neighbours share CPUs by design: what they take from each other is part of the measurement. So is what the kernel's own
 threads take that handle softirqs: frames on their way to the UUT, and from there to the sink. The threads by which the
-victim forwards are watched too: loss while another program had their CPU says nothing of the UUT.
+victim forwards are watched too: loss while another program had their CPU is not the UUT's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from netbench.trial.setup import Endpoints, TrialGuest
 
 # CPU times of /proc/stat are sampled at each tick of the kernel: the difference of two readings may be so far off.
 _SAMPLES_OFF_S = 0.02
-# A process that forwards waits often, for what the kernel does beside: CPU time that nobody is seen to use, up to this
+# A process that forwards waits often, for what the kernel does beside: CPU time of no known thread, up to this
 # part of the time.
 _UNSEEN_PART = 0.05
 # They are shown in whole ticks: steal time of less than that is not seen for certain.
@@ -90,7 +90,7 @@ def disturbance_of(
         *(_source(ends, sent[ends.path.name]) for ends in endpoints),
         *(_watched(one, before, after) for one in watched),
     ]
-    testers = [one for one in threads if one.role != "uut"]
+    testers = [thread for thread in threads if thread.role != "uut"]
     # The CPU time of a guest without CPU binding cannot be attributed to one CPU.
     is_anywhere = any(guest.used_s and not guest.cpus for guest in guests)
     foreign_s = _foreign_s(testers, guests, before, after) if is_anywhere else 0.0
@@ -147,7 +147,7 @@ def _stalled_s(
     wake_ups_s = min(thread.turns * _WAKE_UP_S, window_s * _WAKE_UPS_PART)
     wait_s = max(0.0, waited_s - wake_ups_s)
     if thread.role == "uut":
-        stopped_s = 0.0  # nobody knows whether it had work then
+        stopped_s = 0.0  # it may have been idle then
     elif thread.paused_s is None:
         # It does not see its pauses: those in which its CPU was taken away are in no run delay either.
         steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
@@ -188,7 +188,7 @@ def _longest_s(
 
 def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
     """CPU time of guests and their loads on the CPU of a thread, but for that of the thread itself."""
-    used_s = sum(one.used_s for one in guests if not one.cpus or thread.cpu is None or thread.cpu in one.cpus)
+    used_s = sum(guest.used_s for guest in guests if not guest.cpus or thread.cpu is None or thread.cpu in guest.cpus)
     return max(0.0, used_s - (thread.ran_s or 0.0)) if thread.role == "uut" else used_s
 
 

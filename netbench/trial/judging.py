@@ -96,9 +96,11 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
     for stream in spec.streams:
         stalled_s = disturbance.stalled_of(stream)
         if stalled_s is not None and stalled_s > limit_s:
-            stalled = [one for one in disturbance.decisive_of(stream) if one.stalled_s]
-            threads = ", ".join(f"{one.role} {one.name} {(one.stalled_s or 0) * 1e3:,.0f} ms" for one in stalled)
-            who = "the UUT" if all(one.role == "uut" for one in stalled) else "the tester"
+            stalled = [thread for thread in disturbance.decisive_of(stream) if thread.stalled_s]
+            threads = ", ".join(
+                f"{thread.role} {thread.name} {(thread.stalled_s or 0) * 1e3:,.0f} ms" for thread in stalled
+            )
+            who = "the UUT" if all(thread.role == "uut" for thread in stalled) else "the tester"
             detail = (
                 f"{who} was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
                 f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
@@ -482,12 +484,12 @@ def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Find
 def _changed_counters(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each counter of drops that was reset, removed or replaced while frames were lost."""
     changed = {
-        one.identity or (one.point.name, one.counter): one
-        for one in evidence.growths
-        if one.role == "dropped" and (one.went_back or one.silent not in ("", UNCOUNTED))
+        drops.identity or (drops.point.name, drops.counter): drops
+        for drops in evidence.growths
+        if drops.role == "dropped" and (drops.went_back or drops.silent not in ("", UNCOUNTED))
     }
-    for one in changed.values():
+    for drops in changed.values():
         yield (
             ReasonKind.UNEXPLAINED_FRAMES,
-            f"{one.counter} at the {one.point.name}, {one.silent or RESET}: where frames were lost is uncertain",
+            f"{drops.counter} at the {drops.point.name}, {drops.silent or RESET}: where frames were lost is uncertain",
         )

@@ -150,9 +150,9 @@ def name_rest(segment: Segment) -> None:
     """
     if segment.silent:
         certain = [*segment.silent, *segment.perhaps]
-        maybe_reset = [one for one in segment.drops if one.resettable and one not in certain]
+        maybe_reset = [drops for drops in segment.drops if drops.resettable and drops not in certain]
         suspects = [*certain, *maybe_reset]
-        whys = dict.fromkeys(one.silent or (_OF_ALL if one.shared else _IN_ALL) for one in certain)
+        whys = dict.fromkeys(drops.silent or (_OF_ALL if drops.shared else _IN_ALL) for drops in certain)
         if maybe_reset:
             whys[_MAYBE_RESET] = None
         why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)

@@ -68,9 +68,9 @@ def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forward
     assert "topology: uuts.0.limit.fps: 15000 → 14550" in other.stdout
     if other.returncode == 1:
         at_load = next(line for line in other.stdout.splitlines() if "30000fps" in line)
-        told = re.search(r" −(\d\.\d) % \(−(\d\.\d) … −(\d\.\d)\)", at_load)
-        assert told, at_load
-        change, least, most = float(told[1]), float(told[3]), float(told[2])
+        interval = re.search(r" −(\d\.\d) % \(−(\d\.\d) … −(\d\.\d)\)", at_load)
+        assert interval, at_load
+        change, least, most = float(interval[1]), float(interval[3]), float(interval[2])
         assert 2 < change < 4
         assert least <= 3.3
         assert most >= 2.7, "the truth is within the interval, as far as its digits and its 95 % go"

@@ -160,7 +160,7 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1][: len(losses)]
     lossless = [ratio == 0 for ratio in losses.values()]
     assert not any(lossless[:6]), "as far as 20,000 frames/s"
-    # It goes on after one that stayed invalid, of which no ratio is told.
+    # It goes on after a trial that stayed invalid, which has no ratio.
     assert lossless[-2:] == [True, True] or None in losses.values(), "two in a row lose nothing"
     assert (True, True) not in pairwise(lossless[:-1]), "and the first two are the last"
     # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B; one held up for a moment needs fewer, and

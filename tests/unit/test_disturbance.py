@@ -154,7 +154,7 @@ def test_a_program_on_the_cpu_of_a_process_that_forwards_is_a_disturbance(
     after = CpuDelays(ms(1000), threads, bound, {}, {None: busy, 0: IDLE, 1: busy})
     guests = [GuestTime(ran_ms / 1e3, cpus)]
     found = disturbance_of(ENDPOINTS, {"s1": NOTHING_SENT}, [WATCHED[1], FORWARDS], (before, after), guests)
-    (thread,) = [one for one in found.threads if one.role == "uut"]
+    (thread,) = [thread for thread in found.threads if thread.role == "uut"]
     assert thread.wait_s == waited_ms / 1e3
     assert thread.stalled_s == pytest.approx(stalled_ms / 1e3, abs=1e-3)
 

@@ -165,9 +165,11 @@ def test_rules_that_were_there_during_the_trial_alone_are_suspected_of_its_loss(
     (counts,) = result.streams
     if generations[0] == generations[1]:
         assert (counts.lost_at, result.verdict) == ((loss(IN_UUT, 30, THROUGH_UUT),), Verdict.VALID)
-        assert ALL_RULES not in [one.counter for one in counts.counters]
+        assert ALL_RULES not in [count.counter for count in counts.counters]
         return
-    assert [one.place for one in counts.lost_at] == [f"ingress NIC ({ALL_RULES}, which were changed during the trial)"]
+    assert [loss.place for loss in counts.lost_at] == [
+        f"ingress NIC ({ALL_RULES}, which were changed during the trial)"
+    ]
     assert kinds(result) == [ReasonKind.UNEXPLAINED_FRAMES]
     assert result.verdict is Verdict.SUSPICIOUS
 
