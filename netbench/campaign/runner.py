@@ -18,7 +18,6 @@ from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import TestbedError, UsageError
-from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
 from netbench.linux.running import Other
 from netbench.model.events import (
@@ -63,6 +62,7 @@ from netbench.results.manifest import (
 )
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
+from netbench.signals import Stopped
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings

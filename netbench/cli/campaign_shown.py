@@ -13,7 +13,6 @@ from netbench.cli.output import LastingOutput, console_on, printable, visible
 from netbench.cli.progress import ConsoleProgress
 from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
 from netbench.errors import ExitCode, NetbenchError, NotUndoneError, TestbedError, UsageError, unreported
-from netbench.hosts.signals import Stopped, stopping_on_signals
 from netbench.model.campaign import CampaignResults
 from netbench.model.events import Observer
 from netbench.report.formats import count
@@ -21,6 +20,7 @@ from netbench.report.page import write_report
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.summary_json import write_summary
 from netbench.results.directory import ResultDirectory
+from netbench.signals import Stopped, stopping_on_signals
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import group_trials
 

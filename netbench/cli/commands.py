@@ -380,8 +380,8 @@ def selftest(
     from netbench.config.loading import load_profile, load_topology
     from netbench.config.plugins import UUTS, option_models, profile_kinds
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
-    from netbench.hosts.signals import stopping_on_signals
     from netbench.selftest.suite import Wanted, run_selftest
+    from netbench.signals import stopping_on_signals
 
     wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
     wanted = wanted.on(wanted.places[0])  # where UUTs are on VMs too, the testbed of the first one

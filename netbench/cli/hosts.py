@@ -31,7 +31,7 @@ def prepare(topology: TopologyArgument) -> None:
     from netbench.config.plugins import UUTS, option_models
     from netbench.config.shipped import TOPOLOGIES, find
     from netbench.hosts.local import LocalHost
-    from netbench.hosts.signals import stopping_on_signals
+    from netbench.signals import stopping_on_signals
     from netbench.testbed.passwords import passwords_for_now
     from netbench.testbed.ssh_checks import look_at_hosts, prepare_host
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.search_path import absolute_path
-from netbench.hosts.signals import Shield, Stopped, ignore_signals, stop_on_signals
+from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
 # New objects before garbage is looked for among them. With Python's 700 that is a seventh of what it takes to load a
 # campaign, of which nothing is garbage.

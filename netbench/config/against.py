@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from netbench.errors import UsageError
+from netbench.model.documents import plain
 from netbench.model.host_spec import HostSpec
 from netbench.model.topology import Topology, UutSpec, version_name
 
@@ -34,7 +35,7 @@ def with_base_versions(new: Topology, base: Topology) -> Topology:
         raise UsageError(f"--against: topology {new.name} has a UUT named {min(taken)}; rename it")
     vms = {name: base.hosts[vm] for vm, name in renamed.items()}
     document = new.model_copy(update={"hosts": {**new.hosts, **vms}, "uuts": tuple(uuts)})
-    return Topology.model_validate(document.model_dump(mode="json", exclude_none=True))
+    return Topology.model_validate(plain(document, exclude_none=True))
 
 
 def _with_uuts_on_vms(topology: Topology) -> Topology:

@@ -12,8 +12,8 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
 from netbench.hosts.search_path import search_path
-from netbench.hosts.signals import STOPPING, shielded
 from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
+from netbench.signals import STOPPING, shielded
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.hosts.signals import shielded
 from netbench.images import recipe
 from netbench.images.apt import Apt, Package
 from netbench.images.built_modules import with_built_modules
@@ -26,6 +25,7 @@ from netbench.images.library import MANIFEST, Image, content_digest, find_image,
 from netbench.images.pinned import fetch_pins, missing_pins, pinned_files
 from netbench.images.tools import run_tool
 from netbench.images.tree import File, Tree, archive
+from netbench.signals import shielded
 
 # Takes one line about what is being done.
 Say = Callable[[str], None]

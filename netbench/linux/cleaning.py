@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
-from netbench.hosts.signals import shielded
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.running import forget_killed
 from netbench.linux.state import STATE_DIRECTORY
+from netbench.signals import shielded
 
 
 @dataclass(frozen=True, slots=True)

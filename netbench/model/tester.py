@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel
 
+from netbench.model.documents import plain
 from netbench.model.traffic import NapiPolicy, Receive
 
 # Options that say what an Identity has fields of its own for.
@@ -137,7 +138,7 @@ class Identities:
 
 def options_text(options: BaseModel) -> dict[str, str]:
     """The options of a source or a sink as Identity has them."""
-    values = {name: value for name, value in options.model_dump(mode="json").items() if name not in _APART}
+    values = {name: value for name, value in plain(options).items() if name not in _APART}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 

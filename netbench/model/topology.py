@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from netbench.model.cables import VmNic
+from netbench.model.documents import plain
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import listed, percent_text
 from netbench.model.host_spec import HostSpec, Port, SshSpec, VmSpec
@@ -165,7 +166,7 @@ class NeighbourSpec(BaseModel):
     def beside(self, uut: UutSpec) -> "NeighbourSpec":
         """What it is beside this UUT, whose file may change some of it; pydantic's ValidationError as for any other."""
         changes = uut.neighbours.get(self.name, {})
-        return type(self).model_validate({**self.model_dump(mode="json", exclude_none=True), **changes})
+        return type(self).model_validate({**plain(self, exclude_none=True), **changes})
 
     def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
         """Itself as something that forwards, beside this UUT; which CPUs it gets is not decided here.

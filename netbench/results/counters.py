@@ -12,9 +12,9 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from netbench.model.counts import PointCount
+from netbench.model.documents import document_of
 from netbench.model.points import Where
 from netbench.model.trial import TrialResult
-from netbench.results.documents import document_of
 
 # Of each guest, and then of each of its streams, the name and all of a PointCount but how much it grew.
 _Places = list[tuple[str, list[tuple[str, Where, int, str, str]]]]

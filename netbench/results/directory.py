@@ -14,6 +14,7 @@ from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.state import lock_file
 from netbench.model.campaign import CampaignResults
+from netbench.model.documents import plain
 from netbench.model.foreign_text import encoded, json_of
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
@@ -252,5 +253,5 @@ def _remove_empty(directories: Sequence[Path]) -> None:
 
 
 def _as_yaml(model: BaseModel) -> bytes:
-    text: str = yaml.safe_dump(model.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(plain(model, exclude_none=True), sort_keys=False, allow_unicode=True)
     return text.encode()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from netbench.config.wording import first_problem
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
+from netbench.model.documents import plain, plain_value
 from netbench.model.noise_floor import NoiseFloor
 from netbench.model.profile import Profile
 from netbench.model.replayed_loads import ReplayedLoads
@@ -82,8 +83,8 @@ def begin_manifest(
         "sessions": [],
         "before": environment,
         "after": None,
-        "selftest": selftest.model_dump(mode="json") if selftest else None,
-        **({"loads_from": _REPLAYED.dump_python(loads_from, mode="json")} if loads_from else {}),
+        "selftest": plain(selftest) if selftest else None,
+        **({"loads_from": plain_value(_REPLAYED, loads_from)} if loads_from else {}),
     }
 
 
@@ -105,7 +106,7 @@ def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, An
     known = identities_of(manifest)
     if known and replace(known[-1], since=found.since) == found:
         return manifest
-    return {**manifest, "tester": [*manifest.get("tester", []), _IDENTITIES.dump_python(found, mode="json")]}
+    return {**manifest, "tester": [*manifest.get("tester", []), plain_value(_IDENTITIES, found)]}
 
 
 def identities_of(manifest: Mapping[str, Any]) -> list[Identities]:
@@ -137,7 +138,7 @@ _ENDED = TypeAdapter(list[EndedSweep])
 
 def with_searches(manifest: dict[str, Any], searches: Iterable[SearchResult]) -> dict[str, Any]:
     """The manifest with these results of searches in place of earlier ones."""
-    return {**manifest, "searches": _SEARCHES.dump_python(list(searches), mode="json")}
+    return {**manifest, "searches": plain_value(_SEARCHES, list(searches))}
 
 
 def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
@@ -153,7 +154,7 @@ _SEARCHES = TypeAdapter(list[SearchResult])
 
 def with_ceilings(manifest: dict[str, Any], ceilings: Iterable[SourceCeiling]) -> dict[str, Any]:
     """Return the manifest with these ceilings of the sources in place of earlier ones."""
-    return {**manifest, "source_ceilings": _CEILINGS.dump_python(list(ceilings), mode="json")}
+    return {**manifest, "source_ceilings": plain_value(_CEILINGS, list(ceilings))}
 
 
 def ceilings_of(manifest: Mapping[str, object]) -> tuple[SourceCeiling, ...]:
@@ -188,7 +189,7 @@ def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
     return {
         name: {
             key: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-            for key, value in _leaves(model.model_dump(mode="json", exclude_none=True))
+            for key, value in _leaves(plain(model, exclude_none=True))
         }
         for name, model in (("topology", topology), ("profile", profile))
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
+from netbench.model.documents import plain
 from netbench.model.foreign_text import json_of
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import SelftestRecord
@@ -24,7 +25,7 @@ def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, receiv
 
     `receives` is how frames really come in from the sources, which links may have to do otherwise than they say.
     """
-    parts = topology.model_dump(mode="json", include={"hosts", "links", "streams"}, exclude_none=True)
+    parts = plain(topology, include={"hosts", "links", "streams"}, exclude_none=True)
     parts["generator"], parts["sink"] = {**generator.options, "kind": sends}, {**sink.options, "kind": sink.kind}
     parts["receives"] = receives
     text = json.dumps(parts, sort_keys=True)
@@ -38,7 +39,7 @@ def keep_record(record: SelftestRecord) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TestbedError(f"{path.parent} cannot be made: {error.strerror}; set NETBENCH_STATE to another") from error
-    write_atomically(path, (json_of(record.model_dump(mode="json"), indent=2) + "\n").encode())
+    write_atomically(path, (json_of(plain(record), indent=2) + "\n").encode())
     return path
 
 

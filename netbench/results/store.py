@@ -14,13 +14,13 @@ from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.state import FILE_SIZE_REMEDY
 from netbench.model.campaign import Boot, WarmUpTrial
+from netbench.model.documents import document_of
 from netbench.model.foreign_text import well_formed
 from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.results.counters import Counters, added_up, without_counters
-from netbench.results.documents import document_of
 
 # Of the tables, and of the documents in them. Until netbench is 1.0 there is no way from one version to another: a
 # store is read by the netbench that wrote it.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.counts import StreamCounts
+from netbench.model.documents import plain
 from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
@@ -43,7 +44,7 @@ class ForwarderCase:
     @property
     def spec(self) -> UutSpec:
         """It, as a topology describes it."""
-        options = self.impairments.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        options = plain(self.impairments, exclude_none=True, exclude_defaults=True)
         return UutSpec.model_validate({"name": self.name, "kind": "forwarder", **options})
 
 

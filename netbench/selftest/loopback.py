@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from netbench.errors import MissingError
 from netbench.model.counts import StreamCounts
+from netbench.model.documents import plain
 from netbench.model.interfaces import host_of
 from netbench.model.selftest_record import Ceiling, Check
 from netbench.model.topology import Topology, UutSpec
@@ -46,22 +47,17 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
     hosts |= {machine for host in hosts if (machine := topology.machine(host))}
     links = []
     for stream in (stream for stream in topology.streams if not stream.reverse):
-        like = topology.stream_link(stream).model_dump(mode="json", include={"rate", "receive"})
+        like = plain(topology.stream_link(stream), include={"rate", "receive"})
         ends = [stream.source, stream.sink]
         pairs = [[end] for end in ends] if any(map(topology.is_port, ends)) else [ends]
         links += [{**like, "ends": pair} for pair in pairs]
     return Topology.model_validate(
         {
             "name": topology.name,
-            "hosts": {
-                name: host.model_dump(mode="json", exclude_none=True)
-                for name, host in topology.hosts.items()
-                if name in hosts
-            },
+            "hosts": {name: plain(host, exclude_none=True) for name, host in topology.hosts.items() if name in hosts},
             "links": links,
             "streams": [
-                one.model_dump(include={"name", "source", "sink", "reverse"}, exclude_none=True)
-                for one in topology.streams
+                plain(one, include={"name", "source", "sink", "reverse"}, exclude_none=True) for one in topology.streams
             ],
             "uuts": [LOOPBACK],
         }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from netbench.model.counts import StreamCounts
+from netbench.model.documents import plain
 from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
@@ -28,7 +29,7 @@ class Reference:
     @property
     def spec(self) -> UutSpec:
         """It, as a topology describes it."""
-        options = self.options.model_dump(mode="json", exclude_none=True)
+        options = plain(self.options, exclude_none=True)
         return UutSpec.model_validate({"name": self.name, "kind": "reference", **options})
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
+from netbench.model.documents import plain
 from netbench.model.foreign_text import json_of
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
@@ -111,7 +112,7 @@ def _write(record: SelftestRecord, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made: {error.strerror}; name another with -o") from error
-    write_atomically(directory / "selftest.json", (json_of(record.model_dump(mode="json"), indent=2) + "\n").encode())
+    write_atomically(directory / "selftest.json", (json_of(plain(record), indent=2) + "\n").encode())
     write_atomically(directory / "selftest.html", selftest_page(record).encode())
     write_selftest_summary(record, directory / "summary.json")
 

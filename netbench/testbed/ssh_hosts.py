@@ -9,7 +9,6 @@ from functools import partial
 from netbench.errors import MachineGoneError, MissingError, NotUndoneError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import module_command_on
-from netbench.hosts.signals import shielded
 from netbench.linux import safety
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.machine import Machine
@@ -17,6 +16,7 @@ from netbench.linux.needs import Need, require_there
 from netbench.linux.remote_machine import RemoteMachine, begin_connection
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.topology import Topology
+from netbench.signals import shielded
 from netbench.testbed.base_changes import resources
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import played, servers_at_work

@@ -13,7 +13,6 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
-from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory, KeepPort, Look
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
@@ -38,6 +37,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.units import USUAL_MTU
+from netbench.signals import shielded
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus

@@ -11,7 +11,6 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import Differences
 from netbench.hosts.equipped import equipped
-from netbench.hosts.signals import shielded
 from netbench.linux.changes.base import tell
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -19,6 +18,7 @@ from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import VmSpec
 from netbench.model.interfaces import PREFIX
 from netbench.model.topology import Topology
+from netbench.signals import shielded
 from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest, Vmm, guest_directory
 
 _QUESTIONS = 3

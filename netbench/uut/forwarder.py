@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from netbench.model.documents import plain_text
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
@@ -106,6 +107,6 @@ class Forwarder(UnitUnderTest):
 
     def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
-        impairments = self._options.on(path).model_dump_json(exclude_none=True)
+        impairments = plain_text(self._options.on(path), exclude_none=True)
         arguments = ingress.interface, egress.interface, impairments
         return StartProcess(path.name, ingress.host, forwarder_process.__name__, arguments)

@@ -17,6 +17,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.ssh_guest import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
+from netbench.model.documents import plain_text
 from netbench.model.interfaces import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
@@ -127,7 +128,7 @@ class Esxi(Vmm):
         if spec.host_cpus:
             raise UsageError(f"{spec.title} runs on CPUs of the ESXi host: say affinity, not host_cpus or placement")
         yield AddRunDirectory(str(spec.directory))
-        told = self._options.model_dump_json(exclude_unset=True)
+        told = plain_text(self._options, exclude_unset=True)
         networks = tuple(_network(spec, nic) for nic in spec.nics)
         for name, nic in zip(networks, spec.nics, strict=True):
             uplinks = self._options.uplinks.get(nic.stream)

@@ -12,7 +12,6 @@ import pytest
 
 from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
-from netbench.hosts.signals import Stopped
 from netbench.linux.nics import NicCounters
 from netbench.linux.running import Other
 from netbench.loads.base import Neighbour
@@ -23,6 +22,7 @@ from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.tester import HostIdentity, Identities
 from netbench.model.topology import Topology, UutSpec
 from netbench.results.directory import ResultDirectory
+from netbench.signals import Stopped
 from netbench.trial.setup import TrialSetup
 from netbench.uut.base import ActiveGuest
 from tests.unit.fakes import Behaviour, FakeSetup, FakeUut

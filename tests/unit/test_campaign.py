@@ -11,7 +11,6 @@ from netbench.campaign import runner
 from netbench.campaign.runner import make_request
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
-from netbench.hosts.signals import Stopped
 from netbench.linux.running import Other
 from netbench.model.selftest_record import Ceiling, SelftestRecord
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
@@ -19,6 +18,7 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
 from netbench.results.selftests import fingerprint
+from netbench.signals import Stopped
 from netbench.testbed import testbed
 from netbench.testbed.resolved import Resolved, resolve
 from tests.breakages import load_shipped

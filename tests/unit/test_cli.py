@@ -16,11 +16,11 @@ import pytest
 
 from netbench.campaign import runner as campaign
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
-from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import Cleaned
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
+from netbench.signals import Stopped
 from netbench.testbed import testbed
 from tests.commands import settings
 from tests.unit.capture_files import pcap

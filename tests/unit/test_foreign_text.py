@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from netbench.hosts.local import LocalHost
 from netbench.linux.proc import all_processes, processes_of
 from netbench.linux.ssh_sessions import ssh_sessions
+from netbench.model.documents import document_of
 from netbench.model.foreign_text import decoded, encoded, json_of, read_lines, well_formed
-from netbench.results.documents import document_of
 
 NAMES = [b"\xff", b"eth\xff0", b"caf\xc3", "ü".encode(), b"\xed\xa0\x80", b"a\xe2\x80\x83b", b"x) R 1\n"]
 

@@ -1,15 +1,21 @@
 """Being told to stop: once, in one process, and not in the middle of putting things back."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, PlainSerializer, TypeAdapter
 
+import netbench
 from netbench.hosts.local import LocalHost
-from netbench.hosts.signals import Stopped, shielded, stopping_on_signals
+from netbench.model.documents import document_of, plain, plain_text, plain_value
+from netbench.signals import Stopped, shielded, stopping_on_signals
 
 STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
@@ -51,7 +57,7 @@ def test_nothing_happens_without_a_signal():
 
 
 def run(script: str, timeout_s=30) -> subprocess.CompletedProcess[str]:
-    begin = "import os, signal, sys, time\nfrom netbench.hosts.signals import Stopped, shielded, stopping_on_signals\n"
+    begin = "import os, signal, sys, time\nfrom netbench.signals import Stopped, shielded, stopping_on_signals\n"
     argv = [sys.executable, "-c", begin + script]
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
 
@@ -201,9 +207,37 @@ def test_a_signal_whose_exception_python_discards_stops_all_the_same(afterwards)
     assert (done.stdout, done.stderr) == ("discarded, SIGTERM", "")
 
 
+class Interrupted(BaseModel):
+    """Whose first value a signal interrupts as pydantic has it spelled."""
+
+    values: tuple[Annotated[int, PlainSerializer(lambda value: send(signal.SIGINT) or value)], int] = (1, 2)
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda: plain(Interrupted()),
+        lambda: plain_text(Interrupted()),
+        lambda: plain_value(TypeAdapter(Interrupted), Interrupted()),
+        lambda: document_of(TypeAdapter(Interrupted), Interrupted()),
+    ],
+    ids=["plain", "plain_text", "plain_value", "document_of"],
+)
+def test_a_signal_while_a_model_is_spelled_stops(spell):
+    """pydantic would replace Stopped by an error of its own."""
+    with pytest.raises(Stopped), stopping_on_signals():
+        spell()
+
+
+def test_only_documents_have_pydantic_spell_models():
+    spells = re.compile(r"\.(model_dump(_json)?|dump_(python|json))\(")
+    texts = {path: path.read_text() for path in Path(netbench.__path__[0]).rglob("*.py")}
+    assert [path.name for path, text in texts.items() if spells.search(text)] == ["documents.py"]
+
+
 def test_a_signal_after_a_pause_stops_again(monkeypatch):
     """The first one may have been swallowed, by what ignores exceptions, or its clean-up may take too long."""
-    monkeypatch.setattr("netbench.hosts.signals._REPEATED_S", 0.02)
+    monkeypatch.setattr("netbench.signals._REPEATED_S", 0.02)
     with stopping_on_signals():
         for _ in range(2):
             with pytest.raises(Stopped):

@@ -13,6 +13,7 @@ from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import bring, module_command_on, scratch_of
 from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
+from netbench.model.documents import plain
 
 _LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 _MODULE = "netbench.generators.trex.trex_worker"
@@ -206,6 +207,6 @@ def _command(
     scratch = scratch_of(host) if host else None
     settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
     if options.path is None:
-        settings = options.model_dump(include={"server", "sync_port", "async_port", "ports"})
+        settings = plain(options, include={"server", "sync_port", "async_port", "ports"})
     words = json.dumps(settings), *map(str, cpus)
     return [*outlive, *(module_command_on(host, _MODULE, *words) if host else module_command(_MODULE, *words))]

@@ -10,6 +10,7 @@ from netbench.generators.trex.client_package import BEGINS_LATER_S, PACKAGE, no_
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.generators.trex.trex_servers import TrexServer, TrexServers
 from netbench.hosts.base import Host
+from netbench.model.documents import plain
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 
@@ -99,5 +100,5 @@ def identity_of(options: TrexOptions, server: TrexServer | None) -> Identity:
     """What a source or sink of this server is: its version, the client's, and the options in effect."""
     client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
     versions = ", ".join(one for one in (server.version if server else "", client) if one)
-    chosen = options.model_dump(exclude_unset=True)
+    chosen = plain(options, exclude_unset=True)
     return Identity("trex", versions, {name: str(value) for name, value in chosen.items()}, 1)

@@ -37,6 +37,7 @@ class Shield:
         self._other_hook = sys.unraisablehook
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal: raise Stopped, now or when the shielded blocks are done."""
         if os.getpid() != self._owner:
             # A fork (pyroute2 enters namespaces in one, and ends it by SIGTERM): unwinding there would
             # take down what the original still uses.

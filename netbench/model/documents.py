@@ -1,0 +1,55 @@
+"""Models as JSON, for the store, for the manifest and for processes of netbench's own.
+
+pydantic calls functions of ours for that, and replaces the exception of a signal that arrives in one by an error of its
+own. So signals wait meanwhile.
+"""
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from netbench.model.foreign_text import json_of
+from netbench.signals import shielded
+
+T = TypeVar("T")
+
+
+def document_of(adapter: TypeAdapter[T], value: T) -> str:
+    """A value as JSON; bytes in its texts that are not UTF-8 are spelled out."""
+    with shielded():
+        try:
+            return adapter.dump_json(value).decode()
+        except PydanticSerializationError:
+            return json_of(adapter.dump_python(value, mode="json"))
+
+
+def plain_value(adapter: TypeAdapter[T], value: T) -> object:
+    """A value in the types that JSON knows."""
+    with shielded():
+        plain: object = adapter.dump_python(value, mode="json")
+    return plain
+
+
+def plain(
+    model: BaseModel,
+    include: set[str] | None = None,
+    exclude_none: bool = False,
+    exclude_unset: bool = False,
+    exclude_defaults: bool = False,
+) -> dict[str, Any]:
+    """A model in the types that JSON knows, without what is excluded (as in pydantic's `model_dump`)."""
+    with shielded():
+        return model.model_dump(
+            mode="json",
+            include=include,
+            exclude_none=exclude_none,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+        )
+
+
+def plain_text(model: BaseModel, exclude_none: bool = False, exclude_unset: bool = False) -> str:
+    """The same as JSON."""
+    return json.dumps(plain(model, exclude_none=exclude_none, exclude_unset=exclude_unset), separators=(",", ":"))
