@@ -35,6 +35,9 @@ PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES = 112, 240
 _HEADER, _RECORD = Struct("<IHHiIII"), Struct("<IIII")
 _VERSION, _ETHERNET = (2, 4), 1
 _NS_PER_S = 1_000_000_000
+_US_PER_S = 1_000_000
+_EVIDENT_RECORDS = 50
+_NO_TIME = 1 << 62
 
 _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four bits, in 16-bit words
 _LENGTHS_AT = 8
@@ -108,6 +111,7 @@ class Oddities(NamedTuple):
 
     `wrong_lengths`: a length on the link of 0, above 16 MiB or below the captured length. `invalid_fractions`: a
     fraction of a second that is a second or more. `unknown_interface`: an interface that the file does not describe.
+    `small_fractions`: all records of a file in nanoseconds, where seconds pass and no fraction reaches a million.
     `dropped` is the number of frames that the capturing side reports as dropped, None where it reports nothing.
     """
 
@@ -115,6 +119,7 @@ class Oddities(NamedTuple):
     invalid_fractions: int = 0
     unknown_interface: int = 0
     dropped: int | None = None
+    small_fractions: int = 0
 
 
 NO_ODDITIES = Oddities()
@@ -240,6 +245,8 @@ class PcapReader(CaptureReader):
         self.snap_length: int | None = snap_length or None
         self.ending = Ending()
         self._wrong_lengths = self._invalid_fractions = 0
+        self._stamped = self._largest_fraction = 0
+        self._earliest_ns, self._latest_ns = _NO_TIME, 0
         self._is_swapped = minor < _FIRST_UNSWAPPED
         self._captured_at, self._original_at = (
             _LENGTHS_AT + 4 * self._is_swapped,
@@ -263,7 +270,11 @@ class PcapReader(CaptureReader):
     @property
     def oddities(self) -> Oddities:
         """Records that break the format's rules, so far."""
-        return Oddities(self._wrong_lengths, self._invalid_fractions)
+        # Of nanoseconds, one in a thousand is below a million.
+        are_small = self._fraction_ns == 1 and self._largest_fraction < _US_PER_S
+        is_evident = self._stamped >= _EVIDENT_RECORDS and self._latest_ns - self._earliest_ns >= 2 * _NS_PER_S
+        small = self._stamped if are_small and is_evident else 0
+        return Oddities(self._wrong_lengths, self._invalid_fractions, small_fractions=small)
 
     def batches(self) -> Iterator[FrameBatch]:
         """As CaptureReader.batches, in runs of one captured length where there are any."""
@@ -368,7 +379,12 @@ class PcapReader(CaptureReader):
         times: NDArray[np.int64] = field(rows, self._word, 0).astype(np.int64)
         times *= 1_000_000_000
         fraction = field(rows, self._word, 4).astype(np.int64)
-        if fraction.max() >= self._fractions:
+        largest = int(fraction.max())
+        self._stamped += len(fraction)
+        self._largest_fraction = max(self._largest_fraction, largest)
+        self._earliest_ns = min(self._earliest_ns, int(times[0]), int(times[-1]))
+        self._latest_ns = max(self._latest_ns, int(times[0]), int(times[-1]))
+        if largest >= self._fractions:
             self._invalid_fractions += int(np.count_nonzero(fraction >= self._fractions))
         if self._fraction_ns != 1:
             fraction *= self._fraction_ns

@@ -57,6 +57,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "encapsulated": {" > ".join(headers): frames for headers, frames in counts.encapsulated.items()},
         "wrong_length_frames": oddities.wrong_lengths,
         "invalid_fraction_frames": oddities.invalid_fractions,
+        "small_fraction_frames": oddities.small_fractions,
         "unknown_interface_frames": oddities.unknown_interface,
         "capture_dropped_frames": oddities.dropped,
         **_span_json(counts.span, _rate_of_all(counts), trusts_time=doubts.trusts_time()),

@@ -100,6 +100,15 @@ def _of_file(counts: "CaptureCounts") -> Iterator[Doubt]:
             delay=True,
             variation=True,
         )
+    if counts.oddities.small_fractions:
+        yield Doubt(
+            "Times, rates and delays are not stated: no record has a fraction of a second above 999,999, as if each "
+            "frame had arrived in the first thousandth of its second. The file's magic number states nanoseconds, its "
+            "records probably have microseconds. Capture again, or correct the magic number.",
+            time=True,
+            delay=True,
+            variation=True,
+        )
 
 
 def _of_interface(interface: "InterfaceCapture") -> Iterator[Doubt]:

@@ -160,6 +160,16 @@ def test_fractions_above_a_second(tmp_path: Path) -> None:
     assert "fraction" in found["warnings"][0]
 
 
+@pytest.mark.parametrize(("apart_ms", "is_seen"), [(25, True), (2, False)])
+def test_microseconds_in_a_file_of_nanoseconds(tmp_path: Path, apart_ms: int, is_seen: bool) -> None:
+    """Within one second they might be nanoseconds as well."""
+    frames = [stream_frame(i)._replace(time_ns=START_NS + i * apart_ms * MS) for i in range(COUNT)]
+    found = analyzed(tmp_path / "c", pcap([], nanoseconds=True) + pcap(frames)[24:])
+    assert found["small_fraction_frames"] == (COUNT if is_seen else 0)
+    assert ("magic number" in "".join(found["warnings"])) is is_seen
+    assert (found["rate_fps"] is None) is is_seen
+
+
 def clocked(capture: Callable[[int], float], stamp: Callable[[int], float], count: int = COUNT) -> bytes:
     """Frames a ms apart, of which the clocks are off by so many ms at each."""
     frames = []
