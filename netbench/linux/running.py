@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,6 +83,13 @@ def when_alone(tell: Callable[[Other], object], directory: Path = STATE_DIRECTOR
             told |= ahead
             time.sleep(_LOOK_AGAIN_S)
         yield
+
+
+def others_now(directory: Path = STATE_DIRECTORY) -> list[Other]:
+    """Those that measure now beside this one, as far as this user may see them."""
+    with suppress(OSError):
+        return [other for other in _measuring(directory).values() if other.pid != os.getpid()]
+    return []
 
 
 def forget_killed(directory: Path = STATE_DIRECTORY) -> None:

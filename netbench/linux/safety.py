@@ -23,6 +23,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.foreign_hooks import PPPOE, hooks_on
 from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import lines_of
+from netbench.linux.running import others_now
 from netbench.linux.ssh_sessions import Address, ssh_sessions
 from netbench.model.foreign_text import decoded
 from netbench.model.units import USUAL_MTU
@@ -104,7 +105,13 @@ def refuse_unsafe_port(
     ports = {port.name: port for port in read_ports(netns, allowed_addresses)}
     if name not in ports:
         there = ", ".join(sorted(ports)) or "none at all"
-        raise UsageError(f"port {name}: this host has no interface of that name; there are: {there}")
+        others = "; ".join(
+            f"netbench with PID {one.pid} measures here (topology {one.topology})" for one in others_now()
+        )
+        raise UsageError(
+            f"port {name}: this host has no interface of that name; there are: {there}"
+            + (f". But {others}: if it has taken the port, wait until it ends" if others else "")
+        )
     if ports[name].mtu < mtu > USUAL_MTU:
         raise UsageError(
             f"port {name}: its MTU is {ports[name].mtu}, and the topology's link says `mtu: {mtu}`; set it with "

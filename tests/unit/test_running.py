@@ -10,7 +10,7 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.linux.cleaning import clean
-from netbench.linux.running import present, when_alone
+from netbench.linux.running import others_now, present, when_alone
 
 OTHER_PROCESS = """
 import sys, time
@@ -44,8 +44,10 @@ def test_a_killed_one_does_not_count(tmp_path):
         assert other.stdout.readline() == "there\n"
         with present("x", tmp_path) as while_it_is_there:
             assert topologies(while_it_is_there) == ["other"]
+            assert [one.topology for one in others_now(tmp_path)] == ["other"]
         other.kill()
     assert len(list((tmp_path / "running").iterdir())) == 1, "it could not clean up"
+    assert others_now(tmp_path) == []
     with when_alone(lambda other: pytest.fail(other.topology), tmp_path), present("x", tmp_path) as later:
         assert later.others() == []
 

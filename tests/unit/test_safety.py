@@ -5,6 +5,7 @@ import ipaddress
 import pytest
 
 from netbench.errors import UsageError
+from netbench.linux.running import Other
 from netbench.linux.safety import (
     Link,
     Snapshot,
@@ -85,11 +86,17 @@ def test_the_loopback_of_this_machine_is_refused():
         refuse_unsafe_port("lo", ["127.0.0.1", "::1"])
 
 
+@pytest.mark.parametrize(
+    ("others", "which"),
+    [([], ""), ([Other(7, "lab", "2026")], r"\. But netbench with PID 7 measures here \(topology lab\): if it has .*")],
+    ids=["alone", "another measures"],
+)
 @pytest.mark.parametrize("name", ["no-such-nic", "", "../lo", "lo "])
-def test_an_interface_that_is_not_there_names_those_that_are(name):
+def test_an_interface_that_is_not_there_names_those_that_are(monkeypatch, name, others, which):
+    monkeypatch.setattr("netbench.linux.safety.others_now", lambda: others)
     there = ", ".join(sorted(port.name for port in read_ports()))
 
-    with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}$"):
+    with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}{which}$"):
         refuse_unsafe_port(name)
 
 
