@@ -15,31 +15,31 @@ from netbench.statistics.intervals import DifferenceOfMeans, Interval, RatioOfMe
 from netbench.statistics.significance import ALPHA, FEWEST
 from netbench.statistics.totals import Totals
 
-# The standard deviation between runs of the same campaign, as a part of that between the units within a run. On a
-# virtual machine with 2 CPUs, six runs of three UUTs, 25 s apart, had 0.6 to 1.5.
+# The standard deviation between runs of the same campaign ÷ that between the units within a run. On a virtual machine
+# with 2 CPUs it was 0.6 to 1.5 in six runs of three UUTs, 25 s apart.
 RUN_PART = 1.0
-MOST_UNITS = 1000  # as many repetitions as a profile may have
+MOST_UNITS = 1000  # the most repetitions that a profile may have
 _NORMAL_95 = 1.959964  # standard deviations in the half width of a 95 % interval
 
 
 def units_of(group: Group, number: Counted[Totals]) -> tuple[float, ...]:
-    """The independent values of a number over the valid trials of a group.
+    """Return the independent values of a number over the valid trials of a group.
 
-    These are the means of its boots, or of its repetitions where all were measured on one boot. A repetition has
-    several trials where the group has several loads, those of a plateau.
+    These are the means of its boots, or of its repetitions if all were measured on one boot. A repetition has several
+    trials if the group has several loads, those of a plateau.
     """
-    known = [(one.trial, value) for one in group.valid if (value := number.read(one)) is not None]
+    known = [(totals.trial, value) for totals in group.valid if (value := number.read(totals)) is not None]
     boots = grouped(known, lambda pair: pair[0].boot)
     if len(boots) < 2 or 0 in boots:
         boots = grouped(known, lambda pair: pair[0].spec.repetition)
-    return tuple(fmean(value for _, value in own) for own in boots.values())
+    return tuple(fmean(value for _, value in unit) for unit in boots.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SideMean:
     """The mean of one side of a comparison; standard deviations are in its unit.
 
-    `unit_deviation` is that of a unit, of which there are `units`; `run_deviation` that between runs of the campaign.
+    `unit_deviation` is the standard deviation between the `units`, `run_deviation` that between runs of the campaign.
     `least_error` is the least standard error of the mean that the number of counted frames allows.
     """
 
@@ -51,39 +51,39 @@ class SideMean:
 
     @property
     def sampling_variance(self) -> float:
-        """The variance of the mean by the scatter of its units."""
+        """The variance of the mean due to the scatter of its units."""
         return max(self.unit_deviation**2 / self.units, self.least_error**2)
 
     @property
     def variance(self) -> float:
-        """The variance of the mean over campaigns."""
+        """The variance of the mean between campaigns."""
         return self.sampling_variance + self.run_deviation**2
 
     def with_units(self, units: int) -> "SideMean":
-        """The same of another number of units."""
+        """Return the same mean with another number of units."""
         return replace(self, units=units)
 
 
 def deviation_of_noise_floor(half_width: float) -> float:
-    """The standard deviation between runs, as a ratio, that a noise floor (a 95 % half width) stands for."""
+    """Return the standard deviation between runs, as a ratio, for a noise floor (a 95 % half width)."""
     return half_width / _NORMAL_95
 
 
 def change_interval(new: SideMean, base: SideMean, tests: int) -> RatioOfMeans:
-    """The ratio of two means with its 95 % interval, corrected for `tests` such intervals (Bonferroni).
+    """Return the ratio of two means with its 95 % interval, corrected for `tests` such intervals (Bonferroni).
 
-    Fieller's interval as in `ratio_of_intervals`, with the degrees of freedom of Welch and Satterthwaite. All of the
-    intervals contain the true ratios at once in at least 95 % of comparisons.
+    This is Fieller's interval as in `ratio_of_intervals`, with the degrees of freedom of Welch and Satterthwaite. In at
+    least 95 % of comparisons, all intervals contain their true ratios.
     """
     if min(new.units, base.units) < 2:
         return ratio_of_intervals(Interval(new.mean, None, new.units), Interval(base.mean, None, base.units))
     quantile = _quantile(new, base, tests)
-    sides = (Interval(one.mean, quantile * sqrt(one.variance), one.units) for one in (new, base))
+    sides = (Interval(side.mean, quantile * sqrt(side.variance), side.units) for side in (new, base))
     return ratio_of_intervals(*sides)
 
 
 def difference_interval(new: SideMean, base: SideMean, tests: int) -> DifferenceOfMeans:
-    """The difference of two means likewise, with the half width of its interval."""
+    """Return the difference of two means with its half width; the interval is that of change_interval()."""
     difference = new.mean - base.mean
     if min(new.units, base.units) < 2:
         return DifferenceOfMeans(difference, None)
@@ -92,7 +92,7 @@ def difference_interval(new: SideMean, base: SideMean, tests: int) -> Difference
 
 
 def detectable_change(new: SideMean, base: SideMean, tests: int) -> float | None:
-    """The smallest relative change that can be told from none: the half width of its interval; None where unknown."""
+    """Return the smallest detectable relative change: the half width of its interval; None if unknown."""
     if min(new.units, base.units) < 2 or not base.mean:
         return None
     width = _quantile(new, base, tests) * sqrt(new.variance + base.variance) / base.mean
@@ -100,20 +100,20 @@ def detectable_change(new: SideMean, base: SideMean, tests: int) -> float | None
 
 
 def units_needed(new: SideMean, base: SideMean, tests: int, width: float) -> int | None:
-    """How many units each side needs for an interval of this half width (relative), if they scatter as these do.
+    """Return how many units each side needs for an interval of this relative half width, if they scatter as these do.
 
-    None where MOST_UNITS are too few, as where the variation between runs alone is more.
+    None if MOST_UNITS are too few, for example because the variation between runs alone is larger.
     """
 
     def is_enough(units: int) -> bool:
-        found = detectable_change(new.with_units(units), base.with_units(units), tests)
-        return found is not None and found <= width
+        change = detectable_change(new.with_units(units), base.with_units(units), tests)
+        return change is not None and change <= width
 
     return _first(is_enough, FEWEST, MOST_UNITS)
 
 
 def _first(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The first number that is enough, as all above it are; None where none is."""
+    """Return the smallest sufficient number, given that all larger ones are sufficient too; None if there is none."""
     if not is_enough(high):
         return None
     while low < high:
@@ -123,8 +123,8 @@ def _first(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:
 
 
 def _quantile(new: SideMean, base: SideMean, tests: int) -> float:
-    """Student's t for one of `tests` two-sided 95 % intervals."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
+    """Return Student's t for one of `tests` two-sided 95 % intervals."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes a third of a second and only results need it
 
     ratio = new.mean / base.mean if base.mean else 1.0
     first, second = new.variance, ratio**2 * base.variance

@@ -1,6 +1,6 @@
-"""A stream and its way back apart: what each direction was offered and forwarded, over repetitions.
+"""The offered load and throughput of each direction of bidirectional streams, over repetitions.
 
-Elsewhere the streams of a trial are added up, which does not tell a direction that loses from one that does not.
+Elsewhere the streams of a trial are added up, so that loss in one direction only cannot be seen.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,9 +10,9 @@ from netbench.statistics.groups import Group, Repetitions
 from netbench.statistics.totals import Totals
 
 
-@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
+@dataclass(frozen=True)  # no slots: the instance caches computed values
 class Direction(Repetitions):
-    """One stream of a measurement in both directions; `reverse_of` is the one whose way back it is, if it is any."""
+    """One stream of a bidirectional measurement; `reverse_of` names its forward stream if this is a reverse stream."""
 
     group: Group
     stream: str
@@ -20,20 +20,20 @@ class Direction(Repetitions):
 
 
 def directions(groups: Iterable[Group]) -> list[Direction]:
-    """Each stream of those groups in which frames went both ways, stream by stream; of valid trials."""
+    """Return each stream of the groups in which frames went both ways, from their valid trials."""
     return [direction for group in groups for direction in _of_group(group)]
 
 
 def _of_group(group: Group) -> Iterator[Direction]:
     reverse_of = {
-        counts.stream: counts.reverse_of for one in group.valid for counts in one.streams if counts is not None
+        counts.stream: counts.reverse_of for trial in group.valid for counts in trial.streams if counts is not None
     }
     if any(reverse_of.values()):
-        for stream, reversed_one in reverse_of.items():
+        for stream, forward in reverse_of.items():
             valid = tuple(
-                Totals((counts,), group.frame_size, {}, None, one.trial.boot)
-                for one in group.valid
-                for counts in one.streams
+                Totals((counts,), group.frame_size, {}, None, trial.trial.boot)
+                for trial in group.valid
+                for counts in trial.streams
                 if counts is not None and counts.stream == stream
             )
-            yield Direction(group.frame_size, valid, group, stream, reversed_one)
+            yield Direction(group.frame_size, valid, group, stream, forward)

@@ -1,4 +1,4 @@
-"""What happened to the order of frames, over all trials of a UUT: duplicates, reordering, runs of lost ones."""
+"""The order of frames over all trials of a UUT: duplicates, reordering, runs of lost frames."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from netbench.statistics.totals import ratio
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What happened to the order of frames in some trials, all their streams added up.
+    """The order of frames in some trials, all their streams added up.
 
-    `reordered` is of those streams whose order is known, None where there are none, and `reordered_ratio` of what these
-    received (RFC 4737, section 4.1). `run_lengths` are numbers of loss runs by the fewest frames of their class, as
-    LossRuns has them. `extent_frames` is the largest reordering extent, None where no frame was reordered.
+    `reordered` counts the streams whose order is known; None if there are none. `reordered_ratio` is relative to the
+    frames these received (RFC 4737, section 4.1). `run_lengths` are numbers of loss runs by the fewest frames of their
+    class, as in LossRuns. `extent_frames` is the largest reordering extent; None if no frame was reordered.
     """
 
     received: int
@@ -28,19 +28,19 @@ class Order:
 
 
 def order_refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
-    """Why nothing is known of the order, and of how many streams of these trials."""
+    """Return the number of streams of these trials whose order is unknown, by reason."""
     return Counter(counts.order_refused for trial in trials for counts in trial.streams if counts.order_refused)
 
 
 def order_of(trials: Iterable[TrialResult]) -> Order | None:
-    """The order of frames in some trials; None where no stream of them has frames that can be told apart."""
+    """Return the order of frames in some trials; None if no stream has distinguishable frames."""
     known = [counts for trial in trials for counts in trial.streams if counts.duplicate_frames is not None]
     if not known:
         return None
     lengths: Counter[int] = Counter()
     for counts in known:
-        for one in counts.loss_run_lengths:
-            lengths[one.from_frames] += one.runs
+        for run_class in counts.loss_run_lengths:
+            lengths[run_class.from_frames] += run_class.runs
     in_order = [counts for counts in known if counts.reordered_frames is not None]
     reordered = sum(counts.reordered_frames or 0 for counts in in_order) if in_order else None
     extents = [counts.reordering_extent_max_frames for counts in known]

@@ -7,12 +7,12 @@ from statistics import median
 from netbench.model.noise_floor import NoiseFloor
 from netbench.statistics.intervals import student_t
 
-FEWEST = 3  # repeats: of fewer nothing is known of their variation
+FEWEST = 3  # repeats: fewer do not show their variation
 _ENOUGH_FOR_MEDIAN = 5
 _MOST_ABOVE = 2
 # The 95 % half width, as a ratio, of the variation of maxima between runs in a virtual machine, which shares CPUs,
-# caches and memory. In two series of ten runs of four UUTs the standard deviations were 3 to 18 %, 11 % pooled:
-# the next run is within t(0.975; 18) · 11 % · √(1 + 1/10). It is a type B evaluation (JCGM 100:2008, section 4.3).
+# caches and memory. In two series of ten runs of four UUTs the standard deviations were 3 to 18 %, 11 % pooled.
+# The next run is within t(0.975; 18) · 11 % · √(1 + 1/10). This is a type B evaluation (JCGM 100:2008, section 4.3).
 RUN_TO_RUN_IN_VM = 0.25
 _OF_NORMAL = 1.4826  # the standard deviation of a normal distribution ÷ its median absolute deviation
 
@@ -22,11 +22,12 @@ def noise_floor(
 ) -> NoiseFloor | None:
     """Return the noise floor of repeats with these throughputs in frames/s; None for fewer than 3, or without frames.
 
-    `parts` is the duration of the campaign's trials ÷ that of a repeat: a trial of the campaign is then the mean of
-    so many repeats. t(0.975; n − 1) · s · √(1/parts + 1/n) ÷ mean is the prediction interval of the mean of so many
-    further repeats (Hahn and Meeker 1991, "Statistical Intervals", section 4.8). The centre is the median, and s, of 5
-    repeats or more, at most twice the one from their median absolute deviation (Hampel 1974, "The influence curve
-    and its role in robust estimation"): one repeat that was disturbed does not decide. `run_to_run` as of NoiseFloor.
+    `parts` is the duration of the campaign's trials ÷ that of a repeat: a trial of the campaign counts as the mean of
+    `parts` repeats. t(0.975; n − 1) · s · √(1/parts + 1/n) ÷ mean is the prediction interval of the mean of `parts`
+    further repeats (Hahn and Meeker 1991, "Statistical Intervals", section 4.8). The centre is the median. With 5
+    repeats or more, s is limited to twice the deviation derived from their median absolute deviation (Hampel 1974,
+    "The influence curve and its role in robust estimation"), so that a single disturbed repeat does not decide.
+    `run_to_run` is that of NoiseFloor.
     """
     n = len(throughputs_fps)
     if n < FEWEST:

@@ -1,9 +1,9 @@
-"""Repetitions that stand apart from the others of their cell: marked, and part of every mean all the same.
+"""Outliers among the repetitions of a cell. They are marked but stay part of every mean.
 
 The rule is the modified z-score of Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers" (ASQC Basic
 References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. Their
-limit of 3.5 marks something in 21 % of cells of five repetitions of normal noise, 15 % of nine and 10 % of twenty: a
-mark would say little. The limits here are those that 1 % of such cells exceed.
+limit of 3.5 marks a repetition in 21 % of cells of five repetitions of normal noise, 15 % of nine and 10 % of twenty.
+That is too often to be meaningful. 1 % of such cells exceed the limits used here.
 """
 
 from bisect import bisect_right
@@ -19,10 +19,10 @@ from netbench.statistics.groups import Group, grouped, key_of_cell
 from netbench.statistics.totals import TrialTotals
 
 FEWEST = 5  # repetitions
-LEAST_APART = 0.01  # of the median: less would move a mean of ten by less than what counts as a change (0.1 %)
+LEAST_APART = 0.01  # of the median: less moves a mean of ten by less than the smallest reported change (0.1 %)
 _TO_SIGMA = 0.6745  # MAD ÷ standard deviation of a normal distribution
-# By the least number of repetitions: the modified z-score that the largest of so many exceeds in 1 % of cells of normal
-# noise (200,000 cells each; `python -m benchmarks.steadiness` counts the marks that are left).
+# Modified z-score by the least number of repetitions. The largest score of a cell of normal noise exceeds it in 1 % of
+# cells (200,000 cells each; `python -m benchmarks.steadiness` counts the remaining marks).
 _LIMITS = {
     5: 18.7,
     6: 9.9,
@@ -46,7 +46,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """The marked repetitions of a cell, in the order of repetition; `mean_without` is of the others, in frames/s."""
+    """The marked repetitions of a cell, in order; `mean_without` is the mean of the others, in frames/s."""
 
     group: Group
     marked: tuple[TrialTotals, ...]
@@ -54,27 +54,27 @@ class Outliers:
 
     @property
     def change_without(self) -> float:
-        """By how much the mean would be another without them, as a part of it."""
+        """The relative change of the mean if the marked repetitions were removed."""
         mean = self.group.throughput_fps
         return self.mean_without / mean.mean - 1 if mean and mean.mean else 0.0
 
 
 def limit_of(repetitions: int) -> float:
-    """The modified z-score above which one of so many repetitions is marked; infinite below FEWEST."""
+    """Return the modified z-score above which one of so many repetitions is marked; infinite below FEWEST."""
     sizes = list(_LIMITS)
     return _LIMITS[sizes[bisect_right(sizes, repetitions) - 1]] if repetitions >= FEWEST else inf
 
 
 def modified_z_scores(values: Sequence[float]) -> list[float]:
-    """How far each value is from the median of all, in units of their scatter; infinite where they have none."""
+    """Return each value's distance from the median in units of the scatter; infinite if there is no scatter."""
     middle = median(values)
     apart = [abs(value - middle) for value in values]
     scatter = median(apart)
-    return [_TO_SIGMA * one / scatter if scatter else (inf if one else 0.0) for one in apart]
+    return [_TO_SIGMA * distance / scatter if scatter else (inf if distance else 0.0) for distance in apart]
 
 
 def outlying(values: Sequence[float]) -> list[bool]:
-    """Which of the repetitions of a cell are marked: none of fewer than FEWEST."""
+    """Return for each repetition of a cell whether it is marked; none of fewer than FEWEST is."""
     if len(values) < FEWEST:
         return [False] * len(values)
     limit, middle = limit_of(len(values)), median(values)
@@ -86,20 +86,20 @@ def outlying(values: Sequence[float]) -> list[bool]:
 
 
 def outliers_of(group: Group) -> Outliers | None:
-    """The valid repetitions of a cell whose throughput stands apart; None where there are none, or too few to tell."""
-    known = [(one, fps) for one in group.valid if (fps := THROUGHPUT_FPS.read(one)) is not None]
+    """Return the valid repetitions of a cell with outlying throughput; None if there are none, or too few to judge."""
+    known = [(trial, fps) for trial in group.valid if (fps := THROUGHPUT_FPS.read(trial)) is not None]
     marks = outlying([fps for _, fps in known])
     if not any(marks):
         return None
-    marked = tuple(one for (one, _), mark in zip(known, marks, strict=True) if mark)
+    marked = tuple(trial for (trial, _), mark in zip(known, marks, strict=True) if mark)
     return Outliers(group, marked, fmean(fps for (_, fps), mark in zip(known, marks, strict=True) if not mark))
 
 
 def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
-    """By key of each trial that could be marked, whether it is; trials are gone through once, and not kept.
+    """Return whether each trial that could be marked is marked, by its key; makes a single pass, and keeps no trial.
 
-    Those that are not valid, or part of a benchmark (RFC 2544), without a throughput, or of cells with fewer than
-    FEWEST that have one, are not there.
+    Left out are trials that are not valid, belong to a benchmark (RFC 2544), or have no throughput, and cells with
+    fewer than FEWEST such trials.
     """
     known = [
         (key_of_cell(trial.spec), trial.spec.key, fps)
@@ -109,7 +109,7 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
         and (fps := TrialTotals.of(trial).throughput_fps) is not None
     ]
     marks: dict[str, bool] = {}
-    for own in grouped(known, lambda one: one[0]).values():
+    for own in grouped(known, lambda entry: entry[0]).values():
         if len(own) >= FEWEST:
             marks |= zip((key for _, key, _ in own), outlying([fps for _, _, fps in own]), strict=True)
     return marks
