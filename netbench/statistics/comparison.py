@@ -1,8 +1,8 @@
-"""Campaigns compared: what changed from one to another, by how much, and whether that can be chance.
+"""Comparison of campaigns: what changed, by how much, and whether chance can explain it.
 
-Cells are the measurements that both have, and of each UUT, scenario, number of sources and frame size the most
-throughput over the loads that both have: below saturation whatever is offered comes out, and only that tells a slower
-UUT. A load is the same in both if its rate in frames/s is: a share of a maximum is another rate in each campaign.
+A cell is a measurement that both campaigns contain, or the highest throughput of a UUT, scenario, number of sources and
+frame size over their common loads. Only the highest throughput shows a slower UUT: below saturation every offered frame
+is forwarded. A load is common if its rate in frames/s is equal. A share of a maximum is another rate in each campaign.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,25 +41,26 @@ from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
-# What is less than this is called no difference, whatever the p: repetitions of a campaign resemble each other more
-# than two campaigns do, and what the tester itself adds to a rate is of this size.
+# Smaller differences are not reported, whatever the p: repetitions within a campaign are more alike than two campaigns,
+# and the error of the tester itself is of this size.
 LEAST_CHANGE = 0.001  # of the throughput
 LEAST_DIFFERENCE = 0.0001  # of the frames offered
-# A source that offers less than this part of what it offered in the other campaign explains a lower throughput.
+# An offered load below this part of that in the other campaign explains a lower throughput.
 _OFFERED_ALIKE = 0.99
-# A UUT that forwards more than this part of what it is offered hardly scatters.
+# A UUT that forwards more than this part of its offered load hardly scatters.
 _KEEPS_UP = 0.95
 # A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
 _MOST_DISTURBED = 1 / 3
-# The 95 % half width, as a ratio, of the throughput between boots, where only one was measured; as for a single search.
+# The 95 % half width, as a ratio, of the throughput between boots, if only one boot was measured; as for a single
+# search.
 SINGLE_BOOT = 0.1
-# What says that the host had other work while a campaign was measured.
+# Warnings that the host had other work while a campaign was measured.
 DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a cell is about; without a `load` the highest throughput at any."""
+    """The key of a cell; without a `load` it is the highest throughput at any load."""
 
     uut: str
     scenario: str
@@ -69,7 +70,7 @@ class Place:
 
     @property
     def of_maximum(self) -> "Place":
-        """The cell of the highest throughput that this load is one of."""
+        """The cell of the highest throughput over the loads that include this one."""
         return replace(self, load=None)
 
     def __str__(self) -> str:
@@ -87,9 +88,11 @@ class Selection:
     sizes: tuple[str, ...] = ()
 
     def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
-        """Whether a measurement is selected."""
+        """Return whether a measurement is selected."""
         values = (self.uuts, uut), (self.scenarios, scenario), (self.sizes, str(frame_size))
-        return all(not patterns or any(fnmatchcase(value, one) for one in patterns) for patterns, value in values)
+        return all(
+            not patterns or any(fnmatchcase(value, pattern) for pattern in patterns) for patterns, value in values
+        )
 
 
 ALL_CELLS = Selection()
@@ -97,10 +100,10 @@ ALL_CELLS = Selection()
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as it is compared: its groups, as reports have them, and the loads that were skipped as saturated.
+    """A campaign for a comparison: its groups, as in reports, and the loads that were skipped as saturated.
 
     `disturbances` are the warnings that the host had other work meanwhile. `noise_floor` is the half width, as a ratio,
-    by which repeats of one fixed trial vary on its host; None where it was not measured.
+    by which repeats of one fixed trial vary on its host; None if it was not measured.
     """
 
     name: str
@@ -113,32 +116,38 @@ class Campaign:
 
     @classmethod
     def of(cls, name: str, results: CampaignResults, selection: Selection = ALL_CELLS) -> "Campaign":
-        """What a result directory says, under a name, of the cells that are selected."""
+        """Return the selected cells of the results of a campaign, with the name that messages use."""
         skipped = set()
-        for one in results.ended_sweeps:
-            with suppress(ValueError):  # a manifest that somebody edited: what cannot be read was not skipped
-                loads = [Load.parse(load) for load in one.skipped_loads]
-                skipped |= {Place(one.uut, one.scenario, len(one.streams), one.frame_size, load) for load in loads}
+        for sweep in results.ended_sweeps:
+            with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
+                loads = [Load.parse(load) for load in sweep.skipped_loads]
+                skipped |= {
+                    Place(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load) for load in loads
+                }
         missing = results.planned_trials - len(results.trials) - results.skipped_trials
         return cls(
             name,
-            tuple(one for one in group_trials(results) if selection.includes(one.uut, one.scenario, one.frame_size)),
-            frozenset(one for one in skipped if selection.includes(one.uut, one.scenario, one.frame_size)),
+            tuple(
+                group
+                for group in group_trials(results)
+                if selection.includes(group.uut, group.scenario, group.frame_size)
+            ),
+            frozenset(place for place in skipped if selection.includes(place.uut, place.scenario, place.frame_size)),
             results.settings,
-            tuple(one for one in results.warnings if one.kind in DISTURBING),
+            tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
             half_width_of(results.noise_floor),
             complete=missing <= 0,
         )
 
 
 def half_width_of(floor: NoiseFloor | None) -> float | None:
-    """The noise floor as the ratio of a 95 % half width; None where it was not measured."""
+    """Return the noise floor as the ratio of a 95 % half width; None if it was not measured."""
     return None if floor is None else floor.half_width
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The p of a difference, as found and corrected for how many were tested; None where it cannot be tested."""
+    """The p of a difference, raw and corrected for the number of tests; None if it cannot be tested."""
 
     test: Test
     p: float | None
@@ -146,16 +155,16 @@ class Tested:
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance would do in one of twenty comparisons of two equal campaigns."""
+        """Whether chance causes such a difference in at most one of twenty comparisons of equal campaigns."""
         return self.corrected is not None and self.corrected <= ALPHA
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed in a cell. Of a maximum there is no loss, for the two may be at different loads.
+    """The change of a cell. A maximum has no `loss`, because the two may be at different loads.
 
-    The interval of `throughput` covers the variation between runs and is corrected for `tests` cells; `sides` are what
-    it was computed from, the base first. `doubt` says why a difference would say nothing of the UUT; mostly empty.
+    The interval of `throughput` covers the variation between runs and is corrected for `tests` cells. It was computed
+    from `sides`, the base first. `doubt` is the reason why a difference would not be due to the UUT; usually empty.
     """
 
     place: Place
@@ -168,13 +177,13 @@ class Difference:
     doubt: str = ""
     sides: tuple[SideMean, SideMean] | None = None
     tests: int = 1
-    samples: tuple[Group, Group] | None = None  # the trials that means are of, where these are of several loads
+    samples: tuple[Group, Group] | None = None  # the trials that are averaged, if these are of several loads
 
     @property
     def change(self) -> float | None:
-        """Relative change of the throughput, where it is significant and not too small to mean anything.
+        """Relative change of the throughput; None unless it is significant and at least LEAST_CHANGE.
 
-        That requires the corrected p and an interval that leaves out "no change", of campaigns that were not disturbed.
+        It is significant if the corrected p is, the interval excludes "no change", and no campaign was disturbed.
         """
         change = self.throughput.change
         if self.doubt or change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
@@ -183,7 +192,7 @@ class Difference:
 
     @property
     def change_of_loss(self) -> float | None:
-        """Change of the loss ratio, likewise."""
+        """Change of the loss ratio; None unless it is significant and at least LEAST_DIFFERENCE."""
         if self.doubt or self.loss is None or self.loss_test is None or not self.loss_test.significant:
             return None
         least = max(self.loss.half_width or 0.0, LEAST_DIFFERENCE)
@@ -191,30 +200,30 @@ class Difference:
 
     @property
     def excluded(self) -> float | None:
-        """A relative change of the throughput above this can be excluded; None where the interval is unknown."""
+        """The relative change of the throughput above which any can be excluded; None if the interval is unknown."""
         low, high = self.throughput.change_low, self.throughput.change_high
         return None if low is None or high is None else max(abs(low), abs(high))
 
     @property
     def is_on_one_boot(self) -> bool:
-        """Whether all trials of either campaign were on one boot: the variation between boots is then unknown."""
+        """Whether all trials of either campaign were on one boot, so that the variation between boots is unknown."""
         return any(map(_is_on_one_boot, self.samples or (self.base, self.new)))
 
 
 class Absence(Enum):
-    """Why a cell is not compared. The value is what exports show."""
+    """Why a cell is not compared. Exports contain the value."""
 
     ONE_SIDE = "one-side"  # only one of the campaigns measured it
-    UNFINISHED = "unfinished"  # likewise, and the other one is not finished
-    OTHER_LOAD = "other-load"  # it means another load in each, or a load that only the source limited
+    UNFINISHED = "unfinished"  # only one measured it, and the other one is not finished
+    OTHER_LOAD = "other-load"  # its load has another rate in each campaign, or only the source was the limit
     INVALID = "invalid"  # too few of its trials are valid on one side
     EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
-    DEAD = "uut-failed"  # its UUT failed in the new campaign alone, in every trial
+    DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not compared, and why, in words and as a kind."""
+    """A cell that is not compared, with the reason as text and as a kind."""
 
     place: Place
     why: str
@@ -237,47 +246,47 @@ class Comparison:
     new: Campaign
     differences: tuple[Difference, ...]
     left_out: tuple[LeftOut, ...]
-    doubt: str = ""  # which of them was disturbed, in words
+    doubt: str = ""  # which campaign was disturbed, as text
 
     @property
     def maxima(self) -> tuple[Difference, ...]:
         """The cells of the highest throughput."""
-        return tuple(one for one in self.differences if one.place.load is None)
+        return tuple(cell for cell in self.differences if cell.place.load is None)
 
     @property
     def by_load(self) -> tuple[Difference, ...]:
         """The other cells."""
-        return tuple(one for one in self.differences if one.place.load is not None)
+        return tuple(cell for cell in self.differences if cell.place.load is not None)
 
     @property
     def slower(self) -> tuple[Difference, ...]:
         """Cells with significantly less throughput."""
-        return tuple(one for one in self.differences if one.change is not None and one.change < 0)
+        return tuple(cell for cell in self.differences if cell.change is not None and cell.change < 0)
 
     @property
     def faster(self) -> tuple[Difference, ...]:
-        """Cells with significantly more."""
-        return tuple(one for one in self.differences if one.change is not None and one.change > 0)
+        """Cells with significantly more throughput."""
+        return tuple(cell for cell in self.differences if cell.change is not None and cell.change > 0)
 
 
 def compare(
     base: Campaign, others: Sequence[Campaign], *, accept_disturbed: bool = False, in_turn: bool = False
 ) -> tuple[Comparison, ...]:
-    """Each of the other campaigns against the base, intervals and p values corrected for all cells of all of them.
+    """Return the comparison of each other campaign with the base; intervals and p values are corrected for all cells.
 
-    Throughput and loss are corrected each for itself: a regression is one of throughput. Cells of disturbed campaigns
-    are in doubt, unless `accept_disturbed`. Where both sides were measured `in_turn` in one campaign, each repetition
-    of one is compared with the same of the other, and there is no variation between runs.
+    Throughput and loss are corrected separately: a regression is one of throughput. Cells of disturbed campaigns are in
+    doubt, unless `accept_disturbed`. If both sides were measured `in_turn` in one campaign, equal repetitions of both
+    are compared in pairs, and there is no variation between runs.
     """
     comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
-    pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
-    throughputs = [_Pair(number, one, of_loss=False, in_turn=in_turn) for number, one in pairs]
+    pairs = [(number, cell) for number, comparison in enumerate(comparisons) for cell in comparison.differences]
+    throughputs = [_Pair(number, cell, of_loss=False, in_turn=in_turn) for number, cell in pairs]
     of_throughput = _tested(throughputs)
-    losses = [_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None]
+    losses = [_Pair(number, cell, of_loss=True) for number, cell in pairs if cell.loss is not None]
     of_loss = _tested(losses)
-    loss_tests = max(1, sum(one.test in _TESTS for one in of_loss.values()))
+    loss_tests = max(1, sum(tested.test in _TESTS for tested in of_loss.values()))
     loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
-    tests = sum(one.test in _TESTS for one in of_throughput.values())
+    tests = sum(tested.test in _TESTS for tested in of_throughput.values())
     usual = _usual_variances(throughputs)
     floors = [(base.noise_floor, other.noise_floor) for other in others]
     with_intervals = {
@@ -291,12 +300,12 @@ def compare(
             comparison,
             differences=tuple(
                 replace(
-                    with_intervals[id(one)],
-                    throughput_test=of_throughput[id(one)],
-                    loss=loss_intervals.get(id(one)),
-                    loss_test=of_loss.get(id(one)),
+                    with_intervals[id(cell)],
+                    throughput_test=of_throughput[id(cell)],
+                    loss=loss_intervals.get(id(cell)),
+                    loss_test=of_loss.get(id(cell)),
                 )
-                for one in comparison.differences
+                for cell in comparison.differences
             ),
         )
         for comparison in comparisons
@@ -304,23 +313,23 @@ def compare(
 
 
 def number_of_tests(comparisons: Iterable[Comparison]) -> int:
-    """How many p values of throughput were corrected for each other."""
-    differences = (one for comparison in comparisons for one in comparison.differences)
-    return sum(one.throughput_test.test in _TESTS for one in differences)
+    """Return how many p values of throughput were corrected for each other."""
+    differences = (difference for comparison in comparisons for difference in comparison.differences)
+    return sum(difference.throughput_test.test in _TESTS for difference in differences)
 
 
 def why_nothing_compares(comparison: Comparison, *, is_selection: bool = False) -> str:
-    """What two campaigns without a common cell differ in, in words; `is_selection`: only some cells were selected."""
+    """Return why two campaigns have no common cell, as text; `is_selection`: only some cells were selected."""
     base, new = comparison.base, comparison.new
-    for one in (base, new):
-        if not any(group.valid for group in one.groups):
-            return f"{one.name} has no valid trial" + (" of the selected cells" if is_selection else "")
-    sides = [[place_of(group) for group in one.groups] for one in (base, new)]
+    for campaign in (base, new):
+        if not any(group.valid for group in campaign.groups):
+            return f"{campaign.name} has no valid trial" + (" of the selected cells" if is_selection else "")
+    sides = [[place_of(group) for group in campaign.groups] for campaign in (base, new)]
     for words, read in _DIMENSIONS:
-        here, there = (list(dict.fromkeys(map(read, side))) for side in sides)
-        if not set(here) & set(there):
-            return f"{words}: {_listed(here)} in {base.name}, {_listed(there)} in {new.name}"
-    reasons = list(dict.fromkeys(f"{one.place.uut}: {one.why}" for one in comparison.left_out))
+        base_values, new_values = (list(dict.fromkeys(map(read, side))) for side in sides)
+        if not set(base_values) & set(new_values):
+            return f"{words}: {_listed(base_values)} in {base.name}, {_listed(new_values)} in {new.name}"
+    reasons = list(dict.fromkeys(f"{cell.place.uut}: {cell.why}" for cell in comparison.left_out))
     return "; ".join(reasons[:_LISTED])
 
 
@@ -337,7 +346,7 @@ _DIMENSIONS: tuple[tuple[str, Callable[[Place], str]], ...] = (
 
 
 def _frames(size: FrameSize) -> str:
-    """What is compared: mixes of one name may be of other sequences."""
+    """Return a frame size as text, with the sequence of a mix: mixes of one name may have different sequences."""
     return f"{size} ({size.in_letters})" if isinstance(size, FrameMix) else str(size)
 
 
@@ -351,12 +360,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def place_of(group: Group) -> Place:
-    """The cell of a group."""
+    """Return the key of the cell of a group."""
     return Place(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
 
 
 def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place, Group]:
-    """The groups with the highest throughput over these cells of loads, by the cell of the maximum."""
+    """Return the groups with the highest throughput over these cells of loads, by the cell of the maximum."""
     best = best_groups(with_limits(group for group in groups if place_of(group) in loads))
     return {place_of(group).of_maximum: group for group in best}
 
@@ -367,16 +376,18 @@ _NO_MAXIMUM = "in one of the two less than two thirds of the trials of any commo
 
 
 def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Comparison:
-    of_base, of_new = ({place_of(group): group for group in one.groups} for one in (base, new))
+    of_base, of_new = ({place_of(group): group for group in campaign.groups} for campaign in (base, new))
     emulated = of_different_emulation((base.name, base.settings), (new.name, new.settings))
-    places = {one for one in of_base.keys() | base.skipped if one in of_new or one in new.skipped}
-    others = {one: _other_rate(of_base[one], of_new[one]) for one in places if one in of_base and one in of_new}
-    common = {one for one in places if one.uut not in emulated and not others.get(one)}
-    disturbed = [] if accept_disturbed else [(one.name, one.disturbances) for one in (base, new)]
+    places = {place for place in of_base.keys() | base.skipped if place in of_new or place in new.skipped}
+    others = {
+        place: _other_rate(of_base[place], of_new[place]) for place in places if place in of_base and place in of_new
+    }
+    common = {place for place in places if place.uut not in emulated and not others.get(place)}
+    disturbed = [] if accept_disturbed else [(campaign.name, campaign.disturbances) for campaign in (base, new)]
     doubt = doubt_of(*disturbed)
     left_out = []
-    found = []
-    for place in (*of_base, *(one for one in of_new if one not in of_base)):
+    differences = []
+    for place in (*of_base, *(added for added in of_new if added not in of_base)):
         if place.uut in emulated:
             left_out.append(LeftOut(place, emulated[place.uut], Absence.EMULATION))
         elif place in common and place in of_base and place in of_new:
@@ -385,21 +396,24 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
             if isinstance(difference, LeftOut):
                 left_out.append(difference)
             else:
-                found.append(difference)
+                differences.append(difference)
         elif place in places:
             left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one of the two"))
         else:
             measured, missing = (base, new) if place in of_base else (new, base)
             left_out.append(_only_in(measured, missing, place))
     maxima = tuple(
-        replace(one, doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, one.base), (new, one.new))))
-        for one in _maxima(base, new, common)
+        replace(
+            maximum,
+            doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, maximum.base), (new, maximum.new))),
+        )
+        for maximum in _maxima(base, new, common)
     )
-    without = dict.fromkeys(one.place.of_maximum for one in found)
-    for one in maxima:
-        without.pop(one.place, None)
+    without = dict.fromkeys(difference.place.of_maximum for difference in differences)
+    for maximum in maxima:
+        without.pop(maximum.place, None)
     left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in without]
-    return Comparison(base, new, (*maxima, *found), tuple(left_out), doubt)
+    return Comparison(base, new, (*maxima, *differences), tuple(left_out), doubt)
 
 
 def _only_in(measured: Campaign, missing: Campaign, place: Place) -> LeftOut:
@@ -409,29 +423,29 @@ def _only_in(measured: Campaign, missing: Campaign, place: Place) -> LeftOut:
 
 
 def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:
-    """Which side lost too many trials of a cell because the tester was disturbed, in words; empty for none."""
+    """Return which side lost too many trials of a cell because the tester was disturbed, as text; empty for none."""
     for campaign, group in sides:
-        kinds = ({reason.kind for reason in one.trial.reasons} for one in group.everything)
-        number, total = sum(ReasonKind.TESTER_DISTURBED in one for one in kinds), len(group.everything)
+        kinds = ({reason.kind for reason in totals.trial.reasons} for totals in group.everything)
+        number, total = sum(ReasonKind.TESTER_DISTURBED in trial_kinds for trial_kinds in kinds), len(group.everything)
         if number > _MOST_DISTURBED * total:
             return f"the tester was disturbed in {number} of {total} trials of {campaign.name}"
     return ""
 
 
 def doubt_of(*sides: tuple[str, Iterable[Warning]]) -> str:
-    """Which campaigns were disturbed and by what, in words; empty for none. A side is a name and its warnings."""
-    found = [
+    """Return which campaigns were disturbed and by what, as text; empty for none. A side is a name and its warnings."""
+    disturbed = [
         f"{name} was disturbed ({', '.join(kinds)})"
         for name, warnings in sides
-        if (kinds := list(dict.fromkeys(one.kind.value for one in warnings if one.kind in DISTURBING)))
+        if (kinds := list(dict.fromkeys(warning.kind.value for warning in warnings if warning.kind in DISTURBING)))
     ]
-    return "; ".join(found)
+    return "; ".join(disturbed)
 
 
 def of_different_emulation(base: _Named, new: _Named) -> dict[str, str]:
-    """UUTs of which one CPU more is emulated on one side, and what is said of that: figures of such do not compare.
+    """Return a text for each UUT whose emulated CPUs differ between the sides, so that its figures are not comparable.
 
-    A side is a campaign's name and where its UUTs ran.
+    A side is the name of a campaign and the settings in which its UUTs ran.
     """
     (base_name, before), (new_name, after) = base, new
     return {
@@ -447,7 +461,7 @@ def _lower(setting: Setting) -> str:
 
 
 def _other_rate(base: Group, new: Group) -> str:
-    """Why the load of the same name is another rate in each campaign, in words; empty where the rates are equal."""
+    """Return why a load of the same name has another rate in each campaign, as text; empty if the rates are equal."""
     before, after = base.intended_fps, new.intended_fps
     is_share = base.load.kind is LoadKind.OF_MAXIMUM
     if is_share and (before is None or after is None):
@@ -480,14 +494,14 @@ def _at_load(place: Place, base: Group, new: Group, doubt: str) -> Difference | 
 
 
 def _source_is_limit(base: Group, new: Group) -> str:
-    """Why the throughput at a load is that of the source, not of the UUT; empty where it is not.
+    """Return why the source, not the UUT, limits the throughput at a load, as text; empty if it does not.
 
-    A side that was offered less than the other, and forwarded all of it, would have forwarded more.
+    A side that was offered less than the other and forwarded all of it could have forwarded more.
     """
     before, after = base.offered_fps, new.offered_fps
     if before is None or after is None:
         return ""
-    limits = [would_not_take_more(one) for one in (base, new)]
+    limits = [would_not_take_more(group) for group in (base, new)]
     if base.load.kind is LoadKind.MAX and not all(limits):
         which = "either campaign" if not any(limits) else "the base" if limits[1] else "the new campaign"
         return f"the source was the limit in {which}, not the UUT"
@@ -499,7 +513,7 @@ def _source_is_limit(base: Group, new: Group) -> str:
 
 
 def _is_offered_less(one: Group, other: Group) -> bool:
-    """Whether a UUT was offered less than in the other campaign, and forwarded it: the source limits its throughput."""
+    """Return whether the source limits `one`: it was offered less than `other` and forwarded it."""
     offered, offered_other = one.offered_fps, other.offered_fps
     if offered is None or offered_other is None or would_not_take_more(one):
         return False
@@ -507,7 +521,10 @@ def _is_offered_less(one: Group, other: Group) -> bool:
 
 
 def _least(ratio: RatioOfMeans, base: Group, new: Group) -> float | None:
-    """The lower limit of a ratio where the base was offered less: at most it had forwarded all that was offered new."""
+    """Return the lower limit of a ratio whose base was offered less.
+
+    With the offered load of the new campaign, the base would have forwarded at most all of it.
+    """
     offered, offered_new = base.offered_fps, new.offered_fps
     if ratio.low is None or offered is None or offered_new is None or not offered_new.mean:
         return None
@@ -520,7 +537,9 @@ def _failed(one: TrialTotals) -> bool:
 
 def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterable[Difference]:
     of_base, of_new = maxima_over(base.groups, common), maxima_over(new.groups, common)
-    uncounted = [{place_of(one) for one in campaign.groups if not one.counts_as_maximum} for campaign in (base, new)]
+    uncounted = [
+        {place_of(group) for group in campaign.groups if not group.counts_as_maximum} for campaign in (base, new)
+    ]
     for place, best in of_base.items():
         other = of_new.get(place)
         before, after = best.maximum_of_run_fps, None if other is None else other.maximum_of_run_fps
@@ -539,18 +558,18 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
 
 
 def _on_plateau(best: Group, groups: Iterable[Group]) -> Group:
-    """The maximum with the trials of all loads of its plateau."""
+    """Return the maximum with the trials of all loads of its plateau."""
     loads = {load.as_asked for load in best.plateau.loads} if best.plateau else set()
     place = place_of(best).of_maximum
-    same = (one for one in groups if one.load.as_asked in loads and place_of(one).of_maximum == place)
-    valid = tuple(trial for one in same for trial in one.valid)
+    same = (group for group in groups if group.load.as_asked in loads and place_of(group).of_maximum == place)
+    valid = tuple(trial for group in same for trial in group.valid)
     return replace(best, valid=valid) if valid else best
 
 
 class _Pair:
-    """The units of replication of a cell on either side: their throughputs, or their loss ratios.
+    """The units of replication of a cell on both sides: their throughputs, or their loss ratios.
 
-    `comparison` is the number of the one that it is from.
+    `comparison` is the index of its comparison.
     """
 
     def __init__(self, comparison: int, difference: Difference, *, of_loss: bool, in_turn: bool = False) -> None:
@@ -558,7 +577,7 @@ class _Pair:
         self.comparison = comparison
         self.difference = difference
         self.groups = difference.samples or (difference.base, difference.new)
-        # What is expected to scatter alike: a UUT that keeps up forwards what it is offered, without any scatter.
+        # Cells of a family scatter alike. A UUT that keeps up forwards its offered load without any scatter.
         limited = any(map(_falls_short, self.groups))
         self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
         self.testable = of_loss or difference.throughput.change is not None
@@ -568,21 +587,21 @@ class _Pair:
             read.over(group.valid) if len(values) == len(group.valid) else known_interval(values)
             for values, group in zip(self.values, self.groups, strict=True)
         )
-        self.scales = (1.0, 1.0) if of_loss else tuple(one.mean if one else 0.0 for one in self.intervals)
+        self.scales = (1.0, 1.0) if of_loss else tuple(mean.mean if mean else 0.0 for mean in self.intervals)
         self.sizes = tuple(map(len, self.values))
 
     def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
-        """The difference with the interval of its change; `usual` is the relative deviation of units of such cells.
+        """Return the difference with the interval of its change; `usual` is the relative deviation of its family.
 
-        `floors` are the noise floors of the two campaigns; None: both sides were measured in turn in one.
+        `floors` are the noise floors of the two campaigns; None if both sides were measured in turn in one campaign.
         """
-        one = self.difference
-        if self.ratios is not None and one.throughput.change is not None:
+        difference = self.difference
+        if self.ratios is not None and difference.throughput.change is not None:
             return self._with_paired_interval(self.ratios, tests)
         runs: tuple[float | None, float | None] = (None, None)
         if floors is not None:
-            # Where all that was intended came out, the clock of the source decides the throughput.
-            is_limited = any(map(_is_limit_shown, (one.base, one.new)))
+            # If all intended frames are forwarded, the clock of the source decides the throughput.
+            is_limited = any(map(_is_limit_shown, (difference.base, difference.new)))
             floor_widths = (
                 max(floor or 0.0, SINGLE_BOOT if _is_on_one_boot(group) else 0.0) if is_limited else 0.0
                 for group, floor in zip(self.groups, floors, strict=True)
@@ -594,13 +613,16 @@ class _Pair:
             for values, group, run in zip(self.values, self.groups, runs, strict=True)
             if values
         )
-        if len(sides) < 2 or one.throughput.change is None:
-            return one
+        if len(sides) < 2 or difference.throughput.change is None:
+            return difference
         before, after = sides
         return self._with_sides(before, after, tests)
 
     def loss(self, run_part: float, tests: int) -> DifferenceOfMeans:
-        """The difference of the loss ratios with its interval; runs differ by this part of what units do."""
+        """Return the difference of the loss ratios with its interval.
+
+        `run_part` is the deviation between runs ÷ that between units.
+        """
         sides = []
         for values, group in zip(self.values, self.groups, strict=True):
             own = _deviation(values) if len(values) > 1 else 0.0
@@ -610,7 +632,10 @@ class _Pair:
         return difference_interval(new, base, tests)
 
     def _with_paired_interval(self, ratios: Sequence[float], tests: int) -> Difference:
-        """By the scatter of the ratios of repetitions: what both sides have in common is not part of it."""
+        """Return the difference with an interval from the scatter of the ratios of repetitions.
+
+        Variation that both sides have in common is not part of it.
+        """
         mean, count = fmean(ratios), len(ratios)
         deviation = _deviation(ratios) if count > 1 else 0.0
         counted = [
@@ -622,14 +647,14 @@ class _Pair:
         return self._with_sides(SideMean(1.0, count, 0.0), SideMean(mean, count, deviation, 0.0, least), tests)
 
     def _with_sides(self, base: SideMean, new: SideMean, tests: int) -> Difference:
-        one = self.difference
+        difference = self.difference
         ratio = change_interval(new, base, tests)
-        if one.throughput.bound == "≤":
-            low = None if one.place.load is None else _least(ratio, one.base, one.new)
+        if difference.throughput.bound == "≤":
+            low = None if difference.place.load is None else _least(ratio, difference.base, difference.new)
             ratio = replace(ratio, low=low, bound="≤")
-        elif one.throughput.bound == "≥":
+        elif difference.throughput.bound == "≥":
             ratio = replace(ratio, high=None, bound="≥")
-        return replace(one, throughput=ratio, sides=(base, new), tests=tests)
+        return replace(difference, throughput=ratio, sides=(base, new), tests=tests)
 
     def _side(self, values: Sequence[float], group: Group, usual: float, run: float | None) -> SideMean:
         mean = fmean(values)
@@ -641,25 +666,25 @@ class _Pair:
 
     @property
     def alike(self) -> bool:
-        """Whether all repetitions of both are the same, so that chance cannot make a difference of them."""
+        """Whether all repetitions of both sides are equal, so that chance cannot cause a difference."""
         return len({value for values in self.values for value in values}) == 1
 
     @property
     def relative_variance(self) -> float | None:
-        """The mean of the variances of both, each in units of its mean; None where one cannot be known."""
+        """The mean of the relative variances of both sides; None if either is unknown."""
         if min(self.sizes) < 2 or 0 in self.scales:
             return None
         pairs = zip(self.values, self.scales, strict=True)
         return sum(_deviation(values) ** 2 / scale**2 for values, scale in pairs) / 2
 
     def test(self, tests: int) -> Test:
-        """How its p is found, among so many."""
+        """Return the kind of test for its p, given the number of tests."""
         if self.ratios is not None:
             return Test.PAIRED
         return Test.PERMUTATION if smallest_p(*self.sizes) * tests <= ALPHA else Test.WELCH
 
     def t_test(self, usual: float) -> float | None:
-        """The p of the t test; `usual` is the relative variance of the cells of the same UUT."""
+        """Return the p of the t test; `usual` is the relative variance of the cells of the same family."""
         if self.ratios is not None:
             return paired_p([ratio - 1 for ratio in self.ratios])
         (base, new), (n_base, n_new) = self.intervals, self.sizes
@@ -670,38 +695,38 @@ class _Pair:
 
 
 def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
-    """Of each pair, by its difference, the p, found by the permutation test where that could be significant.
+    """Return the p of each pair by its difference, from the permutation test if that can be significant.
 
-    Which test it is depends on the numbers of repetitions and of cells alone, not on what was measured. Cells whose
-    repetitions are all the same on both sides are no tests: nothing could come of them.
+    The kind of test depends only on the numbers of repetitions and of cells, not on the measured values. Cells whose
+    repetitions are all equal on both sides do not count as tests, because they cannot show a difference.
     """
-    testable = [one for one in pairs if min(one.sizes) >= FEWEST and one.testable]
-    open_ones = [one for one in testable if not one.alike]
-    usual = _usual_variances(open_ones)
-    made: dict[int, Tested] = {id(one.difference): _NOT_YET for one in pairs}
-    made |= {id(one.difference): Tested(Test.ALIKE, 1.0, 1.0) for one in testable if one.alike}
-    tests = [one.test(len(open_ones)) for one in open_ones]
-    permuted = [one for one, test in zip(open_ones, tests, strict=True) if test is Test.PERMUTATION]
-    by_permutation = iter(permutation_ps([(one.values[0], one.values[1]) for one in permuted]))
+    testable = [pair for pair in pairs if min(pair.sizes) >= FEWEST and pair.testable]
+    varying = [pair for pair in testable if not pair.alike]
+    usual = _usual_variances(varying)
+    made: dict[int, Tested] = {id(pair.difference): _NOT_YET for pair in pairs}
+    made |= {id(pair.difference): Tested(Test.ALIKE, 1.0, 1.0) for pair in testable if pair.alike}
+    tests = [pair.test(len(varying)) for pair in varying]
+    permuted = [pair for pair, test in zip(varying, tests, strict=True) if test is Test.PERMUTATION]
+    by_permutation = iter(permutation_ps([(pair.values[0], pair.values[1]) for pair in permuted]))
     ps = [
-        next(by_permutation) if test is Test.PERMUTATION else one.t_test(usual[one.family])
-        for one, test in zip(open_ones, tests, strict=True)
+        next(by_permutation) if test is Test.PERMUTATION else pair.t_test(usual[pair.family])
+        for pair, test in zip(varying, tests, strict=True)
     ]
-    known = [(one, test, p) for one, test, p in zip(open_ones, tests, ps, strict=True) if p is not None]
+    known = [(pair, test, p) for pair, test, p in zip(varying, tests, ps, strict=True) if p is not None]
     corrected = holm([p for _, _, p in known])
-    for (one, test, p), total in zip(known, corrected, strict=True):
-        made[id(one.difference)] = Tested(test, p, total)
+    for (pair, test, p), total in zip(known, corrected, strict=True):
+        made[id(pair.difference)] = Tested(test, p, total)
     return made
 
 
 def _ratios(base: Group, new: Group) -> tuple[float, ...] | None:
-    """New ÷ base of each repetition that both have, the means over its trials; None where the base may be 0."""
+    """Return new ÷ base for each common repetition, from the means over its trials; None if the base may be 0."""
     sides = []
     for group in (base, new):
-        trials = grouped(group.valid, lambda one: one.trial.spec.repetition)
+        trials = grouped(group.valid, lambda totals: totals.trial.spec.repetition)
         known = {
-            number: [fps for one in own if (fps := THROUGHPUT_FPS.read(one)) is not None]
-            for number, own in trials.items()
+            number: [fps for totals in repetition_trials if (fps := THROUGHPUT_FPS.read(totals)) is not None]
+            for number, repetition_trials in trials.items()
         }
         sides.append({number: fmean(values) for number, values in known.items() if values})
     before, after = sides
@@ -712,13 +737,13 @@ def _ratios(base: Group, new: Group) -> tuple[float, ...] | None:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The sample standard deviation; of thousands of cells the exact one of `statistics` takes too long."""
+    """Return the sample standard deviation; the exact one of `statistics` is too slow for thousands of cells."""
     mean = fmean(values)
     return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _is_on_one_boot(group: Group) -> bool:
-    """Whether all valid trials were measured on the same boot of the UUT; False where boots are unknown."""
+    """Return whether all valid trials were measured on the same boot of the UUT; False if boots are unknown."""
     boots = {trial.boot for trial in group.valid}
     return len(boots) == 1 and 0 not in boots
 
@@ -728,20 +753,19 @@ def _is_limit_shown(group: Group) -> bool:
 
 
 def _falls_short(group: Group) -> bool:
-    """Whether a UUT forwards clearly less than it is offered, or than is intended."""
+    """Return whether a UUT forwards clearly less than the intended or offered load."""
     forwarded, offered = group.throughput_fps, group.offered_fps
     most = group.intended_fps or (offered.mean if offered else 0.0)
     return forwarded is not None and forwarded.mean < _KEEPS_UP * most
 
 
 def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[int, str, str, bool], float]:
-    """The median of the relative variances of the cells of each UUT and scenario, those that it keeps up with apart.
+    """Return the median of the relative variances of the cells of each family.
 
-    Two or three repetitions may well be alike by chance; taken for themselves, such would show any difference as
-    significant.
+    Two or three repetitions may be alike by chance. On their own they would make any difference significant.
     """
-    found = {}
-    for family, own in grouped(pairs, lambda one: one.family).items():
-        known = [value for one in own if (value := one.relative_variance) is not None]
-        found[family] = median(known) if known else 0.0
-    return found
+    variances = {}
+    for family, family_pairs in grouped(pairs, lambda pair: pair.family).items():
+        known = [value for pair in family_pairs if (value := pair.relative_variance) is not None]
+        variances[family] = median(known) if known else 0.0
+    return variances

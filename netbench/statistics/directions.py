@@ -26,14 +26,14 @@ def directions(groups: Iterable[Group]) -> list[Direction]:
 
 def _of_group(group: Group) -> Iterator[Direction]:
     reverse_of = {
-        counts.stream: counts.reverse_of for trial in group.valid for counts in trial.streams if counts is not None
+        counts.stream: counts.reverse_of for totals in group.valid for counts in totals.streams if counts is not None
     }
     if any(reverse_of.values()):
         for stream, forward in reverse_of.items():
             valid = tuple(
-                Totals((counts,), group.frame_size, {}, None, trial.trial.boot)
-                for trial in group.valid
-                for counts in trial.streams
+                Totals((counts,), group.frame_size, {}, None, totals.trial.boot)
+                for totals in group.valid
+                for counts in totals.streams
                 if counts is not None and counts.stream == stream
             )
             yield Direction(group.frame_size, valid, group, stream, forward)

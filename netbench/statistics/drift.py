@@ -1,8 +1,8 @@
-"""Whether a UUT stayed the same over a campaign: drift, differences between its boots, first trials unlike the others.
+"""Stability of a UUT over a campaign: drift, differences between its boots, and deviating first trials.
 
-All of it is of residuals: by how much a trial forwarded more than its cell on average, as a part of that. Those of
-different cells can be looked at together. A UUT that forwards whatever it is offered says nothing of its speed, so only
-cells count in which it does not, unless there are no others.
+All of it is computed from residuals: the throughput of a trial ÷ the mean of its cell − 1. Residuals of different cells
+can be combined. A UUT that forwards its whole offered load does not show its speed. Such cells count only if there are
+no others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LEAST_DRIFT = 0.01  # of the throughput: what is less is told, but nobody is warned of it
-FEWEST_BOOTS = 5  # of fewer, no order is rarer than 5 % of all orders
+LEAST_DRIFT = 0.01  # of the throughput: a smaller drift is reported without a warning
+FEWEST_BOOTS = 5  # with fewer, no order is rarer than 5 % of all orders
 _KEEPS_UP = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
-_FIRST = 3  # how many trials of a boot may be its first ones
+_FIRST = 3  # the most trials of a boot that count as its first ones
 _LONG = 200  # trials of a boot
 _DRAWN = 999
-_MANY, _DRAWN_OF_MANY = 10_000, 99  # trials: of more, fewer orders are drawn, for time and memory
-_SEED = 1  # the same data has the same p
+_MANY, _DRAWN_OF_MANY = 10_000, 99  # trials: above this, fewer orders are drawn, to save time and memory
+_SEED = 1  # the same data always gives the same p
 
 
 class Points(Enum):
-    """What is compared along time. The value is what people read."""
+    """The points that are compared along time. Reports show the value."""
 
     BOOTS = "boots"
     TRIALS = "trials of the same boot"
@@ -41,10 +41,10 @@ class Points(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A trial and its throughput ÷ the mean of its cell − 1; `apart_s` is from the mean time of its cell's trials.
+    """A trial and its throughput ÷ the mean of its cell − 1.
 
-    `place` is which trial of its boot it is, from 1; `limited`: whether its UUT forwarded less than was intended in its
-    cell.
+    `apart_s` is its time since the mean time of its cell's trials. `place` is its number within its boot, from 1.
+    `limited`: whether its UUT forwarded less than the intended load in this cell.
     """
 
     trial: TrialResult
@@ -56,32 +56,32 @@ class Residual:
 
 
 class _Tested:
-    """What a test found; `corrected` is its p with all UUTs of the campaign considered."""
+    """The result of a test; `corrected` is its p, corrected for the number of UUTs of the campaign."""
 
     __slots__ = ()
     corrected: float | None
 
     @property
     def _size(self) -> float | None:
-        """How large it is, as a part of the throughput; None where that is unknown."""
+        """Its size as a part of the throughput; None if unknown."""
         raise NotImplementedError
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance would do in one of twenty steady campaigns."""
+        """Whether chance causes such a result in at most one of twenty steady campaigns."""
         return self.corrected is not None and self.corrected <= ALPHA
 
     @property
     def is_large(self) -> bool:
-        """Whether it is significant, and large enough to be warned of."""
+        """Whether it is significant and large enough for a warning."""
         return self.significant and self._size is not None and abs(self._size) >= LEAST_DRIFT
 
 
 @dataclass(frozen=True, slots=True)
 class Drift(_Tested):
-    """By how much the throughput of a UUT changed from its first trial to its last, as a part of it.
+    """The relative change of the throughput of a UUT from its first trial to its last.
 
-    The change is None where it is unknown, and `unknown` says why; its 95 % interval likewise.
+    The change and its 95 % interval are None if unknown; `unknown` is the reason.
     """
 
     over_s: float
@@ -99,13 +99,13 @@ class Drift(_Tested):
 
     @property
     def excluded(self) -> float | None:
-        """A drift above this can be excluded; None where the interval is unknown."""
+        """The drift above which any can be excluded; None if the interval is unknown."""
         return None if self.low is None or self.high is None else max(abs(self.low), abs(self.high))
 
 
 @dataclass(frozen=True, slots=True)
 class BootEffect:
-    """A boot, when its first trial was (CLOCK_REALTIME), and its mean residual over so many trials."""
+    """A boot, the start of its first trial (CLOCK_REALTIME), and its mean residual over `trials` trials."""
 
     number: int
     started_ns: int
@@ -115,9 +115,9 @@ class BootEffect:
 
 @dataclass(frozen=True, slots=True)
 class BootEffects(_Tested):
-    """Whether boots of a UUT differ by more than trials within them do: standard deviations of both, as ratios.
+    """Whether boots of a UUT differ by more than trials within them: standard deviations of both, as ratios.
 
-    `between` is what is left of the scatter of boots when that of trials is taken out.
+    `between` is the scatter of boots without the contribution of the scatter of trials.
     """
 
     boots: tuple[BootEffect, ...]  # in the order of time
@@ -132,15 +132,16 @@ class BootEffects(_Tested):
 
     @property
     def largest_step(self) -> tuple[BootEffect, BootEffect]:
-        """The two boots, one after the other, that differ most."""
+        """The two consecutive boots that differ most."""
         pairs = zip(self.boots, self.boots[1:], strict=False)
         return max(pairs, key=lambda pair: abs(pair[1].mean - pair[0].mean))
 
 
 @dataclass(frozen=True, slots=True)
 class FirstTrials(_Tested):
-    """By how much the first `trials` of each boot forwarded more than those after them, of all numbers up to three the
-    one that stands out most.
+    """The relative change of the throughput of the first `trials` of each boot compared with the later ones.
+
+    `trials` is the number, up to three, for which the change stands out most.
     """
 
     trials: int
@@ -155,7 +156,7 @@ class FirstTrials(_Tested):
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
-    """What is known of how steady a UUT was; residuals are in the order of time."""
+    """The stability of a UUT; residuals are in the order of time."""
 
     uut: str
     residuals: tuple[Residual, ...]
@@ -165,24 +166,24 @@ class Steadiness:
 
     @property
     def below_saturation(self) -> bool:
-        """Whether it forwarded what it was offered in every cell, so that only that can be told of it."""
-        return not any(one.limited for one in self.residuals)
+        """Whether it forwarded its whole offered load in every cell, so that its speed was not measured."""
+        return not any(residual.limited for residual in self.residuals)
 
 
 def steadiness_of(groups: Iterable[Group]) -> tuple[Steadiness, ...]:
-    """How steady each UUT was over a campaign, p values corrected for the number of UUTs (Holm)."""
-    found = [_of_uut(uut, own) for uut, own in grouped(groups, lambda group: group.uut).items()]
-    drifts = dict(_corrected((one.uut, one.drift.p) for one in found))
-    boots = dict(_corrected((one.uut, one.boots.p if one.boots else None) for one in found))
-    first = dict(_corrected((one.uut, one.first.p if one.first else None) for one in found))
+    """Return the stability of each UUT over a campaign, with p values corrected for the number of UUTs (Holm)."""
+    results = [_of_uut(uut, uut_groups) for uut, uut_groups in grouped(groups, lambda group: group.uut).items()]
+    drifts = dict(_corrected((result.uut, result.drift.p) for result in results))
+    boots = dict(_corrected((result.uut, result.boots.p if result.boots else None) for result in results))
+    first = dict(_corrected((result.uut, result.first.p if result.first else None) for result in results))
     return tuple(
         replace(
-            one,
-            drift=replace(one.drift, corrected=drifts.get(one.uut)),
-            boots=one.boots and replace(one.boots, corrected=boots.get(one.uut)),
-            first=one.first and replace(one.first, corrected=first.get(one.uut)),
+            result,
+            drift=replace(result.drift, corrected=drifts.get(result.uut)),
+            boots=result.boots and replace(result.boots, corrected=boots.get(result.uut)),
+            first=result.first and replace(result.first, corrected=first.get(result.uut)),
         )
-        for one in found
+        for result in results
     )
 
 
@@ -192,38 +193,44 @@ def _corrected(ps: Iterable[tuple[str, float | None]]) -> Iterator[tuple[str, fl
 
 
 def _of_uut(uut: str, groups: Sequence[Group]) -> Steadiness:
-    every = _residuals(groups)
-    telling = [one for one in every if one.limited] or every
-    drift = _drift(telling)
-    found = drift.change or 0.0
-    # What drift alone makes of boots and of first trials is no difference of theirs.
-    slope = found / drift.over_s if drift.p is not None and drift.p <= ALPHA and drift.over_s else 0.0
-    level = [replace(one, relative=one.relative - slope * one.apart_s) for one in telling]
-    return Steadiness(uut, every, drift, _boot_effects(level), _first_trials(level))
+    all_residuals = _residuals(groups)
+    limited = [residual for residual in all_residuals if residual.limited] or all_residuals
+    drift = _drift(limited)
+    change = drift.change or 0.0
+    # Differences of boots and of first trials that drift alone explains are removed.
+    slope = change / drift.over_s if drift.p is not None and drift.p <= ALPHA and drift.over_s else 0.0
+    level = [replace(residual, relative=residual.relative - slope * residual.apart_s) for residual in limited]
+    return Steadiness(uut, all_residuals, drift, _boot_effects(level), _first_trials(level))
 
 
 def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
-    """Those of all valid trials of cells with two of them or more, in the order of time."""
-    trials = sorted((one.trial for group in groups for one in group.everything), key=lambda one: one.started_ns)
-    places = {id(one): place for own in grouped(trials, _boot).values() for place, one in enumerate(own, start=1)}
-    found = []
+    """Return the residuals of all valid trials of cells with at least two of them, in the order of time."""
+    trials = sorted(
+        (totals.trial for group in groups for totals in group.everything), key=lambda trial: trial.started_ns
+    )
+    places = {
+        id(trial): place
+        for boot_trials in grouped(trials, _boot).values()
+        for place, trial in enumerate(boot_trials, start=1)
+    }
+    residuals = []
     for cell, group in enumerate(groups):
-        known = [(one.trial, fps) for one in group.valid if (fps := THROUGHPUT_FPS.read(one)) is not None]
+        known = [(totals.trial, fps) for totals in group.valid if (fps := THROUGHPUT_FPS.read(totals)) is not None]
         if len(known) < 2 or not any(fps for _, fps in known):
             continue
         mean = fmean(fps for _, fps in known)
         centre_ns = sum(trial.started_ns for trial, _ in known) // len(known)
         intended = group.intended_fps
         limited = intended is None or mean < _KEEPS_UP * intended
-        found += [
+        residuals += [
             Residual(trial, cell, fps / mean - 1, (trial.started_ns - centre_ns) / 1e9, places[id(trial)], limited)
             for trial, fps in known
         ]
-    return tuple(sorted(found, key=lambda one: one.trial.started_ns))
+    return tuple(sorted(residuals, key=lambda residual: residual.trial.started_ns))
 
 
 def _drift(residuals: Sequence[Residual]) -> Drift:
-    """Over pairs of trials of the same cell: of different boots where there are enough, else of the same boot."""
+    """Return the drift from pairs of trials of a cell: of different boots if there are enough, else of one boot."""
     if not residuals:
         return Drift(0.0, Points.TRIALS, unknown="no cell has two valid trials")
     over_s = (residuals[-1].trial.started_ns - residuals[0].trial.started_ns) / 1e9
@@ -231,39 +238,40 @@ def _drift(residuals: Sequence[Residual]) -> Drift:
     boots = {boot: place for place, boot in enumerate(grouped(over_boots, _boot_of))}
     if len(boots) >= FEWEST_BOOTS:
         points = Points.BOOTS
-        series = [_series(own, boots) for own in grouped(over_boots, lambda one: one.cell).values()]
-        found = trend_over_boots(series)
+        series = [_series(cell, boots) for cell in grouped(over_boots, lambda residual: residual.cell).values()]
+        overall = trend_over_boots(series)
     else:
         points = Points.TRIALS
-        same = grouped(residuals, lambda one: (one.cell, _boot_of(one))).values()
-        series = [_series(own) for own in same if len(own) > 1]
-        found = trend(series)
-    alike = bool(series) and all(len(set(one.values)) == 1 for one in series)
-    if found is None or (found.smallest_p > ALPHA and not alike):
+        same = grouped(residuals, lambda residual: (residual.cell, _boot_of(residual))).values()
+        series = [_series(same_boot) for same_boot in same if len(same_boot) > 1]
+        overall = trend(series)
+    alike = bool(series) and all(len(set(cell_series.values)) == 1 for cell_series in series)
+    if overall is None or (overall.smallest_p > ALPHA and not alike):
         few = f"{len(boots)} boots: too few to tell drift from how boots differ, which takes {FEWEST_BOOTS}"
         return Drift(over_s, points, unknown=few if len(boots) > 1 else "too few repetitions")
-    low, high = (None if slope is None else slope * over_s for slope in (found.low, found.high))
-    return Drift(over_s, points, found.slope * over_s, low, high, found.p)
+    low, high = (None if slope is None else slope * over_s for slope in (overall.low, overall.high))
+    return Drift(over_s, points, overall.slope * over_s, low, high, overall.p)
 
 
 def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> Series:
-    numbers = [boots[_boot_of(one)] for one in own] if boots else []
-    return Series([one.apart_s for one in own], _values(own), numbers)
+    numbers = [boots[_boot_of(residual)] for residual in own] if boots else []
+    return Series([residual.apart_s for residual in own], _values(own), numbers)
 
 
 def _over_boots(residuals: Sequence[Residual]) -> list[Residual]:
-    """Those of cells that were measured on several boots."""
-    cells = grouped(residuals, lambda one: one.cell).values()
-    several = {own[0].cell for own in cells if len({_boot_of(one) for one in own}) > 1}
-    return [one for one in residuals if one.cell in several]
+    """Return the residuals of cells that were measured on several boots."""
+    cells = grouped(residuals, lambda residual: residual.cell).values()
+    several = {own[0].cell for own in cells if len({_boot_of(residual) for residual in own}) > 1}
+    return [residual for residual in residuals if residual.cell in several]
 
 
 def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
-    """The analysis of variance of residuals by boots, its p by chance deciding within each cell which trial was on
-    which boot (a permutation test, as `significance.permutation_p`); None for fewer than two boots, or nothing else
-    to tell them apart by.
+    """Return the analysis of variance of residuals by boots.
+
+    Its p is from a permutation test, as `significance.permutation_p`: within each cell, trials are assigned to boots at
+    random. None for fewer than two boots, or without degrees of freedom to tell them apart.
     """
-    import numpy as np  # noqa: PLC0415 - what needs no test need not wait for it
+    import numpy as np  # noqa: PLC0415 - loaded only for a test
 
     own = _over_boots(residuals)
     by_boot = grouped(own, _boot_of)
@@ -273,14 +281,14 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
         return None
     values = np.array(_values(own))
     numbers = {boot: place for place, boot in enumerate(by_boot)}
-    at = np.array([numbers[_boot_of(one)] for one in own])
+    at = np.array([numbers[_boot_of(residual)] for residual in own])
     sizes = np.bincount(at).astype(float)
     chance = np.random.default_rng(_SEED)
     drawn = _DRAWN if len(own) <= _MANY else _DRAWN_OF_MANY
     sums = np.zeros((drawn, len(by_boot)))
     for places in cells:
         shuffled = chance.permuted(np.tile(values[places], (drawn, 1)), axis=1)
-        if len(set(numbers_there := at[places].tolist())) == len(numbers_there):
+        if len(set(cell_boots := at[places].tolist())) == len(cell_boots):
             sums[:, at[places]] += shuffled
         else:
             np.add.at(sums.T, at[places], shuffled.T)
@@ -298,30 +306,30 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
 
 
 def _first_trials(residuals: Sequence[Residual]) -> FirstTrials | None:
-    """Whether the first trials of boots stand out: p by chance deciding which of its trials a boot began with, for the
-    number that stands out most.
+    """Return by how much the first trials of boots stand out, for the number of trials that stands out most.
 
-    None without a boot of first trials and others. Of a boot whose trials are in no random order, cells that scatter
-    more may come first: what is found then is a hint.
+    Its p is from a permutation test that draws the first trials of each boot at random. None without a boot that has
+    both first and later trials. If the trials of a boot are not in random order, cells that scatter more may come
+    first, and the result is only a hint.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
     by_boot = grouped(residuals, _boot_of).values()
-    boots = [own for own in by_boot if 0 < sum(one.place <= _FIRST for one in own) < len(own)]
+    boots = [boot for boot in by_boot if 0 < sum(residual.place <= _FIRST for residual in boot) < len(boot)]
     if not boots:
         return None
     chance = np.random.default_rng(_SEED)
     numbers = range(1, _FIRST + 1)
-    sums = np.zeros((_DRAWN + 1, _FIRST))  # of the first trials less the mean of their boot; what was measured at first
+    sums = np.zeros((_DRAWN + 1, _FIRST))  # first trials − mean of their boot; row 0: as measured
     counts = np.zeros(_FIRST)
-    for own in boots:
-        values = np.array(_values(own))
+    for boot in boots:
+        values = np.array(_values(boot))
         values -= values.mean()
         drawn = np.vstack([values[:_FIRST], _begun_by_chance(values, chance)])
         for number in numbers:
-            first = sum(one.place <= number for one in own)
-            # Less the mean of the others of the boot.
-            sums[:, number - 1] += drawn[:, :first].sum(axis=1) * len(own) / (len(own) - first)
+            first = sum(residual.place <= number for residual in boot)
+            # Relative to the mean of the other trials of the boot.
+            sums[:, number - 1] += drawn[:, :first].sum(axis=1) * len(boot) / (len(boot) - first)
             counts[number - 1] += first
     changes = sums / np.maximum(counts, 1)
     scatter = changes[1:].std(axis=0)
@@ -333,9 +341,9 @@ def _first_trials(residuals: Sequence[Residual]) -> FirstTrials | None:
 
 
 def _begun_by_chance(values: "NDArray[np.float64]", chance: "np.random.Generator") -> "NDArray[np.float64]":
-    """What a boot with these values begins with where chance decides it: a row for each time that it does.
+    """Return the first values of a boot with these values in random order, one row per draw.
 
-    Of a long boot the same value may come twice, which hardly ever happens.
+    For a long boot, a row may contain the same value twice, which is rare.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -353,4 +361,4 @@ def _boot_of(one: Residual) -> int:
 
 
 def _values(residuals: Iterable[Residual]) -> list[float]:
-    return [one.relative for one in residuals]
+    return [residual.relative for residual in residuals]

@@ -1,6 +1,6 @@
-"""Trials to groups: the repetitions of a measurement brought together.
+"""Groups of trials: the repetitions of a measurement.
 
-Only valid trials are averaged. Suspicious and invalid ones stay beside them, to be counted and shown.
+Only valid trials are averaged. Suspicious and invalid ones are kept beside them, to be counted and shown.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -29,35 +29,35 @@ from netbench.statistics.totals import Mbps, Totals, TrialTotals
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
-# A load of which no more than this is lost says nothing of what the UUT can do beyond it.
+# A load with no more loss than this does not show how much more the UUT can forward.
 LOST = 0.005
 _MOST = 0.5  # of the repetitions
-# What part of the repetitions of a load must be valid at the first attempt for it to count as a maximum.
+# The part of the repetitions of a load that must be valid at the first attempt for it to count as a maximum.
 _ENOUGH = 2 / 3
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Some items by what they have in common, both in the order they come."""
-    found: dict[Key, list[Item]] = {}
+    """Return the items by key; keys and items keep their order."""
+    groups: dict[Key, list[Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def counts_as_maximum(repetitions: Sequence[TrialResult]) -> bool:
-    """Whether the mean of these repetitions of a load may be called a maximum.
+    """Return whether the mean of these repetitions of a load may be called a maximum.
 
-    At least two thirds of them have to be valid at the first attempt. Of loads that were measured again and again until
-    something was valid, few repetitions are left, and the highest of many means is then that of the luckiest of those.
+    At least two thirds of them must be valid at the first attempt. A load that was repeated until something was valid
+    has few repetitions left. The highest of many such means is that of the luckiest load.
     """
-    return sum(one.valid_at_once for one in repetitions) >= _ENOUGH * len(repetitions) > 0
+    return sum(repetition.valid_at_once for repetition in repetitions) >= _ENOUGH * len(repetitions) > 0
 
 
-@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
+@dataclass(frozen=True)  # no slots: the instance caches computed values
 class Repetitions:
     """One guest over the valid repetitions of a measurement, its streams added up.
 
-    Intervals are over those repetitions whose number is known; None without any. `frame_size` is None for a guest that
+    Intervals are over the repetitions with a known value; None without any. `frame_size` is None for a guest that
     forwards nothing.
     """
 
@@ -77,7 +77,7 @@ class Repetitions:
 
     @cached_property
     def throughput_without_noise(self) -> Interval | None:
-        """The same without the noise floor, for a comparison with other loads of the campaign."""
+        """The throughput without the noise floor, for a comparison with other loads of the campaign."""
         return THROUGHPUT_FPS.over(self.valid)
 
     @cached_property
@@ -111,22 +111,22 @@ class Repetitions:
         return UNSENT_RATIO.over(self.valid)
 
     def cpu_s(self, whose: str) -> Interval | None:
-        """CPU time of a trial in seconds by whose it is, as Totals have it; None where no repetition knows it."""
-        return known_interval(one.cpu_s(whose) for one in self.valid)
+        """Return the mean CPU time of a trial in s for an owner, as in Totals; None if unknown in all repetitions."""
+        return known_interval(totals.cpu_s(whose) for totals in self.valid)
 
     def cpu_share(self, whose: str) -> Interval | None:
-        """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
-        return self.once(("CPU share", whose), lambda: known_interval(one.cpu_share(whose) for one in self.valid))
+        """Return CPU time ÷ the time it was counted over: the mean of the shares of the repetitions."""
+        return self.once(("CPU share", whose), lambda: known_interval(totals.cpu_share(whose) for totals in self.valid))
 
     def once(self, what: Hashable, computed: Callable[[], Interval | None]) -> Interval | None:
-        """An interval that others ask for again and again; `what` tells it from all others over these repetitions."""
+        """Return an interval that is often needed, computed once; `what` identifies it among these repetitions."""
         if what not in self._intervals:
             self._intervals[what] = computed()
         return self._intervals[what]
 
     @property
     def _noise(self) -> float | None:
-        """By how much of its mean the host moves a throughput from run to run, beside what repetitions show."""
+        """The relative variation of the throughput due to the host, beyond the scatter of repetitions."""
         return None
 
     @cached_property
@@ -134,16 +134,16 @@ class Repetitions:
         return {}
 
     def _in(self, mbps: Mbps, fps: Interval | None, of_each: Callable[[Totals, Mbps], float | None]) -> Interval | None:
-        if isinstance(self.frame_size, FrameMix):  # sizes differ from trial to trial, where not all of them arrive
-            known = [(one.boot, value) for one in self.valid if (value := of_each(one, mbps)) is not None]
+        if isinstance(self.frame_size, FrameMix):  # mean sizes differ between trials if not all frames arrive
+            known = [(totals.boot, value) for totals in self.valid if (value := of_each(totals, mbps)) is not None]
             return boots_interval(known).widened(self._noise) if known else None
         factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
         return None if fps is None or factor is None else fps.scaled(factor)
 
 
-@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
+@dataclass(frozen=True)  # no slots: the instance caches computed values
 class NeighbourGroup(Repetitions):
-    """One neighbour over the valid repetitions of a measurement; its rates are None where it forwards nothing."""
+    """One neighbour over the valid repetitions of a measurement; its rates are None if it forwards nothing."""
 
     name: str
     activity: str
@@ -151,7 +151,7 @@ class NeighbourGroup(Repetitions):
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Whose throughput it is: a UUT, how many sources send through it, and their frame size in bytes with FCS."""
+    """The owner of a throughput: a UUT, the number of sources, and their frame size in bytes with FCS."""
 
     uut: str
     sources: int
@@ -160,23 +160,22 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The highest throughput of a UUT: that of all loads above it, at which equally much came out.
+    """The highest throughput of a UUT, averaged over all loads above it with equal throughput.
 
-    `throughput_fps` is over the boots, each with the mean of its trials at any of these `loads`.
+    `throughput_fps` is over the boots; the value of a boot is the mean of its trials at any of these `loads`.
     """
 
     throughput_fps: Interval
     loads: tuple[Load, ...]
 
 
-@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
+@dataclass(frozen=True)  # no slots: the instance caches computed values
 class Group(Repetitions):
     """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
 
-    It is itself what the victim did; its neighbours are beside it. Where it is a maximum, `limited_by` says what was in
-    the way of a higher one if that was not the UUT, nor its links, and `plateau` is the maximum itself; with_limits()
-    looks both up. `noise_floor` is that of the host, as a ratio; None where it is unknown. So is `run_to_run`, as of
-    NoiseFloor.
+    The group itself contains the results of the victim; `neighbours` are separate. with_limits() sets `limited_by` and
+    `plateau` of a maximum: what prevented a higher one, empty for the UUT or its links, and the maximum itself.
+    `noise_floor` is that of the host, as a ratio, and `run_to_run` that of NoiseFloor; None if unknown.
     """
 
     frame_size: FrameSize
@@ -187,14 +186,14 @@ class Group(Repetitions):
     scenario: str
     sources: int
     load: Load
-    limited_by: str | None = None  # None: nobody has looked, or it is no maximum
+    limited_by: str | None = None  # None: not determined yet, or not a maximum
     plateau: Plateau | None = None
     noise_floor: float | None = None
     run_to_run: float | None = None
 
     @property
     def victim(self) -> Victim:
-        """Whose repetitions these are."""
+        """The victim of these repetitions."""
         return Victim(self.uut, self.sources, self.frame_size)
 
     @property
@@ -204,17 +203,17 @@ class Group(Repetitions):
 
     @cached_property
     def valid_at_once(self) -> int:
-        """How many of its trials are valid, and were so at the first attempt."""
-        return sum(one.trial.valid_at_once for one in self.everything)
+        """The number of its trials that were valid at the first attempt."""
+        return sum(totals.trial.valid_at_once for totals in self.everything)
 
     @cached_property
     def saturated(self) -> int:
-        """How many of its valid trials are saturated: their offered load is below the intended one."""
-        return sum(one.trial.is_saturated for one in self.valid)
+        """The number of its valid trials that are saturated: their offered load is below the intended one."""
+        return sum(totals.trial.is_saturated for totals in self.valid)
 
     @cached_property
     def is_overloaded(self) -> bool:
-        """Whether more was lost than 0.5 %, or the link pushed back: this load was more than the UUT took."""
+        """Whether this load was too high for the UUT: more than 0.5 % was lost, or the link pushed back."""
         return self.is_saturated or (self.loss_ratio is not None and self.loss_ratio.mean > LOST)
 
     @property
@@ -224,12 +223,12 @@ class Group(Repetitions):
 
     @property
     def _noise(self) -> float | None:
-        """The noise floor, unless all that was intended came out: then the source's clock decides the throughput."""
+        """The noise floor; None if all intended frames are forwarded, as the source's clock decides the throughput."""
         return self.noise_floor if self.is_overloaded or self.load.kind is LoadKind.MAX else None
 
     @property
     def maximum_fps(self) -> Interval | None:
-        """The highest throughput in frames/s, of a group that has it: of its plateau, where there is one.
+        """The highest throughput in frames/s, if this group is a maximum: that of its plateau, if it has one.
 
         Its interval contains the variation between runs; that of `maximum_of_run_fps` does not.
         """
@@ -237,7 +236,7 @@ class Group(Repetitions):
 
     @property
     def maximum_of_run_fps(self) -> Interval | None:
-        """The same without the variation between runs, to compare maxima of one UUT in one run."""
+        """`maximum_fps` without the variation between runs, to compare maxima of one UUT in one run."""
         return self.plateau.throughput_fps if self.plateau else self.throughput_fps
 
     @property
@@ -248,28 +247,28 @@ class Group(Repetitions):
         return self._of_any_run(self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size) or 0.0))
 
     def _of_any_run(self, maximum: Interval | None) -> Interval | None:
-        """The interval with the variation between runs, where the UUT was the limit."""
+        """Return the maximum, with the variation between runs added to its interval if the UUT was the limit."""
         return maximum.widened(self.run_to_run) if maximum and not self.limited_by else maximum
 
     @property
     def maximum_loads(self) -> tuple[Load, ...]:
-        """The loads at which it was measured."""
+        """The loads at which the maximum was measured."""
         return self.plateau.loads if self.plateau else (self.load,)
 
     @property
     def thrown_away(self) -> int:
-        """How many attempts at its trials are not among them, because the same trial was made again."""
-        return sum(len(one.trial.thrown_away) for one in self.everything)
+        """The number of discarded attempts: those after which the same trial was repeated."""
+        return sum(len(totals.trial.thrown_away) for totals in self.everything)
 
     @cached_property
     def counts_as_maximum(self) -> bool:
         """Whether its mean may be called a maximum."""
-        return counts_as_maximum([one.trial for one in self.everything])
+        return counts_as_maximum([totals.trial for totals in self.everything])
 
     @cached_property
     def intended_fps(self) -> float | None:
-        """Intended frames per second, all sources together; None for `max`, or when nothing told it."""
-        return next((one.intended_fps for one in self.everything if one.intended_fps is not None), None)
+        """Intended frames per second, all sources together; None for `max`, or if unknown."""
+        return next((totals.intended_fps for totals in self.everything if totals.intended_fps is not None), None)
 
     @property
     def intended_mbps(self) -> float | None:
@@ -278,70 +277,73 @@ class Group(Repetitions):
 
     @property
     def buffered_frames(self) -> int | None:
-        """The most frames in queues at the end of a repetition: what the UUT's buffers hold, once they overflow.
+        """The most frames in queues at the end of a valid or suspicious trial; None if unknown.
 
-        Of valid and suspicious trials; None where none tells.
+        This is the size of the UUT's buffers if they overflow.
         """
-        known = [one.buffered_frames for one in (*self.valid, *self.suspicious)]
+        known = [totals.buffered_frames for totals in (*self.valid, *self.suspicious)]
         return max((frames for frames in known if frames is not None), default=None)
 
     @cached_property
     def neighbours(self) -> tuple[NeighbourGroup, ...]:
-        """Each of its neighbours, also those of which no repetition is valid."""
-        found = grouped((neighbour for one in self.everything for neighbour in one.neighbours), lambda one: one.name)
+        """All its neighbours, including those without a valid repetition."""
+        by_name = grouped(
+            (neighbour for totals in self.everything for neighbour in totals.neighbours),
+            lambda neighbour: neighbour.name,
+        )
         return tuple(
             NeighbourGroup(
-                frame_size=seen[0].frame_size,
-                valid=tuple(own for one in self.valid if (own := one.neighbour(name)) is not None),
+                frame_size=observed[0].frame_size,
+                valid=tuple(neighbour for totals in self.valid if (neighbour := totals.neighbour(name)) is not None),
                 name=name,
-                activity=seen[0].activity,
+                activity=observed[0].activity,
             )
-            for name, seen in found.items()
+            for name, observed in by_name.items()
         )
 
     @cached_property
     def forwarding(self) -> tuple[NeighbourGroup, ...]:
-        """Those of its neighbours that forward."""
-        return tuple(one for one in self.neighbours if one.frame_size is not None)
+        """Its forwarding neighbours."""
+        return tuple(neighbour for neighbour in self.neighbours if neighbour.frame_size is not None)
 
     def neighbour(self, name: str) -> NeighbourGroup | None:
-        """The neighbour of this name; None where it was not there."""
-        return next((one for one in self.neighbours if one.name == name), None)
+        """Return the neighbour of this name; None if absent."""
+        return next((neighbour for neighbour in self.neighbours if neighbour.name == name), None)
 
     @cached_property
     def neighbours_offered_mbps(self) -> Interval | None:
-        """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
+        """The offered load of all forwarding neighbours together, in Mbit/s (L1); None without any."""
         return NEIGHBOURS_OFFERED_MBPS.over(self.valid)
 
     @cached_property
     def neighbours_throughput_mbps(self) -> Interval | None:
-        """What they forwarded, in Mbit/s (L1)."""
+        """The throughput of all forwarding neighbours together, in Mbit/s (L1)."""
         return NEIGHBOURS_THROUGHPUT_MBPS.over(self.valid)
 
     @cached_property
     def neighbours_loss_ratio(self) -> Interval | None:
-        """Lost ÷ offered over the frames of all of them, the mean of the ratios of the repetitions."""
+        """Lost ÷ offered over the frames of all forwarding neighbours, the mean of the ratios of the repetitions."""
         return NEIGHBOURS_LOSS_RATIO.over(self.valid)
 
     @property
     def neighbours_frame_size(self) -> FrameSize | None:
-        """The size of the neighbours' frames; None where none forwards, or where theirs differ."""
-        sizes = {one.frame_size for one in self.forwarding}
+        """The size of the neighbours' frames; None if none forwards, or if their sizes differ."""
+        sizes = {neighbour.frame_size for neighbour in self.forwarding}
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What speaks against its suspicious and invalid trials."""
-        return tuple(reason for one in (*self.suspicious, *self.invalid) for reason in one.trial.reasons)
+        """The reasons for the verdicts of its suspicious and invalid trials."""
+        return tuple(reason for totals in (*self.suspicious, *self.invalid) for reason in totals.trial.reasons)
 
 
 def group_trials(results: CampaignResults) -> tuple[Group, ...]:
-    """The groups of a campaign, gathered in one pass over its trials; counters are not among what is kept of those.
+    """Return the groups of a campaign, in one pass over its trials; their counters are not kept.
 
-    Trials without a steady load, which are for a test of RFC 2544, are in none, nor are those that only find a maximum:
-    their loads are nobody's.
+    Excluded are trials without a steady load, which belong to a test of RFC 2544, and those that only search for a
+    maximum: their loads are not loads of the profile.
 
-    UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
+    UUTs are in the order of the topology, scenarios in that of the profile; then sources, sizes and loads rise.
     """
     steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
@@ -350,8 +352,8 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
         groups = [replace(group, noise_floor=floor, run_to_run=run_to_run) for group in groups]
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]
-    # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
-    told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
+    # A UUT that never started has no loads in frames/s; the loads of the others define its order.
+    known_fps = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
     def order(group: Group) -> tuple[int, int, int, tuple[float, str], bool, float, float]:
         return (
@@ -360,7 +362,7 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
             group.sources,
             rising(group.frame_size),
             group.load.kind is LoadKind.MAX,
-            told.get(_measurement(group), 0.0),
+            known_fps.get(_measurement(group), 0.0),
             group.load.value,
         )
 
@@ -368,15 +370,15 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
 
 
 def gathered(trials: Iterable[TrialTotals]) -> list[Group]:
-    """The groups of some trials, in the order these come."""
-    return [_group(own) for own in grouped(trials, lambda one: key_of_cell(one.trial.spec)).values()]
+    """Return the groups of some trials, in the order of the trials."""
+    return [_group(cell) for cell in grouped(trials, lambda totals: key_of_cell(totals.trial.spec)).values()]
 
 
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Of each UUT, scenario, number of sources and frame size the group with the highest throughput.
+    """Return the group with the highest throughput of each UUT, scenario, number of sources and frame size.
 
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
-    Groups that may not be called a maximum are out of the running.
+    Groups that may not be called a maximum are ignored.
     """
     best: dict[tuple[str, str, int, FrameSize], tuple[float, Group]] = {}
     for group in groups:
@@ -390,7 +392,7 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, FrameSize, Load]:
-    """What the repetitions of a measurement have in common."""
+    """Return the key that the repetitions of a measurement have in common."""
     return (spec.uut, spec.scenario, len(spec.streams), spec.frame_size, spec.load)
 
 
@@ -399,8 +401,10 @@ def _measurement(group: Group) -> tuple[int, FrameSize, Load]:
 
 
 def _group(trials: list[TrialTotals]) -> Group:
-    in_order = sorted(trials, key=lambda one: one.trial.spec.repetition)
-    valid, suspicious, invalid = (tuple(one for one in in_order if one.trial.verdict is verdict) for verdict in Verdict)
+    in_order = sorted(trials, key=lambda totals: totals.trial.spec.repetition)
+    valid, suspicious, invalid = (
+        tuple(totals for totals in in_order if totals.trial.verdict is verdict) for verdict in Verdict
+    )
     spec = in_order[0].trial.spec
     return Group(
         frame_size=spec.frame_size,

@@ -1,7 +1,7 @@
 """Interference: how much throughput neighbours leave to a victim.
 
-The most beside a neighbour relative to the most without (Table 1 and Figure 5 of Schlosser et al. 2011), which is the
-isolation index; the matrix of victims and scenarios; curves over what the neighbours are offered.
+This module computes the isolation index, which is the highest throughput beside neighbours ÷ that without (Table 1 and
+Figure 5 of Schlosser et al. 2011); the matrix of victims and scenarios; and curves over the neighbours' offered load.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio
 
 @dataclass(frozen=True, slots=True)
 class RelativeMaximum:
-    """The highest throughput of a victim in one scenario relative to the most it had in the baseline.
+    """The highest throughput of a victim in one scenario relative to that in the baseline.
 
-    `best` and `base` are the groups that had it, not always of the same load. `ratio` is of the means over their
-    repetitions, in frames/s.
+    `best` and `base` are the groups with these maxima, not always at the same load. `ratio` is that of the means over
+    their repetitions, in frames/s.
     """
 
     best: Group
@@ -28,7 +28,7 @@ class RelativeMaximum:
 
     @property
     def victim(self) -> Victim:
-        """Whose maximum it is."""
+        """The victim with this maximum."""
         return self.best.victim
 
     @property
@@ -43,13 +43,13 @@ class RelativeMaximum:
 
     @property
     def isolation_index(self) -> float | None:
-        """1 when the victim is undisturbed, less when it lost throughput; None where the ratio is unknown."""
+        """1 if the victim is undisturbed, less if it lost throughput; None if the ratio is unknown."""
         return self.ratio.ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Victims and scenarios; a cell is missing where relative_maxima() has nothing to say."""
+    """Victims and scenarios; a cell without a result of relative_maxima() is missing."""
 
     victims: tuple[Victim, ...]
     scenarios: tuple[str, ...]
@@ -58,9 +58,9 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The victim in one scenario; bandwidths in Mbit/s (L1). The neighbours' are of all of them together.
+    """The victim in one scenario; bandwidths in Mbit/s (L1). The neighbours' values are sums over all of them.
 
-    `neighbours_offered_mbps` is exactly 0 where they are idle.
+    `neighbours_offered_mbps` is exactly 0 if they are idle.
     """
 
     scenario: str
@@ -72,10 +72,10 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A victim at one load of its own, the points in rising order of what its neighbours were offered.
+    """A victim at one fixed load; points are in rising order of its neighbours' offered load.
 
-    `load` is the one at which the victim had the highest throughput in its baseline. `disturbance` says what the
-    neighbours do, their rates left out: `64-byte frames`.
+    `load` is the one at which the victim had the highest throughput in its baseline. `disturbance` is the activity of
+    the neighbours without their rates: `64-byte frames`.
     """
 
     victim: Victim
@@ -85,45 +85,45 @@ class Curve:
 
 
 def baselines(best: Iterable[Group]) -> dict[Victim, Group]:
-    """Of each victim the best group of its baseline: of `dedicated`, or else of `shared-idle`."""
-    found: dict[Victim, Group] = {}
+    """Return the best group of the baseline of each victim: `dedicated`, or else `shared-idle`."""
+    bases: dict[Victim, Group] = {}
     for group in best:
-        if group.scenario == DEDICATED or (group.scenario == SHARED_IDLE and group.victim not in found):
-            found[group.victim] = group
-    return found
+        if group.scenario == DEDICATED or (group.scenario == SHARED_IDLE and group.victim not in bases):
+            bases[group.victim] = group
+    return bases
 
 
 def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
-    """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
+    """Return the relative maxima of every victim and scenario except its baseline, in the order of the groups.
 
-    What has no baseline, or no maximum, is left out. Where the load of either maximum does not count on the other side,
-    there may be nothing to compare, as compared() has it. Where neither of the two was the limit of the UUT, as
-    with_limits() has it, the ratio is unknown; where one was not, it is a bound.
+    Scenarios without a baseline or a maximum are left out. If the load of one maximum does not count on the other side,
+    there may be nothing to compare (see compared()). If neither maximum is a limit of the UUT (see with_limits()), the
+    ratio is unknown. If only one is, it is a bound.
     """
     everything = tuple(groups)
     best = best_groups(everything)
     bases, counted = baselines(best), counted_loads(everything)
-    found = []
+    maxima = []
     for group in best:
         base = bases.get(group.victim)
         if base is not None and group is not base and (ratio := compared(group, base, counted)) is not None:
-            found.append(RelativeMaximum(group, base, ratio))
-    return tuple(found)
+            maxima.append(RelativeMaximum(group, base, ratio))
+    return tuple(maxima)
 
 
 CountedLoads = Mapping[tuple[Victim, str, Load], bool]
 
 
 def counted_loads(groups: Iterable[Group]) -> CountedLoads:
-    """By victim, scenario and load whether that counts as a maximum, of all loads that were tried."""
-    return {(*_side(one), one.load): one.counts_as_maximum for one in groups}
+    """Return by victim, scenario and load whether it counts as a maximum, for all loads that were tried."""
+    return {(*_side(group), group.load): group.counts_as_maximum for group in groups}
 
 
 def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | None:
-    """One maximum ÷ another of frames of the same size, which may be of another UUT or scenario; None without a mean.
+    """Return one maximum ÷ another for the same frame size, also of another UUT or scenario; None without a mean.
 
-    Symmetric: the higher one has to be at a load that counts on the side of the lower one too, whichever that is, or
-    one that nobody tried there though its own limit had been found. `counted` are all loads of the campaign.
+    The rule is symmetric: the load of the higher maximum must count on the side of the lower one too, or must not have
+    been tried there although the limit of that side was found. `counted` contains all loads of the campaign.
     """
     if new.uut == base.uut:
         most, most_of_base = new.maximum_of_run_fps, base.maximum_of_run_fps
@@ -133,7 +133,7 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
         return None
 
     def tried(load_of: Group, side: Group) -> bool:
-        known = side.limited_by == ""  # its plateau is, whatever became of higher loads
+        known = side.limited_by == ""  # its plateau is known, whatever the result of higher loads
         return known or any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
 
     return ratio_of_maxima(
@@ -159,11 +159,11 @@ def ratio_of_maxima(
     base_is_limit: bool = True,
     new_is_limit: bool = True,
 ) -> RatioOfMeans:
-    """One maximum ÷ another; unknown where the lower one was not looked for at the load of the higher one.
+    """Return one maximum ÷ another; unknown if the lower one was not measured at the load of the higher one.
 
-    `base_load_counts`: whether the load of the base's maximum counts in what is new; `new_load_counts` the other way.
-    Where one is no limit of the UUT (`base_is_limit`, `new_is_limit`) it may be higher, and the ratio is a bound; where
-    both are none, it is unknown.
+    `base_load_counts`: the load of the base's maximum counts on the new side; `new_load_counts`: the reverse. A maximum
+    that is no limit of the UUT (`base_is_limit`, `new_is_limit`) may be higher, and the ratio is a bound. If neither is
+    a limit, the ratio is unknown.
     """
     ratio = ratio_of_intervals(new, base)
     unknown = None
@@ -181,15 +181,15 @@ def ratio_of_maxima(
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:
-    """Of each UUT the one with the lowest isolation index, of those with limits if any has; the first of several."""
-    known = ((one, one.isolation_index) for one in maxima if one.isolation_index is not None)
-    by_uut = grouped(known, lambda one: one[0].victim.uut)
-    return tuple(min(own, key=lambda one: (one[0].ratio.unknown is not None, one[1]))[0] for own in by_uut.values())
+    """Return the lowest isolation index of each UUT, of those with an interval if any has one; the first of several."""
+    known = ((maximum, maximum.isolation_index) for maximum in maxima if maximum.isolation_index is not None)
+    by_uut = grouped(known, lambda pair: pair[0].victim.uut)
+    return tuple(min(uut, key=lambda pair: (pair[0].ratio.unknown is not None, pair[1]))[0] for uut in by_uut.values())
 
 
 def matrix(groups: Sequence[Group]) -> Matrix:
-    """Every victim, in the order of the groups, and what each scenario did to it."""
-    cells = {(one.victim, one.scenario): one for one in relative_maxima(groups)}
+    """Return the relative maxima of every victim, in the order of the groups, in each scenario."""
+    cells = {(maximum.victim, maximum.scenario): maximum for maximum in relative_maxima(groups)}
     compared = {scenario for _, scenario in cells}
     return Matrix(
         victims=tuple(dict.fromkeys(victim for victim, _ in cells)),
@@ -199,20 +199,20 @@ def matrix(groups: Sequence[Group]) -> Matrix:
 
 
 def curves(groups: Iterable[Group]) -> tuple[Curve, ...]:
-    """A curve for each victim and each kind of disturbance, in the order of the groups.
+    """Return a curve for each victim and each kind of disturbance, in the order of the groups.
 
-    Groups are in the order of group_trials(): of loads with equally much throughput in the baseline the lowest counts.
-    What has no baseline is left out, as are points without valid trials and curves without a forwarding neighbour.
+    Groups are in the order of group_trials(): of loads with equal throughput in the baseline, the lowest counts. Left
+    out are victims without a baseline, points without valid trials, and curves without a forwarding neighbour.
     """
     everything = tuple(groups)
-    found = []
+    drawn = []
     for victim, base in baselines(best_groups(everything)).items():
-        steps = [one for one in everything if one.victim == victim and one.load == base.load]
-        idle = next((one for one in steps if one.scenario == SHARED_IDLE), None)
+        steps = [group for group in everything if group.victim == victim and group.load == base.load]
+        idle = next((group for group in steps if group.scenario == SHARED_IDLE), None)
         for doing, alike in grouped((step for step in steps if step.forwarding), _disturbances).items():
             if points := _points(alike, idle):
-                found.append(Curve(victim, base.load, _in_words(doing), points))
-    return tuple(found)
+                drawn.append(Curve(victim, base.load, _in_words(doing), points))
+    return tuple(drawn)
 
 
 def _points(steps: Sequence[Group], idle: Group | None) -> tuple[CurvePoint, ...]:
@@ -231,18 +231,18 @@ def _point(step: Group, offered: Interval | None) -> CurvePoint | None:
 
 
 def _comes_from(idle: Group, step: Group) -> bool:
-    """Whether the neighbours of a step do nothing but forward, so that at a rate of 0 they would be these idle ones."""
+    """Return whether the neighbours of a step only forward, so that at a rate of 0 they equal these idle ones."""
     doing_nothing = str(Idle())
-    return {one.name for one in step.neighbours} == {one.name for one in idle.neighbours} and all(
-        one.frame_size is not None or one.activity == doing_nothing for one in step.neighbours
+    return {guest.name for guest in step.neighbours} == {guest.name for guest in idle.neighbours} and all(
+        guest.frame_size is not None or guest.activity == doing_nothing for guest in step.neighbours
     )
 
 
 def _disturbances(step: Group) -> tuple[tuple[str, str], ...]:
-    """What each neighbour does, its rate left out, by its name."""
+    """Return the name and the activity of each neighbour, without its rate."""
     return tuple(
-        (one.name, one.activity if one.frame_size is None else f"{long_as(one.frame_size)} frames")
-        for one in step.neighbours
+        (guest.name, guest.activity if guest.frame_size is None else f"{long_as(guest.frame_size)} frames")
+        for guest in step.neighbours
     )
 
 

@@ -1,4 +1,4 @@
-"""Repetitions to a mean, and two means to their ratio, each with its confidence interval."""
+"""Means of repetitions, and ratios and differences of means, with confidence intervals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ from math import ceil, floor, fsum, hypot, log, log10, sqrt
 from typing import Literal
 
 CONFIDENCE = 0.95
-MOST_REPETITIONS = 50  # that anybody is advised to make
+MOST_REPETITIONS = 50  # the highest number that is ever recommended
 _MOST_DECIMALS = 6
-_FEWEST_CORRELATED = 5  # values: of fewer nothing is known of their correlation
+_FEWEST_CORRELATED = 5  # values: the correlation of fewer is unknown
 _MOST_CORRELATED = 0.9
 
 
@@ -18,8 +18,8 @@ _MOST_CORRELATED = 0.9
 class Interval:
     """The mean of `n` repetitions and the half width of its 95 % interval, both in the unit of the values.
 
-    `half_width` is None for a single repetition: how far it would scatter is unknown, not 0. Where frames were counted
-    it is never 0. `boots` is the number of boots that the repetitions come from, 0 where that is unknown.
+    `half_width` is None for a single repetition: its scatter is unknown, not 0. It is never 0 for counts of frames.
+    `boots` is the number of boots of the repetitions, 0 if unknown.
     """
 
     mean: float
@@ -28,12 +28,12 @@ class Interval:
     boots: int = 0
 
     def scaled(self, factor: float) -> "Interval":
-        """The same interval in a unit of which one old unit is `factor` (0 or more)."""
+        """Return the same interval in another unit: one old unit is `factor` (0 or more) new ones."""
         half_width = None if self.half_width is None else self.half_width * factor
         return replace(self, mean=self.mean * factor, half_width=half_width)
 
     def widened(self, relative: float | None) -> "Interval":
-        """The same interval with an independent uncertainty of ± `relative` × mean added, such as a noise floor.
+        """Return the interval with an independent uncertainty of ± `relative` × mean added, such as a noise floor.
 
         Independent contributions add as squares (JCGM 100:2008, "Guide to the expression of uncertainty in
         measurement", section 5.1.2).
@@ -49,17 +49,16 @@ class Interval:
 
     @property
     def standard_error(self) -> float | None:
-        """The standard error of the mean that the half width belongs to; None where that is unknown."""
+        """The standard error of the mean, from the half width; None if unknown."""
         return None if self.half_width is None else self.half_width / student_t(self.degrees)
 
 
 def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
-    """The mean of some repetitions and its two-sided 95 % Student-t interval; ValueError for none.
+    """Return the mean of some repetitions and its two-sided 95 % Student-t interval; ValueError for none.
 
-    mean ± t(0.975; n − 1) · s / √n with the sample standard deviation s (NIST/SEMATECH e-Handbook of
-    Statistical Methods, section 1.3.5.2 "Confidence Limits for the Mean"). Schlosser et al. 2011,
-    section 4, give 95 % intervals of means over nine repetitions. `least` is a half width known from elsewhere, below
-    which that of several repetitions does not go.
+    The interval is mean ± t(0.975; n − 1) · s / √n with the sample standard deviation s (NIST/SEMATECH e-Handbook of
+    Statistical Methods, section 1.3.5.2 "Confidence Limits for the Mean"). Schlosser et al. 2011, section 4, report
+    95 % intervals of means over nine repetitions. `least` is a lower limit of the half width of several repetitions.
     """
     n = len(values)
     if n == 0:
@@ -72,72 +71,74 @@ def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
 
 
 def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:
-    """The mean of the numbers that are known, with its interval; None without any."""
+    """Return the mean of the known numbers with its interval; None without any."""
     known = [value for value in values if value is not None]
     return mean_interval(known, least) if known else None
 
 
 def boots_interval(values: Sequence[tuple[int, float]], least: float = 0.0) -> Interval:
-    """The mean of repetitions on several boots and its 95 % interval; ValueError for none.
+    """Return the mean of repetitions on several boots and its 95 % interval; ValueError for none.
 
-    `values` are the boot and the value of each repetition, in the order of time. The boot is the unit of replication:
-    the interval is Student's over the means of the boots, with boots − 1 degrees of freedom, because repetitions on one
-    boot share its memory layout, caches and placement (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable
-    time"; Georges et al. 2007, "Statistically rigorous Java performance evaluation"). The repetitions of a single boot
-    count as fewer where consecutive ones resemble each other (effective_number). A boot of 0 is unknown: such a
-    repetition stands for itself.
+    `values` are the boot and the value of each repetition, in the order of time. The boot is the unit of replication,
+    because repetitions on one boot share its memory layout, caches and placement (Kalibera and Jones 2013, "Rigorous
+    benchmarking in reasonable time"; Georges et al. 2007, "Statistically rigorous Java performance evaluation"). The
+    interval is Student's over the means of the boots, with boots − 1 degrees of freedom. The repetitions of a single
+    boot count as fewer if consecutive ones resemble each other (effective_number). A boot of 0 is unknown: such a
+    repetition counts as a boot.
     """
     by_boot: dict[object, list[float]] = {}
     for place, (boot, value) in enumerate(values):
         by_boot.setdefault(boot or f"unknown {place}", []).append(value)
     known = len({boot for boot, _ in values if boot})
     if len(by_boot) == 1 and len(values) > 1:
-        (own,) = by_boot.values()
-        within = mean_interval(own)
+        (boot_values,) = by_boot.values()
+        within = mean_interval(boot_values)
         assert within.half_width is not None
-        half_width = within.half_width * sqrt(len(own) / effective_number(own))
+        half_width = within.half_width * sqrt(len(boot_values) / effective_number(boot_values))
         return replace(within, half_width=max(least, half_width), boots=1)
-    between = mean_interval([fsum(own) / len(own) for own in by_boot.values()], least)
+    between = mean_interval([fsum(boot_values) / len(boot_values) for boot_values in by_boot.values()], least)
     return replace(between, n=len(values), boots=known)
 
 
 def effective_number(values: Sequence[float]) -> float:
-    """How many independent repetitions tell as much about the mean as these consecutive ones.
+    """Return how many independent repetitions would determine the mean as well as these consecutive ones.
 
-    n · (1 − r) ÷ (1 + r) with the correlation r between neighbours, of a first-order autoregressive process (Bayley and
-    Hammersley 1946, "The 'effective' number of independent observations in an autocorrelated time series"). The
-    estimate of r is too low by (1 + 3 r) ÷ n (Marriott and Pope 1954, "Bias in the estimation of autocorrelations"),
-    which is added. Of fewer than 5 values r is unknown and taken as 0, as a negative one is; 2 is the least.
+    This is n · (1 − r) ÷ (1 + r) with the correlation r between neighbours, for a first-order autoregressive process
+    (Bayley and Hammersley 1946, "The 'effective' number of independent observations in an autocorrelated time series").
+    The estimate of r is too low by (1 + 3 r) ÷ n (Marriott and Pope 1954, "Bias in the estimation of
+    autocorrelations"), which is added. For fewer than 5 values r is unknown and taken as 0, like a negative r. With a
+    known r, the result is at least 2.
     """
     n = len(values)
     mean = fsum(values) / n if n else 0.0
     total = fsum((value - mean) ** 2 for value in values)
     if n < _FEWEST_CORRELATED or not total:
         return float(n)
-    r = fsum((one - mean) * (other - mean) for one, other in pairwise(values)) / total
-    # The estimate scatters by 1 ÷ √n where there is no correlation: what is less than that is none.
+    r = fsum((earlier - mean) * (later - mean) for earlier, later in pairwise(values)) / total
+    # Without correlation the estimate scatters by 1 ÷ √n: a smaller one counts as 0.
     r = 0.0 if r < 1 / sqrt(n) else min(_MOST_CORRELATED, r + (1 + 3 * r) / n)
     return max(2.0, n * (1 - r) / (1 + r))
 
 
 def counting_error(events: int) -> float:
-    """By how many the true mean number of events may differ, at 95 %, from the number that was counted.
+    """Return how much the true mean number of events may differ, at 95 %, from the counted number.
 
-    Of none the upper limit, −ln 0.05: the "rule of three" (Hanley and Lippman-Hand 1983, "If nothing goes wrong, is
-    everything all right?"). Of more the distance to the upper limit of the exact interval of a Poisson mean, which is
-    the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
+    For no events this is the upper limit, −ln 0.05: the "rule of three" (Hanley and Lippman-Hand 1983, "If nothing goes
+    wrong, is everything all right?"). Otherwise it is the distance to the upper limit of the exact interval of a Poisson
+    mean, which is the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
     """
     if events == 0:
         return -log(1 - CONFIDENCE)
-    from scipy.special import gammaincinv  # noqa: PLC0415 - a third of a second that only results need
+    from scipy.special import gammaincinv  # noqa: PLC0415 - takes a third of a second and only results need it
 
     return float(gammaincinv(events + 1, (1 + CONFIDENCE) / 2)) - events
 
 
 def repetitions_for(interval: Interval, wanted: float) -> int:
-    """With how many repetitions the half width would be so much of the mean, or less, if they scatter as those do.
+    """Return the number of repetitions for a half width of at most `wanted` × mean, if they scatter as these do.
 
-    3 where a single one tells no scatter, MOST_REPETITIONS where it would take more, and never fewer than there are.
+    It is 3 for a single repetition, which shows no scatter; MOST_REPETITIONS if more would be needed; and never less
+    than the present number.
     """
     if interval.half_width is None:
         return 3
@@ -151,7 +152,7 @@ def repetitions_for(interval: Interval, wanted: float) -> int:
 
 
 class Unknown(Enum):
-    """Why a ratio has no interval. The value is what people read."""
+    """Why a ratio has no interval. Reports show the value."""
 
     ONE_REPETITION = "one repetition"
     BASE_IS_ZERO = "the baseline is 0"
@@ -166,10 +167,10 @@ class Unknown(Enum):
 class RatioOfMeans:
     """The mean of `n_new` repetitions ÷ the mean of `n_base` others, and the limits of its 95 % interval.
 
-    The limits are None when they are unknown, and `unknown` says why; `ratio` is None when the baseline is 0, or
-    when there is nothing that could be compared to it. With a `bound` the true ratio is as large as the ratio or less
-    (≤), where the base is at least so much, or as large or more (≥), where what is new is. The interval has a limit
-    there, and one on the other side only where it is known how much more it can be.
+    The limits are None if unknown, and `unknown` is the reason. `ratio` is None if the baseline is 0 or nothing can be
+    compared with it. With a `bound` the true ratio is at most (≤) the ratio, because the base is a lower bound, or at
+    least (≥) the ratio, because the new mean is one. The interval then has a limit on the bounded side; it has one on
+    the other side only if the possible excess is known.
     """
 
     ratio: float | None
@@ -182,7 +183,7 @@ class RatioOfMeans:
 
     @property
     def why_unknown(self) -> str:
-        """Why there are no limits, as people read it; empty where there are some."""
+        """Why there are no limits, as a text for reports; empty if there are some."""
         if self.unknown is Unknown.TOO_FEW:
             return f"{self.unknown.value} with n = {min(self.n_new, self.n_base)}"
         return self.unknown.value if self.unknown else ""
@@ -204,7 +205,7 @@ class RatioOfMeans:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the interval leaves out "no change"; None when there is none, or it is open on that side."""
+        """Whether the interval excludes "no change"; None if there is no interval, or it is open on that side."""
         if self.bound:
             known = self.high if self.bound == "≤" else self.low
             return True if known is not None and (known < 1 if self.bound == "≤" else known > 1) else None
@@ -212,9 +213,9 @@ class RatioOfMeans:
 
     @property
     def excluded(self) -> float | None:
-        """The largest change, of either sign, that the data does not exclude; None unless there is no significant one.
+        """The largest change, up or down, that the data does not exclude; larger ones can be excluded.
 
-        A change above it, up or down, can be excluded.
+        None if the change is significant, or the interval is unknown.
         """
         if self.low is None or self.high is None or self.significant:
             return None
@@ -222,21 +223,21 @@ class RatioOfMeans:
 
 
 def ratio_of_means(new: Sequence[float], base: Sequence[float]) -> RatioOfMeans:
-    """The mean of `new` ÷ the mean of `base`, independent samples whose variances may differ; ValueError for none."""
+    """Return the mean of `new` ÷ that of `base`, independent samples with any variances; ValueError for none."""
     if not new or not base:
         raise ValueError("no repetitions, no ratio")
     return ratio_of_intervals(mean_interval(new), mean_interval(base))
 
 
 def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
-    """One mean ÷ another that is independent of it, from their 95 % intervals; neither mean is less than 0.
+    """Return one mean ÷ another, independent one, from their 95 % intervals; both means must be 0 or more.
 
     The 95 % interval is Fieller's: all r for which |mean(new) − r · mean(base)| is at most its own half width (Fieller
     1954, "Some problems in interval estimation"; Franz 2007, "Ratios: A short guide to confidence limits and proper
-    use", arXiv:0710.2024). That is √(h²(new) + r² h²(base)) with h the half widths of both: then the interval holds the
-    true ratio in at least 95 % of cases, however few and unequal in number and variance the repetitions are (Banerjee
+    use", arXiv:0710.2024). That half width is √(h²(new) + r² h²(base)) with the half widths h of both. The interval
+    then contains the true ratio in at least 95 % of cases, for any numbers and variances of the repetitions (Banerjee
     1960, "Approximate confidence interval for linear functions of means of k populations when the population variances
-    are not equal", Sankhyā 22). It has no limits when g = (h(base) ÷ mean(base))² is 1 or more: the mean of base then
+    are not equal", Sankhyā 22). It has no limits if g = (h(base) ÷ mean(base))² is 1 or more: the mean of base then
     does not differ significantly from 0.
     """
     if base.mean == 0:
@@ -258,26 +259,26 @@ def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOfMeans:
-    """The mean of what is new − that of the base, and the half width of its 95 % interval (None: one repetition)."""
+    """The new mean − that of the base, and the half width of its 95 % interval (None: one repetition)."""
 
     difference: float
     half_width: float | None
 
     @property
     def excluded(self) -> float | None:
-        """A difference above this, up or down, can be excluded; None where the interval is unknown."""
+        """The difference above which any, up or down, can be excluded; None if the interval is unknown."""
         return None if self.half_width is None else abs(self.difference) + self.half_width
 
 
 def difference_of_intervals(new: Interval, base: Interval) -> DifferenceOfMeans:
-    """One mean − another that is independent of it; as wide as `ratio_of_intervals` has it (Banerjee 1960)."""
+    """Return one mean − another, independent one; its half width is as in `ratio_of_intervals` (Banerjee 1960)."""
     if new.half_width is None or base.half_width is None:
         return DifferenceOfMeans(new.mean - base.mean, None)
     return DifferenceOfMeans(new.mean - base.mean, sqrt(new.half_width**2 + base.half_width**2))
 
 
 def statement(ratio: RatioOfMeans) -> str:
-    """What may be said about a relative change.
+    """Return the statement that the data permits about a relative change.
 
     `−18.2 % (−21.0 … −15.3 %)`; `no significant change: one above 3.1 % can be excluded`;
     `unknown: one repetition (−18.2 % measured)`; `cannot be told with n = 2 (−18.2 % measured)`.
@@ -289,15 +290,15 @@ def statement(ratio: RatioOfMeans) -> str:
         which = "the baseline" if ratio.bound == "≤" else "this maximum"
         return f"{ratio.bound} {_signed(ratio.change, _decimals(ratio.change))} %: {which} is at least what was offered"
     if ratio.excluded is None:
-        changes = [one for one in (ratio.change, ratio.change_low, ratio.change_high) if one is not None]
-        change, low, high = (_signed(one, _decimals(*changes)) for one in changes)
+        changes = [value for value in (ratio.change, ratio.change_low, ratio.change_high) if value is not None]
+        change, low, high = (_signed(value, _decimals(*changes)) for value in changes)
         return f"{change} % ({low} … {high} %)"
     return f"no significant change: one above {_at_least(ratio.excluded)} % can be excluded"
 
 
 def student_t(degrees: float) -> float:
-    """The quantile of Student's t that leaves half of what is beyond the confidence on each side."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
+    """Return the quantile of Student's t for a two-sided interval at CONFIDENCE."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes a third of a second and only results need it
 
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
@@ -307,7 +308,7 @@ def _less_one(ratio: float | None) -> float | None:
 
 
 def _decimals(*changes: float) -> int:
-    """How many decimals the smallest change needs in percent to show that it is not 0; one at least."""
+    """Return how many decimals, at least one, the smallest change in percent needs so that it does not appear as 0."""
     smallest = min((abs(100 * change) for change in changes if change), default=1.0)
     return min(max(-floor(log10(smallest)), 1), _MOST_DECIMALS)
 
@@ -317,7 +318,7 @@ def _signed(change: float, decimals: int) -> str:
 
 
 def _at_least(change: float) -> str:
-    """A change in percent, rounded up: what is above the number shown is above the change, too."""
+    """Return a change in percent, rounded up, so that a value above the printed number is above the change too."""
     decimals = _decimals(change)
-    steps = round(100 * change * 10**decimals, 6)  # what the multiplications added is no reason to round up
+    steps = round(100 * change * 10**decimals, 6)  # errors of the multiplications must not cause rounding up
     return f"{ceil(steps) / 10**decimals:,.{decimals}f}"

@@ -1,4 +1,4 @@
-"""One guest in one trial: its streams added up, and its CPU time."""
+"""Totals of one guest in one trial: the sum of its streams, and its CPU time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ Number = TypeVar("Number", int, float)
 Mbps = Callable[[float | None, FrameSize | float], float | None]
 """Mbit/s, L1 or L2, of frames/s of some mean size or mix."""
 
-MACHINE = "machine"  # whose CPU time it is when it is that of all that the machine of the UUT did
-LOAD = "load"  # whose CPU time it is when it is that of the loads inside the neighbours
+MACHINE = "machine"  # owner of the CPU time of the whole machine of the UUT
+LOAD = "load"  # owner of the CPU time of the loads inside the neighbours
 _STEPS_UNDER_WATCH = ("send", "drain")
 
 
 def observed_s(trial: TrialResult) -> float | None:
-    """Seconds over which the trial's counters grew: from their first reading to the second; None without any.
+    """Return the seconds from the first to the second reading of the trial's counters; None without any.
 
-    Trials that did not record it are taken to have been watched while they sent and drained.
+    Trials without this record count as observed while they sent and drained.
     """
     steps = trial.steps_s
     return steps.get("observe") or sum(steps.get(step, 0.0) for step in _STEPS_UNDER_WATCH) or None
@@ -28,12 +28,12 @@ def observed_s(trial: TrialResult) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The streams of one guest in one trial, added up; None where the number of any of them is unknown.
+    """The streams of one guest in one trial, added up; a sum is None if the value of any stream is unknown.
 
-    `streams` holds None for a planned stream without counts. Rates are sums of the rates of the streams, each over its
-    own duration ("accumulated throughput" in Schlosser et al. 2011, section 4). `frame_size` is None for a guest that
-    forwards nothing. `used_s` is CPU time in seconds by whose it is, `counted_s` the seconds it was counted over.
-    `boot` is the number of the boot, as of TrialResult.
+    `streams` contains None for a planned stream without counts. Rates are sums of the rates of the streams, each over
+    its own duration ("accumulated throughput" in Schlosser et al. 2011, section 4). `frame_size` is None for a guest
+    that forwards nothing. `used_s` is CPU time in seconds by owner, `counted_s` the seconds it was counted over. `boot`
+    is the number of the boot, as in TrialResult.
     """
 
     streams: tuple[StreamCounts | None, ...]
@@ -84,12 +84,12 @@ class Totals:
 
     @property
     def buffered_frames(self) -> int | None:
-        """Frames that were still in queues when sending ended, and arrived then."""
+        """Frames that were still in queues when sending ended, and arrived afterwards."""
         return self._total(lambda counts: counts.buffered_frames)
 
     @property
     def loss_ratio(self) -> float | None:
-        """Lost ÷ offered over all streams; None where unknown or nothing was sent."""
+        """Lost ÷ offered over all streams; None if unknown or nothing was sent."""
         return ratio(self.lost_frames, self.sent_frames)
 
     @property
@@ -108,30 +108,30 @@ class Totals:
         return self.throughput_in(l1_mbps)
 
     def offered_in(self, mbps: Mbps) -> float | None:
-        """Offered load in Mbit/s; of a mix, by the sizes of what was sent."""
+        """Return the offered load in Mbit/s; for a mix, by the sizes of the sent frames."""
         size = self.frame_size
         if isinstance(size, FrameMix):
             return self._total(lambda counts: mbps(counts.offered_fps, counts.offered_bytes(size)))
         return None if size is None else mbps(self.offered_fps, size)
 
     def throughput_in(self, mbps: Mbps) -> float | None:
-        """Throughput in Mbit/s; of a mix, by the sizes of what was received."""
+        """Return the throughput in Mbit/s; for a mix, by the sizes of the received frames."""
         size = self.frame_size
         if isinstance(size, FrameMix):
             return self._total(lambda counts: mbps(counts.throughput_fps, counts.throughput_bytes(size)))
         return None if size is None else mbps(self.throughput_fps, size)
 
     def cpu_s(self, whose: str) -> float | None:
-        """CPU time in seconds by whose it is, as TrialResult and GuestResult have it; None where unknown."""
+        """Return the CPU time of an owner in seconds, as in TrialResult and GuestResult; None if unknown."""
         return self.used_s.get(whose)
 
     def cpu_share(self, whose: str) -> float | None:
-        """That CPU time ÷ the time it was counted over: 1 is one CPU all the time, several CPUs make it more."""
+        """Return the CPU time ÷ the time it was counted over: 1 is one CPU all the time; several CPUs can exceed it."""
         used, period = self.cpu_s(whose), self.counted_s
         return None if used is None or period is None else used / period
 
     def _total(self, read: Callable[[StreamCounts], Number | None]) -> Number | None:
-        if len(self.streams) == 1:  # as nearly always: that of a large campaign is asked for very often
+        if len(self.streams) == 1:  # the usual case; large campaigns compute this very often
             (only,) = self.streams
             return None if only is None else read(only)
         return total(None if counts is None else read(counts) for counts in self.streams)
@@ -139,7 +139,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourTotals(Totals):
-    """One neighbour in one trial; a rate of None where it forwards nothing."""
+    """One neighbour in one trial; its rates are None if it forwards nothing."""
 
     name: str
     activity: str
@@ -160,9 +160,9 @@ class NeighbourTotals(Totals):
 
 @dataclass(frozen=True, slots=True)
 class TrialTotals(Totals):
-    """The victim in one trial, and beside it each of its neighbours.
+    """The victim in one trial, and each of its neighbours.
 
-    The victim's own CPU time has that of its neighbours' loads among it as `load`, added up.
+    The victim's CPU times include, as `load`, the sum of those of its neighbours' loads.
     """
 
     frame_size: FrameSize
@@ -182,56 +182,57 @@ class TrialTotals(Totals):
             boot=trial.boot,
             trial=trial,
             neighbours=tuple(
-                NeighbourTotals.of(trial.spec.task(one.name), one, period, trial.boot) for one in trial.neighbours
+                NeighbourTotals.of(trial.spec.task(neighbour.name), neighbour, period, trial.boot)
+                for neighbour in trial.neighbours
             ),
         )
 
     def neighbour(self, name: str) -> NeighbourTotals | None:
-        """The neighbour of this name; None where it was not there."""
-        return next((one for one in self.neighbours if one.name == name), None)
+        """Return the neighbour of this name; None if absent."""
+        return next((neighbour for neighbour in self.neighbours if neighbour.name == name), None)
 
     @property
     def neighbours_offered_mbps(self) -> float | None:
-        """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
-        return total(one.offered_mbps for one in self.forwarding)
+        """The offered load of all forwarding neighbours together, in Mbit/s (L1); None without any."""
+        return total(neighbour.offered_mbps for neighbour in self.forwarding)
 
     @property
     def neighbours_throughput_mbps(self) -> float | None:
-        """What they forwarded, in Mbit/s (L1)."""
-        return total(one.throughput_mbps for one in self.forwarding)
+        """The throughput of all forwarding neighbours together, in Mbit/s (L1)."""
+        return total(neighbour.throughput_mbps for neighbour in self.forwarding)
 
     @property
     def neighbours_loss_ratio(self) -> float | None:
-        """Lost ÷ offered over the frames of all of them."""
+        """Lost ÷ offered over the frames of all forwarding neighbours."""
         return ratio(self.neighbours_lost_frames, self.neighbours_sent_frames)
 
     @property
     def neighbours_lost_frames(self) -> int | None:
-        """Frames of theirs that did not arrive, as `lost_frames`; None where none forwards."""
-        return total(one.lost_frames for one in self.forwarding)
+        """Lost frames of all forwarding neighbours, as `lost_frames`; None without any."""
+        return total(neighbour.lost_frames for neighbour in self.forwarding)
 
     @property
     def neighbours_sent_frames(self) -> int | None:
-        """Frames sent to them; None where none forwards."""
-        return total(one.sent_frames for one in self.forwarding)
+        """Frames sent to all forwarding neighbours; None without any."""
+        return total(neighbour.sent_frames for neighbour in self.forwarding)
 
     @property
     def forwarding(self) -> tuple[NeighbourTotals, ...]:
-        """Those of its neighbours that forward."""
-        return tuple(one for one in self.neighbours if one.frame_size is not None)
+        """The forwarding neighbours."""
+        return tuple(neighbour for neighbour in self.neighbours if neighbour.frame_size is not None)
 
 
 def cpu_of_victim(trial: TrialResult) -> dict[str, float]:
-    """CPU time of a trial in seconds by whose it is: the victim's, its machine's, and that of all loads together."""
+    """Return the CPU time of a trial in seconds by owner: the victim's, its machine's, and the sum of all loads."""
     used = dict(trial.victim.cpu_s)
     if trial.machine_cpu_s is not None:
         used[MACHINE] = trial.machine_cpu_s
-    loads = [one.cpu_s[LOAD] for one in trial.neighbours if LOAD in one.cpu_s]
+    loads = [neighbour.cpu_s[LOAD] for neighbour in trial.neighbours if LOAD in neighbour.cpu_s]
     return {**used, LOAD: sum(loads)} if loads else used
 
 
 def total(numbers: Iterable[Number | None]) -> Number | None:
-    """The sum of some numbers; None for none, or where one is unknown."""
+    """Return the sum of some numbers; None for none, or if one is unknown."""
     known = []
     for number in numbers:
         if number is None:
@@ -241,5 +242,5 @@ def total(numbers: Iterable[Number | None]) -> Number | None:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """One number ÷ another; None where one is unknown, or the other is 0."""
+    """Return part ÷ whole; None if either is unknown, or `whole` is 0."""
     return None if part is None or not whole else part / whole
