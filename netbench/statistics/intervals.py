@@ -123,9 +123,9 @@ def effective_number(values: Sequence[float]) -> float:
 def counting_error(events: int) -> float:
     """Return how much the true mean number of events may differ, at 95 %, from the counted number.
 
-    For no events this is the upper limit, −ln 0.05: the "rule of three" (Hanley and Lippman-Hand 1983, "If nothing goes
-    wrong, is everything all right?"). Otherwise it is the distance to the upper limit of the exact interval of a Poisson
-    mean, which is the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
+    For no events it is the upper limit, −ln 0.05: the "rule of three" (Hanley and Lippman-Hand 1983, "If nothing goes
+    wrong, is everything all right?"). Otherwise it is the distance to the upper limit of the exact interval of a
+    Poisson mean, which is the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
     """
     if events == 0:
         return -log(1 - CONFIDENCE)

@@ -1,7 +1,7 @@
-"""Whether the UUT limited a maximum, and how high it is: a maximum is a plateau of the throughput over the load.
+"""Limits of maxima: whether the UUT limited a maximum, and its height. A maximum is a plateau of throughput over load.
 
-This is the only place that decides whether a UUT was the limit. The throughput of a UUT that is not overloaded rises
-with the offered load. Loss alone shows no limit: a UUT may lose 3 % of every load and forward the rest.
+Only this module decides whether a UUT was the limit. The throughput of a UUT that is not overloaded rises with the
+offered load. Loss alone shows no limit: a UUT may lose 3 % of every load and forward the rest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,60 +19,60 @@ THE_LOAD_ASKED = "the load asked"
 THE_SOURCE = "the source"
 # Loads, or throughputs, that differ by less than this share show neither a rise nor a fall.
 _APART = 0.05
-# Of the frames that are offered beyond a lower load, a bent curve lets through no more than a third of the part that it
-# let through of that load; and, at 95 % confidence, no more than half of it.
+# A curve is bent if the share forwarded of the frames beyond a lower load is at most a third of the share forwarded of
+# that load, and at 95 % confidence at most half of it.
 _BENT, _BENT_FOR_CERTAIN = 1 / 3, 1 / 2
-# Of the only load that there is, a twentieth is lost.
+# A single load counts as bent if at least a twentieth of it is lost.
 _BENT_ALONE = 0.95
-# A source that its link kept waiting for so much of the time offered what the path takes; as for saturated trials.
+# A source that its link kept waiting for this part of the time offered all the path takes; as for saturated trials.
 _HELD_UP_PART = 0.25
 _ALL = 100.0  # percent
 
 
 def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """All groups of a campaign, the maxima among them, as best_groups() has these, with their limit and plateau."""
-    found = tuple(groups)
+    """Return all groups of a campaign; the maxima among them (see best_groups()) have their limit and plateau set."""
+    all_groups = tuple(groups)
     maxima = {}
-    for same in grouped(found, _sweep).values():
+    for same in grouped(all_groups, _sweep).values():
         for best in best_groups(same):
             limit = limit_of(best, same)
             maxima[id(best)] = replace(best, limited_by=limit, plateau=None if limit else plateau_of(best, same))
-    return tuple(maxima.get(id(group), group) for group in found)
+    return tuple(maxima.get(id(group), group) for group in all_groups)
 
 
 def limit_of(best: Group, same: Sequence[Group]) -> str:
-    """What limited a maximum; empty where it was the UUT, or its links.
+    """Return what limited a maximum; empty if it was the UUT or its links.
 
-    `same` are all groups that differ from it in load only. It was the UUT where the throughput no longer rises with the
-    load, or the link pushed back. Else it was the load: no higher one was asked for, or the source reached none, or no
-    higher one has enough trials that are valid.
+    `same` are all groups that differ from it in load only. The UUT was the limit if the throughput no longer rises with
+    the load, or the link pushed back. Otherwise the load was: no higher one was requested, the source reached none, or
+    no higher one has enough valid trials.
     """
-    higher = sorted((one for one in same if _height(one) > _height(best)), key=_height)
-    counted = [best, *(one for one in higher if one.counts_as_maximum)]
+    higher = sorted((group for group in same if _height(group) > _height(best)), key=_height)
+    counted = [best, *(group for group in higher if group.counts_as_maximum)]
     if any(map(pushes_back, counted)) or _bends(best, same):
         return ""
-    for one in higher:
-        if not one.counts_as_maximum:
-            kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in one.reasons))
-            return f"the tester: too few valid trials at {one.load}" + (f" ({kinds})" if kinds else "")
+    for group in higher:
+        if not group.counts_as_maximum:
+            kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in group.reasons))
+            return f"the tester: too few valid trials at {group.load}" + (f" ({kinds})" if kinds else "")
     limit = THE_SOURCE if counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1]) else THE_LOAD_ASKED
     return f"{limit}: throughput still rises there" if best.is_overloaded else limit
 
 
 def still_rises(same: Iterable[Group]) -> bool:
-    """Whether throughput still rises at the highest of these loads, so that only a higher one would show the maximum.
+    """Return whether throughput still rises at the highest of these loads, so that a higher one is needed.
 
-    `same` are the groups of one UUT that differ in load only. False where no load counts.
+    `same` are the groups of one UUT that differ in load only. False if no load counts.
     """
-    counted = [one for one in same if one.counts_as_maximum]
+    counted = [group for group in same if group.counts_as_maximum]
     best = next(iter(best_groups(counted)), None)
     return best is not None and not any(map(pushes_back, counted)) and not _bends(best, counted)
 
 
 def peak_of(same: Iterable[Group]) -> Group | None:
-    """Return the load with the highest throughput where that of the next higher load is significantly lower; else None.
+    """Return the load with the highest throughput if that of the next higher load is significantly lower; else None.
 
-    A fall of less than 5 % is none. `same` are the groups of one UUT that differ in load only.
+    A fall of less than 5 % does not count. `same` are the groups of one UUT that differ in load only.
     """
     counted = sorted((group for group in same if group.counts_as_maximum and group.throughput_fps), key=_height)
     best = next(iter(best_groups(counted)), None)
@@ -85,32 +85,35 @@ def peak_of(same: Iterable[Group]) -> Group | None:
 
 
 def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:
-    """The plateau that a maximum is part of: all loads above it with a throughput that agrees within the intervals.
+    """Return the plateau of a maximum: all loads above it whose throughput agrees within the intervals.
 
-    The mean over all of them is no luckier than one of them, as the highest of several means is, and does not depend on
-    which loads were asked for.
+    The mean over all of them is not biased upwards, unlike the highest of several means, and does not depend on the
+    choice of loads.
     """
     most = best.throughput_fps
     if most is None:
         return None
     members = [
-        one
-        for one in same
-        if one is best or (one.counts_as_maximum and _offered(one) >= most.mean and _agree(most, one.throughput_fps))
+        group
+        for group in same
+        if group is best
+        or (group.counts_as_maximum and _offered(group) >= most.mean and _agree(most, group.throughput_fps))
     ]
     members.sort(key=_height)
-    trials = sorted((trial for one in members for trial in one.valid), key=lambda one: one.trial.started_ns)
+    trials = sorted(
+        (totals for member in members for totals in member.valid), key=lambda totals: totals.trial.started_ns
+    )
     throughput = THROUGHPUT_FPS.over(trials) or most
-    return Plateau(throughput.widened(best.noise_floor), tuple(one.load for one in members))
+    return Plateau(throughput.widened(best.noise_floor), tuple(member.load for member in members))
 
 
 def would_not_take_more(group: Group) -> bool:
-    """Whether a load was more than the UUT, with its links, could forward."""
+    """Return whether a load was more than the UUT with its links could forward."""
     return group.is_overloaded or _held_up(group)
 
 
 def pushes_back(group: Group) -> bool:
-    """Whether the link kept the source from offering more."""
+    """Return whether the link kept the source from offering more."""
     return group.is_saturated or _held_up(group)
 
 
@@ -119,13 +122,13 @@ def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
 
 
 def _bends(best: Group, same: Iterable[Group]) -> bool:
-    """Whether throughput no longer rises with the load around the highest throughput."""
+    """Return whether throughput no longer rises with the load around the highest throughput."""
     most, at = best.throughput_without_noise, _offered(best)
     if most is None:
         return False
-    counted = [one for one in same if one.counts_as_maximum]
-    if any(_offered(one) >= at * (1 + _APART) and one.is_overloaded for one in counted):
-        return True  # and no more came out
+    counted = [group for group in same if group.counts_as_maximum]
+    if any(_offered(group) >= at * (1 + _APART) and group.is_overloaded for group in counted):
+        return True  # a higher load without more throughput
     if not best.is_overloaded:
         return False
     lower = [group for group in counted if _offered(group) <= at * (1 - _APART)]
@@ -135,7 +138,7 @@ def _bends(best: Group, same: Iterable[Group]) -> bool:
 
 
 def _hardly_rises(most: Interval, at: float, below: Interval | None, at_below: float) -> bool:
-    """Whether few of the frames came out that were offered at a load beyond a lower one."""
+    """Return whether only few of the frames beyond a lower load were forwarded."""
     if below is None or not below.mean:
         return False
     expected = below.mean / at_below * (at - at_below)
@@ -144,30 +147,30 @@ def _hardly_rises(most: Interval, at: float, below: Interval | None, at_below: f
 
 
 def _agree(one: Interval, other: Interval | None) -> bool:
-    """Whether two means differ by no more than the 95 % interval of their difference (as ratio_of_intervals has it)."""
+    """Return whether two means differ by no more than the half width of their difference (as in ratio_of_intervals)."""
     return other is not None and abs(one.mean - other.mean) <= _scatter(one, other)
 
 
 def _scatter(one: Interval, other: Interval) -> float:
-    """Half the 95 % interval of the difference of two means."""
+    """Return the half width of the 95 % interval of the difference of two means."""
     return hypot(one.half_width or 0.0, other.half_width or 0.0)
 
 
 def _is_capped(group: Group) -> bool:
-    """Whether its load is all that could be offered, or would have been more than that."""
+    """Return whether the load was limited to, or equals, the most that could be offered."""
     of_maximum = group.load.kind is LoadKind.OF_MAXIMUM and group.load.value >= _ALL
-    victims = (one.trial.spec.victim for one in group.valid)
+    victims = (totals.trial.spec.victim for totals in group.valid)
     return of_maximum and any(victim.share_of_less or victim.is_less_than_share for victim in victims)
 
 
 def _held_up(group: Group) -> bool:
-    """Whether the link kept sources waiting that were to send as fast as they can."""
+    """Return whether the link kept sources waiting at a load of `max`, at which they send as fast as they can."""
     if group.load.kind is not LoadKind.MAX:
         return False
     parts = [
         counts.link_s / counts.duration_s
-        for one in group.valid
-        for counts in one.streams
+        for totals in group.valid
+        for counts in totals.streams
         if counts is not None and counts.link_s is not None and counts.duration_s
     ]
     return bool(parts) and fmean(parts) >= _HELD_UP_PART
@@ -178,6 +181,6 @@ def _offered(group: Group) -> float:
 
 
 def _height(group: Group) -> tuple[bool, float]:
-    """By which loads can be compared; one that nobody could tell in frames/s is the lowest."""
+    """Return the sort key of a load; one whose rate in frames/s is unknown is the lowest."""
     value = group.load.value if group.load.kind is LoadKind.FRAME_RATE else group.load.found_fps or 0.0
     return group.load.kind is LoadKind.MAX, group.intended_fps or value * group.sources

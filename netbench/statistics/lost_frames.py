@@ -1,6 +1,7 @@
-"""What became of the frames that were sent: where each of them ended, and on which side of the guest that is.
+"""Outcome of the sent frames: where they were lost, and on which side of the guest.
 
-Schlosser et al. 2011 found, at the end of section 4, that most are lost before they enter the guest: is that so here?
+Schlosser et al. 2011 found, at the end of section 4, that most are lost before they enter the guest. This module checks
+that finding.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from netbench.statistics.groups import Group
 
 @dataclass(frozen=True, slots=True, order=True)
 class LossPlace:
-    """A place at which frames were lost; these sort from source to sink. `where` is None if that is not known."""
+    """A place of loss; places sort from source to sink. `where` is None if unknown."""
 
     order: int
     name: str
@@ -32,10 +33,10 @@ _UNEXPLAINED, _UNKNOWN = (UNEXPLAINED.order, "", ""), (UNKNOWN_PLACE.order, "", 
 
 
 class Side(Enum):
-    """Where a place of loss is, seen from the guest; the value is what a reader sees.
+    """The position of a place of loss relative to the guest; reports show the value.
 
-    A frame that the virtual NIC dropped, for want of a buffer of the guest's, was lost before the guest, whose kernel
-    never had it, though the guest's driver tells of it.
+    A frame that the virtual NIC dropped because the guest provided no buffer was lost before the guest: its kernel
+    never received the frame, although its driver counts it.
     """
 
     BEFORE = "before the guest"
@@ -60,15 +61,15 @@ _SIDES = {
 
 
 def side(place: LossPlace, *, guest: bool) -> Side:
-    """The side that a place of loss is on, along a path that runs through a guest or does not."""
+    """Return the side of a place of loss on a path through a guest, or through none."""
     if place == CAPTURE:
         return Side.TESTER
     return _SIDES[place.where] if guest or place.where is None else Side.HOST
 
 
 def lost_frames_by_place(trials: Iterable[TrialResult]) -> Counter[LossPlace]:
-    """Frames lost at each place; those no counter explains or could place have one of their own."""
-    # Summed by what a place is told from others by: there are a few of them in very many losses.
+    """Return the frames lost at each place; frames that no counter explains or locates have separate places."""
+    # Summed by the key of a place: many losses share few places.
     known = {_UNEXPLAINED: UNEXPLAINED, _UNKNOWN: UNKNOWN_PLACE}
     sums: Counter[tuple[int, str, str]] = Counter()
     for trial in trials:
@@ -96,7 +97,7 @@ def _unplaced(counts: StreamCounts) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Frames lost at one place. Fewer than none are unexplained where counters claim more than is missing."""
+    """Frames lost at one place; the unexplained number is negative if counters report more than is missing."""
 
     place: LossPlace
     side: Side
@@ -105,9 +106,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The frames of some trials, all their streams added up: sent = received + those lost.
+    """The frames of some trials, all their streams added up: sent = received + lost.
 
-    `drops` are in the order of the path, those without a place last. `trials` says how many trials these are.
+    `drops` are in the order of the path, those without a place last. `trials` is the number of trials.
     """
 
     trials: int
@@ -117,26 +118,26 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """Frames lost, without those that the capture itself dropped: they did arrive."""
+        """Frames lost, without those dropped by the capture, which did arrive."""
         return sum(drop.frames for drop in self.drops if drop.side is not Side.TESTER)
 
     def on(self, side: Side) -> int:
-        """Frames lost on one side."""
+        """Return the frames lost on one side."""
         return sum(drop.frames for drop in self.drops if drop.side is side)
 
     def share_on(self, side: Side) -> float | None:
-        """Frames lost on one side ÷ all that were lost; None where none was."""
+        """Return the frames lost on one side ÷ all lost frames; None without loss."""
         return self.on(side) / self.lost if self.lost > 0 else None
 
     def ratio(self, drop: Drop) -> float:
-        """Frames lost at a place ÷ sent; 0 where nothing was sent."""
+        """Return the frames lost at a place ÷ sent; 0 if nothing was sent."""
         return drop.frames / self.sent if self.sent else 0.0
 
 
 def outcome(trials: Iterable[TrialResult], *, guest: bool) -> Outcome:
-    """What became of the frames of some trials, as far as it was counted what arrived.
+    """Return the outcome of the frames of those streams whose received frames were counted.
 
-    `guest` says whether their path runs through a guest.
+    `guest`: whether their path runs through a guest.
     """
     trials = list(trials)
     counted = [counts for trial in trials for counts in trial.streams if counts.received_frames is not None]
@@ -152,23 +153,23 @@ def outcome(trials: Iterable[TrialResult], *, guest: bool) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome(Outcome):
-    """That of one group of repetitions: of the valid ones, or `doubtful`: of suspicious ones, no other being there."""
+    """The outcome of the valid repetitions of a group; `doubtful`: of the suspicious ones, as none is valid."""
 
     group: Group
     doubtful: bool
 
 
 def group_outcome(group: Group, *, guest: bool) -> GroupOutcome | None:
-    """What became of a group's frames; None without any valid or suspicious repetition."""
+    """Return the outcome of a group's frames; None without any valid or suspicious repetition."""
     chosen = group.valid or group.suspicious
     if not chosen:
         return None
-    whole = outcome((one.trial for one in chosen), guest=guest)
+    whole = outcome((totals.trial for totals in chosen), guest=guest)
     return GroupOutcome(whole.trials, whole.sent, whole.received, whole.drops, group, doubtful=not group.valid)
 
 
 def uuts_with_guest(trials: Iterable[TrialResult]) -> frozenset[str]:
-    """Those UUTs on whose path a guest counted frames, or lost them."""
+    """Return the UUTs on whose path a guest counted or lost frames."""
     return frozenset(trial.spec.uut for trial in trials if Where.INSIDE in _parts_of_path(trial))
 
 
@@ -180,7 +181,7 @@ def _parts_of_path(trial: TrialResult) -> Iterator[Where]:
 
 
 class Answer(Enum):
-    """What the counts say of the paper's finding; the value completes "this … it"."""
+    """Whether the counts confirm the paper's finding; the value completes "this … it"."""
 
     CONFIRMED = "confirms"
     REFUTED = "refutes"
@@ -188,7 +189,7 @@ class Answer(Enum):
 
 
 def answer(counted: Outcome) -> Answer | None:
-    """Whether it holds wherever those frames were lost of which that is unknown; None where none was lost."""
+    """Return whether the finding is true for any location of the frames lost at unknown places; None without loss."""
     lost, before = counted.lost, counted.on(Side.BEFORE)
     if lost <= 0:
         return None
@@ -199,9 +200,9 @@ def answer(counted: Outcome) -> Answer | None:
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """The finding beside what was counted of all UUTs with a guest together, and of each; not about `without_guest`.
+    """The counts to compare with the finding: of all UUTs with a guest together, and of each of them.
 
-    Counted are the valid trials, at any load and frame size.
+    They cover the valid trials at any load and frame size. The finding does not apply to the UUTs `without_guest`.
     """
 
     together: Outcome
@@ -210,7 +211,7 @@ class PaperFinding:
 
 
 def paper_finding(trials: Sequence[TrialResult], uuts: Iterable[str], guests: Collection[str]) -> PaperFinding:
-    """Hold the finding against the valid trials of these UUTs; `guests` are those on whose path a guest is."""
+    """Return the counts of the valid trials of these UUTs; `guests` are the UUTs with a guest on their path."""
     measured = [uut for uut in uuts if any(trial.spec.uut == uut for trial in trials)]
     valid = [trial for trial in trials if trial.spec.uut in guests and trial.verdict is Verdict.VALID]
     return PaperFinding(

@@ -1,4 +1,4 @@
-"""The maxima that loads refer to: what a search found, or the most at any load while neighbours were idle."""
+"""The maxima that loads refer to: from a search, or the highest throughput at any load with idle neighbours."""
 
 from collections.abc import Iterable
 
@@ -14,10 +14,10 @@ from netbench.statistics.totals import TrialTotals
 
 
 def maximum_of(found: SearchResult) -> Maximum | None:
-    """The maximum that a search found: what came out at its lower bound, or under overload; None where it is none.
+    """Return the maximum from a search: the throughput at its lower bound, or under overload; None without a maximum.
 
-    Where no more could be offered it is a lower bound, and says so. Where no more was asked for, it is none: somebody
-    only has to ask.
+    If no more could be offered, the maximum is marked as a lower bound. If no more was requested, there is no maximum:
+    a higher limit of the search is enough to find it.
     """
     if found.throughput_fps is None or found.lower_fps is None or not found.throughput_fps:
         return None
@@ -40,7 +40,7 @@ def maximum_of(found: SearchResult) -> Maximum | None:
 
 
 def why_no_maximum(found: SearchResult | None) -> str:
-    """Why a search found none, and what to do."""
+    """Return why a search found no maximum, and the remedy."""
     if found is None:
         return "nothing was searched for; choose a schedule that searches (maxima)"
     if found.limited_by == THE_HIGHEST_ASKED:
@@ -57,7 +57,7 @@ def why_no_maximum(found: SearchResult | None) -> str:
 
 
 def why_none_among_loads(found: Maximum | None) -> str:
-    """Why there is none among the loads of a profile, or only what they are the limit of, and what to do."""
+    """Return why the loads of a profile show no maximum, or only one that they limit themselves, and the remedy."""
     if found is None:
         return "none was found: at no load there were frames forwarded and two thirds of the repetitions valid at once"
     return (
@@ -67,9 +67,9 @@ def why_none_among_loads(found: Maximum | None) -> str:
 
 
 class MaximumSearch:
-    """Finds the highest throughput of a stream at the loads that count, a plateau, with idle neighbours.
+    """The search for the highest throughput of a stream, a plateau, with idle neighbours, at the loads that count.
 
-    Of all numbers of sources, the fewest count. Schlosser et al. 2011, section 3.4: "the maximum rate", measured with
+    Only the trials with the fewest sources count. Schlosser et al. 2011, section 3.4: "the maximum rate", measured with
     the second guest being idle.
     """
 
@@ -78,7 +78,7 @@ class MaximumSearch:
         self._referred_to: dict[tuple[str, FrameSize], None] = {}
 
     def add(self, trial: TrialResult) -> None:
-        """Take one more trial into account."""
+        """Add a trial."""
         spec = trial.spec
         for task in spec.neighbours:
             if isinstance(task.activity, Network) and task.activity.share is not None and task.traffic is not None:
@@ -87,28 +87,28 @@ class MaximumSearch:
             self._idle.setdefault((spec.uut, spec.frame_size), []).append(TrialTotals.of(trial.without_counters))
 
     def maximum(self, uut: str, frame_size: FrameSize) -> Maximum | None:
-        """The maximum of a UUT for frames of this size; None while no load that counts has found one."""
+        """Return the maximum of a UUT for this frame size; None if no load that counts shows one yet."""
         groups = gathered(self._idle.get((uut, frame_size), ()))
         fewest = min((group.sources for group in groups), default=0)
-        there = [group for group in groups if group.sources == fewest]
-        best = next(iter(best_groups(there)), None)
+        comparable = [group for group in groups if group.sources == fewest]
+        best = next(iter(best_groups(comparable)), None)
         if best is None:
             return None
-        limit = limit_of(best, there)
-        plateau = None if limit else plateau_of(best, there)
+        limit = limit_of(best, comparable)
+        plateau = None if limit else plateau_of(best, comparable)
         fps = plateau.throughput_fps if plateau else best.throughput_fps
         if fps is None or fps.mean == 0:
             return None
         return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit, sources=fewest)
 
     def referred_to(self) -> tuple[Maximum, ...]:
-        """The maxima of which loads of neighbours were a share."""
-        found = (self.maximum(*of_what) for of_what in self._referred_to)
-        return tuple(one for one in found if one is not None)
+        """Return the maxima of which loads of neighbours were a share."""
+        maxima = (self.maximum(*reference) for reference in self._referred_to)
+        return tuple(maximum for maximum in maxima if maximum is not None)
 
 
 def find_maximum(trials: Iterable[TrialResult], uut: str, frame_size: FrameSize) -> Maximum | None:
-    """The maximum of a UUT for frames of this size, from these trials."""
+    """Return the maximum of a UUT for frames of this size, from these trials."""
     search = MaximumSearch()
     for trial in trials:
         search.add(trial)

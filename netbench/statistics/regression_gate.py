@@ -1,4 +1,4 @@
-"""The gate: whether a campaign is slower than its base by more than a threshold, with three results.
+"""The regression gate: whether a campaign is slower than its base by more than a threshold.
 
 Passed: a regression above the threshold is excluded. Failed: one is shown. Inconclusive: neither.
 """
@@ -15,7 +15,7 @@ from netbench.statistics.significance import FEWEST
 
 
 class Outcome(Enum):
-    """What the gate says of a cell, or of all of them. The value is what people and exports read."""
+    """The result of the gate for a cell, or for all cells. Reports and exports contain the value."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -25,11 +25,11 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """The result of a cell or of a searched limit, and the reason for it in words.
+    """The result of a cell or of a searched limit, and the reason as text.
 
-    `difference` is what was judged; None for what is not compared. Of an inconclusive cell, `detectable` is the
-    smallest change that could be told, as a ratio, and `repetitions` how many each campaign needs (boots, where there
-    are several); None where unknown. `is_beyond_repetitions`: no number of them would do.
+    `difference` is the judged difference; None for a cell that is not compared. For an inconclusive cell, `detectable`
+    is the smallest detectable change, as a ratio, and `repetitions` the number that each campaign needs (boots, if
+    there are several); None if unknown. `is_beyond_repetitions`: no number of repetitions is enough.
     """
 
     place: Place | Searched
@@ -51,28 +51,28 @@ class Gate:
 
     @property
     def outcome(self) -> Outcome:
-        """Failed if any cell is, else inconclusive if any is or nothing was judged, else passed."""
-        return total(one.outcome for one in self.cells)
+        """Failed if any cell failed; else inconclusive if any is or no cell was judged; else passed."""
+        return total(cell.outcome for cell in self.cells)
 
     def with_outcome(self, outcome: Outcome) -> tuple[CellResult, ...]:
-        """The cells of this result."""
-        return tuple(one for one in self.cells if one.outcome is outcome)
+        """Return the cells with this result."""
+        return tuple(cell for cell in self.cells if cell.outcome is outcome)
 
 
 def total(outcomes: Iterable[Outcome]) -> Outcome:
-    """The result of several: the worst of those that were judged; inconclusive where none was."""
-    found = set(outcomes)
+    """Return the worst result of those that were judged; inconclusive if none was."""
+    judged = set(outcomes)
     worst_first = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)
-    return next((one for one in worst_first if one in found), Outcome.INCONCLUSIVE)
+    return next((outcome for outcome in worst_first if outcome in judged), Outcome.INCONCLUSIVE)
 
 
 def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | None = None) -> Gate:
-    """The gate of campaigns with loads; `maxima` are the searches for what loads are a share of.
+    """Return the gate of campaigns with loads; `maxima` are the searches for the maxima that loads are shares of.
 
-    Searched maxima are judged where the highest throughput of the same UUT, scenario, number of sources and frame size
-    is not.
+    A searched maximum is judged only if the highest throughput of the same UUT, scenario, number of sources and frame
+    size is not.
     """
-    cells = [_judged(one, threshold) for one in comparison.differences]
+    cells = [_judged(difference, threshold) for difference in comparison.differences]
     cells += [_not_compared(cell) for cell in comparison.left_out]
     judged = [cell for cell in cells if cell.outcome is not Outcome.NOT_JUDGED]
     decided = {_sweep(cell.place) for cell in judged}
@@ -88,7 +88,7 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
 
 
 def judge_searches(comparison: SearchComparison, threshold: float) -> Gate:
-    """The gate of campaigns that searched."""
+    """Return the gate of campaigns that searched."""
     return Gate(comparison.new, threshold, tuple(_searched(comparison, threshold)))
 
 
@@ -100,16 +100,18 @@ def _sweep(place: Place | Searched) -> _Sweep:
 
 
 def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellResult]:
-    """What both campaigns measured, and of which nothing could be judged."""
+    """Yield a result for each sweep that both campaigns measured, but of which no load could be judged."""
     sides = [
         {_sweep(place): place.of_maximum for place in map(place_of, side.groups)}
         for side in (comparison.base, comparison.new)
     ]
-    reasons = {_sweep(one.place): one.why for one in reversed(comparison.left_out) if one.kind is not Absence.ONE_SIDE}
+    reasons = {
+        _sweep(cell.place): cell.why for cell in reversed(comparison.left_out) if cell.kind is not Absence.ONE_SIDE
+    }
     reasons |= {
-        _sweep(one.place): one.throughput.why_unknown
-        for one in comparison.differences
-        if one.throughput.unknown is Unknown.BASE_IS_ZERO
+        _sweep(difference.place): difference.throughput.why_unknown
+        for difference in comparison.differences
+        if difference.throughput.unknown is Unknown.BASE_IS_ZERO
     }
     for sweep, place in sides[0].items():
         if sweep in sides[1] and sweep not in decided:
@@ -154,7 +156,7 @@ _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression a
 
 
 def _inconclusive(one: Difference, threshold: float) -> CellResult:
-    """With what would decide it, if the measured change is the true one."""
+    """Return an inconclusive result with the repetitions that decide it if the measured change is the true one."""
     why = "the interval includes the threshold"
     if one.is_on_one_boot:
         why += "; one boot: variation between boots unknown"
@@ -175,8 +177,8 @@ def _not_compared(one: LeftOut) -> CellResult:
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
-    for one in comparison.differences:
-        yield _judged_search(one, max(threshold, LEAST_CHANGE))
+    for difference in comparison.differences:
+        yield _judged_search(difference, max(threshold, LEAST_CHANGE))
     for left_out in comparison.left_out:
         yield _not_searched(left_out)
 

@@ -1,8 +1,8 @@
-"""Searches compared: by how much the highest load of a UUT changed, as far as the bounds tell.
+"""Comparison of searches: by how much the highest load of a UUT changed, within the bounds of the searches.
 
-A search ends with two loads between which the limit is, give or take its width. Three searches and more show how far
-repeated ones are apart: their interval is that of the ratio of means, widened by the bounds. Fewer do not, and count as
-repeatable within `SINGLE_SEARCH`, or within the noise floor of the campaign where that is more.
+A search ends with two loads; the limit lies between them, within the width of the search. At least three searches show
+the variation between repeated ones: the interval is that of the ratio of means, widened by the bounds. Fewer searches
+are assumed to repeat within `SINGLE_SEARCH`, or within the noise floor of the campaign if that is larger.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What one goal of a search is about."""
+    """The key of one goal of a search."""
 
     uut: str
     scenario: str
@@ -38,7 +38,7 @@ class Searched:
 
     @classmethod
     def of(cls, found: SearchResult) -> "Searched":
-        """That of a result."""
+        """Return the key of a search result."""
         return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
 
     def __str__(self) -> str:
@@ -48,11 +48,11 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a limit is, in frames/s of each stream: `high` is infinite where it was not reached.
+    """The range of a limit, in frames/s of each stream: `high` is infinite if the limit was not reached.
 
-    Of several searches these are the lowest and the highest bound. Bounds are right within the width that the search
-    was made with, and so this far beyond them. `spread` is how far other searches may be from these, as a ratio.
-    `middle` is the mean of the middles of `searches`, `reach` how far their bounds are from these, as a ratio.
+    For several searches these are the lowest and the highest bound. The limit may lie beyond a bound by the `width` of
+    the search, a ratio. `spread` is how far other searches may deviate from these, as a ratio. `middle` is the mean of
+    the middles of `searches`, `reach` the distance of their bounds from these, as a ratio.
     """
 
     low: float
@@ -65,34 +65,34 @@ class Range:
 
     @classmethod
     def of(cls, results: Iterable[SearchResult], noise_floor: float | None = None) -> "Range | None":
-        """That of repeated searches; None where none of them came to an end."""
-        known = [one for one in results if one.state not in _WITHOUT_RANGE]
+        """Return the range of repeated searches; None if none of them finished."""
+        known = [result for result in results if result.state not in _WITHOUT_RANGE]
         if not known:
             return None
         width = known[0].width
-        lows, highs = [one.lower_fps or 0.0 for one in known], [_upper(one) for one in known]
-        found = cls(min(lows), max(highs), width, len(known))
+        lows, highs = [result.lower_fps or 0.0 for result in known], [_upper(result) for result in known]
+        bounds = cls(min(lows), max(highs), width, len(known))
         if len(known) < FEWEST or inf in highs or 0.0 in lows:
-            return replace(found, spread=max(SINGLE_SEARCH, noise_floor or 0.0))
+            return replace(bounds, spread=max(SINGLE_SEARCH, noise_floor or 0.0))
         middles = [(low + high) / 2 for low, high in zip(lows, highs, strict=True)]
         mean, deviation = fmean(middles), stdev(middles)
         run = max(RUN_PART * deviation, deviation_of_noise_floor(noise_floor or 0.0) * mean)
         middle = SideMean(mean, len(known), deviation, run)
-        return replace(found, middle=middle, reach=(fmean(highs) - fmean(lows)) / 2 / mean + width)
+        return replace(bounds, middle=middle, reach=(fmean(highs) - fmean(lows)) / 2 / mean + width)
 
     @property
     def floor(self) -> float:
-        """What it is above, surely."""
+        """The lowest possible limit."""
         return self.low * (1 - self.width) * (1 - self.spread)
 
     @property
     def ceiling(self) -> float:
-        """What it is below."""
+        """The highest possible limit."""
         return self.high * (1 + self.width) * (1 + self.spread)
 
 
 def _upper(found: SearchResult) -> float:
-    """The upper bound, infinite where it is not the UUT's doing."""
+    """Return the upper bound; infinite if the UUT is not the cause of it."""
     reached = found.state is not SearchState.AT_LEAST and not found.limited_by and found.upper_fps is not None
     return found.upper_fps if reached and found.upper_fps is not None else inf
 
@@ -101,27 +101,27 @@ def _upper(found: SearchResult) -> float:
 class SearchDifference:
     """A limit in two campaigns, and the least and the greatest factor between them that their ranges allow.
 
-    `ratio` is that of the means of repeated searches; None where either campaign has fewer than three. `doubt` is why
-    a difference would say nothing of the UUT; mostly empty.
+    `ratio` is that of the means of repeated searches; None if either campaign has fewer than three. `doubt` is the
+    reason why a difference would not be due to the UUT; usually empty.
     """
 
     what: Searched
     base: Range
     new: Range
-    unstable: bool  # by what any of the searches says
+    unstable: bool  # any of the searches is unstable
     ratio: RatioOfMeans | None = None
     doubt: str = ""
 
     @property
     def least(self) -> float:
-        """New ÷ base at least."""
+        """The smallest possible new ÷ base."""
         if self.ratio is not None:
             return max(0.0, (self.ratio.low or 0.0) * (1 - self.new.reach)) / (1 + self.base.reach)
         return self.new.floor / self.base.ceiling if self.base.ceiling else inf
 
     @property
     def greatest(self) -> float:
-        """New ÷ base at most."""
+        """The largest possible new ÷ base."""
         if self.ratio is not None:
             high = self.ratio.high
             return inf if high is None or self.base.reach >= 1 else high * (1 + self.new.reach) / (1 - self.base.reach)
@@ -129,9 +129,10 @@ class SearchDifference:
 
     @property
     def change(self) -> float | None:
-        """By how much it changed, relative to the base; None where it may be the same.
+        """The change relative to the base; None if the limits may be equal.
 
-        Between the ends of both ranges, where these are known; else the least that it must be.
+        It is computed from the middles of both ranges if their ends are known; otherwise it is the smallest possible
+        change.
         """
         if self.doubt or self.least <= 1 <= self.greatest:
             return None
@@ -141,7 +142,7 @@ class SearchDifference:
 
     @property
     def excluded(self) -> float | None:
-        """A change above this, up or down, can be excluded; None where one of the limits was not reached."""
+        """The change above which any, up or down, can be excluded; None if one of the limits was not reached."""
         if self.greatest == inf or not self.least:
             return None
         return max(abs(self.least - 1), abs(self.greatest - 1))
@@ -149,10 +150,10 @@ class SearchDifference:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutSearch:
-    """What is not compared, and why.
+    """A search that is not compared, and the reason.
 
-    `dead`: its UUT failed in the new campaign alone; `one_sided`: only one campaign searched for it, and the other one
-    is finished.
+    `dead`: its UUT failed in the new campaign only; `one_sided`: only one campaign searched for it, and the other is
+    finished.
     """
 
     what: Searched
@@ -166,13 +167,13 @@ class LeftOutSearch:
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """The searches of the campaign `new` against those of `base`; `left_out` says why of what does not compare."""
+    """The searches of the campaign `new` against those of `base`; `left_out` are those not compared, with reasons."""
 
     base: str
     new: str
     differences: tuple[SearchDifference, ...]
     left_out: tuple[LeftOutSearch, ...]
-    doubt: str = ""  # which of them was disturbed, in words
+    doubt: str = ""  # which campaign was disturbed, as text
 
 
 def compare_searches(
@@ -184,23 +185,27 @@ def compare_searches(
     selection: Selection = ALL_CELLS,
     accept_disturbed: bool = False,
 ) -> SearchComparison:
-    """Everything selected that both have searched for, in the order of the base; disturbed ones as of `compare`."""
+    """Return the comparison of the selected searches of both, in the order of the base.
+
+    Disturbed campaigns are treated as in `compare`.
+    """
     apart = of_different_emulation((base, before.settings), (new, after.settings))
     sides = [
         grouped(
-            (one for one in side.searches if selection.includes(one.uut, one.scenario, one.frame_size)), Searched.of
+            (search for search in side.searches if selection.includes(search.uut, search.scenario, search.frame_size)),
+            Searched.of,
         )
         for side in (before, after)
     ]
     floors = [half_width_of(side.noise_floor) for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
-    found, left_out = [], []
+    differences, left_out = [], []
     for what in dict.fromkeys((*sides[0], *sides[1])):
         own = [side.get(what, []) for side in sides]
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
             left_out.append(LeftOutSearch(what, apart[what.uut]))
-        elif _SWEEP in (one.method for one in (*own[0], *own[1])):
+        elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOutSearch(what, why))
         elif not all(own):
@@ -213,11 +218,11 @@ def compare_searches(
         elif first is None or second is None:
             left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
         else:
-            unstable = any(one.unstable for one in (*own[0], *own[1]))
-            found.append(SearchDifference(what, first, second, unstable, doubt=doubt))
-    tests = len(found)
-    differences = tuple(replace(one, ratio=_ratio(one, tests)) for one in found)
-    return SearchComparison(base, new, differences, tuple(left_out), doubt)
+            unstable = any(search.unstable for search in (*own[0], *own[1]))
+            differences.append(SearchDifference(what, first, second, unstable, doubt=doubt))
+    tests = len(differences)
+    with_ratios = tuple(replace(difference, ratio=_ratio(difference, tests)) for difference in differences)
+    return SearchComparison(base, new, with_ratios, tuple(left_out), doubt)
 
 
 def _ratio(one: SearchDifference, tests: int) -> RatioOfMeans | None:
@@ -234,8 +239,8 @@ def compare_maxima(
     selection: Selection = ALL_CELLS,
     accept_disturbed: bool = False,
 ) -> SearchComparison:
-    """Likewise of the searches for the maxima that loads are a share of."""
-    before, after = (replace(one, searches=one.maxima_searches) for one in (before, after))
+    """Return the comparison of the searches for the maxima that loads are a share of; as compare_searches()."""
+    before, after = (replace(results, searches=results.maxima_searches) for results in (before, after))
     return compare_searches(base, before, new, after, selection=selection, accept_disturbed=accept_disturbed)
 
 

@@ -1,4 +1,4 @@
-"""How guests shared a host: what neighbours were offered and forwarded, how fair that was, the CPU time of each."""
+"""How guests shared a host: load and throughput of the neighbours, fairness, and the CPU time of each guest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from netbench.statistics.totals import LOAD, Totals, TrialTotals, ratio
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """All neighbours of a victim that forward, together, averaged over all its valid trials in one scenario.
+    """All forwarding neighbours of a victim together, averaged over all its valid trials in one scenario.
 
     Mbit/s are L1. "Averaged offered bandwidth (in) and throughput measured (out)" (Schlosser et al. 2011, Tables 2
-    and 3): over the victim's loads as much as over repetitions, so the intervals span both. None where no trial knows.
+    and 3): intervals span the victim's loads as well as the repetitions. None if unknown in all trials.
     """
 
     victim: Victim
     scenario: str
-    activities: tuple[str, ...]  # what the neighbours that forward do, each once
+    activities: tuple[str, ...]  # distinct activities of the forwarding neighbours
     offered_mbps: Interval | None
     throughput_mbps: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Jain's index over the guests that forward, and the share of its frames that each of them got through.
+    """Jain's index over the forwarding guests, and the share of its frames that each of them forwarded.
 
-    Intervals are over those valid trials in which all shares are known and not all are 0.
+    Intervals are over the valid trials in which all shares are known and not all are 0.
     """
 
     victim: Victim
@@ -42,9 +42,9 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourCpu:
-    """CPU time of one neighbour as shares of one CPU, as CpuUse has the victim's.
+    """CPU time of one neighbour as shares of one CPU, as in CpuUse for the victim.
 
-    `load` is what the processes of its load used, as its own kernel counts it.
+    `load` is the CPU time of the processes of its load, counted by its own kernel.
     """
 
     name: str
@@ -56,11 +56,11 @@ class NeighbourCpu:
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """CPU time in one scenario of a UUT as shares of one CPU: 1 is one CPU all the time the counters were watched.
+    """CPU time in one scenario of a UUT as shares of one CPU: 1 is one CPU during the whole observed time.
 
-    Averaged over all valid trials, whatever their frame size and load; None where no trial knows. `guest` is the
-    victim's as its own kernel counts it, `host` what the victim cost the host, `machine` all that the machine of the
-    UUT did: every guest, sources and sinks where they are on it, and the rest.
+    Averaged over all valid trials of any frame size and load; None if unknown in all trials. `guest` is the victim's,
+    counted by its own kernel; `host` is the CPU time that the victim costs the host. `machine` is the whole machine of
+    the UUT: every guest, sources and sinks that run on it, and the rest.
     """
 
     uut: str
@@ -72,9 +72,9 @@ class CpuUse:
 
 
 def background(groups: Iterable[Group]) -> tuple[Background, ...]:
-    """The background of each victim and scenario in which a neighbour forwards, in the order of the groups.
+    """Return the background of each victim and scenario in which a neighbour forwards, in the order of the groups.
 
-    What has no valid trial is left out.
+    Scenarios without a valid trial are left out.
     """
     sharing = (group for group in groups if group.valid and group.forwarding)
     together = grouped(sharing, lambda group: (group.victim, group.scenario))
@@ -82,27 +82,27 @@ def background(groups: Iterable[Group]) -> tuple[Background, ...]:
 
 
 def _background(victim: Victim, scenario: str, loads: list[Group]) -> Background:
-    trials = [one for group in loads for one in group.valid]
+    trials = [trial for group in loads for trial in group.valid]
     return Background(
         victim=victim,
         scenario=scenario,
-        activities=tuple(dict.fromkeys(one.activity for group in loads for one in group.forwarding)),
+        activities=tuple(dict.fromkeys(neighbour.activity for group in loads for neighbour in group.forwarding)),
         offered_mbps=NEIGHBOURS_OFFERED_MBPS.over(trials),
         throughput_mbps=NEIGHBOURS_THROUGHPUT_MBPS.over(trials),
     )
 
 
 def fairness(groups: Iterable[Group]) -> tuple[Fairness, ...]:
-    """The fairness of each measurement in which a neighbour forwards, in the order of the groups."""
-    return tuple(one for group in groups if (one := _of_group(group)) is not None)
+    """Return the fairness of each measurement in which a neighbour forwards, in the order of the groups."""
+    return tuple(result for group in groups if (result := _of_group(group)) is not None)
 
 
 def jain_index(shares: Sequence[float]) -> float:
-    """Jain's fairness index (Σx)² ÷ (n · Σx²) of what each of n guests got, x_i = throughput ÷ offered of guest i.
+    """Return Jain's fairness index (Σx)² ÷ (n · Σx²) of the shares of n guests, x_i = throughput ÷ offered of guest i.
 
-    1 when all got the same share, k/n when k of them share alike and the others get nothing (Jain, Chiu, Hawe 1984,
+    It is 1 if all shares are equal, and k/n if k guests have equal shares and the others none (Jain, Chiu, Hawe 1984,
     "A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer Systems",
-    DEC-TR-301). ValueError for no shares, a negative one, or none above 0: of nothing there is no fair part.
+    DEC-TR-301). ValueError for no shares, a negative one, or none above 0.
     """
     if not shares:
         raise ValueError("no shares, no fairness")
@@ -116,8 +116,8 @@ def jain_index(shares: Sequence[float]) -> float:
 
 
 def _of_group(group: Group) -> Fairness | None:
-    names = [one.name for one in group.forwarding]
-    shares = [found for trial in group.valid if (found := _shares(trial, names))]
+    names = [neighbour.name for neighbour in group.forwarding]
+    shares = [trial_shares for trial in group.valid if (trial_shares := _shares(trial, names))]
     if not names or not shares:
         return None
     victim_share, *neighbour_shares = (mean_interval(of_guest) for of_guest in zip(*shares, strict=True))
@@ -132,7 +132,7 @@ def _of_group(group: Group) -> Fairness | None:
 
 
 def _shares(trial: TrialTotals, names: Iterable[str]) -> list[float]:
-    """Throughput ÷ offered load of the victim and the neighbours of these names; empty unless they make an index."""
+    """Return throughput ÷ offered load of the victim and the named neighbours; empty if any is unknown or all are 0."""
     guests: list[Totals | None] = [trial, *(trial.neighbour(name) for name in names)]
     shares = [None if guest is None else ratio(guest.throughput_fps, guest.offered_fps) for guest in guests]
     known = [share for share in shares if share is not None]
@@ -140,15 +140,18 @@ def _shares(trial: TrialTotals, names: Iterable[str]) -> list[float]:
 
 
 def cpu_use(groups: Iterable[Group]) -> tuple[CpuUse, ...]:
-    """The CPU use of each UUT and scenario with a valid trial, in the order of the groups."""
+    """Return the CPU use of each UUT and scenario with a valid trial, in the order of the groups."""
     together = grouped((group for group in groups if group.valid), lambda group: (group.uut, group.scenario))
     return tuple(
-        _use(uut, scenario, [one for group in own for one in group.valid]) for (uut, scenario), own in together.items()
+        _use(uut, scenario, [trial for group in uut_groups for trial in group.valid])
+        for (uut, scenario), uut_groups in together.items()
     )
 
 
 def _use(uut: str, scenario: str, trials: Sequence[TrialTotals]) -> CpuUse:
-    neighbours = grouped((one for trial in trials for one in trial.neighbours), lambda one: one.name)
+    neighbours = grouped(
+        (neighbour for trial in trials for neighbour in trial.neighbours), lambda neighbour: neighbour.name
+    )
     return CpuUse(
         uut=uut,
         scenario=scenario,
@@ -163,4 +166,4 @@ def _use(uut: str, scenario: str, trials: Sequence[TrialTotals]) -> CpuUse:
 
 
 def _share(whose: str, totals: Sequence[Totals]) -> Interval | None:
-    return known_interval(one.cpu_share(whose) for one in totals)
+    return known_interval(guest.cpu_share(whose) for guest in totals)

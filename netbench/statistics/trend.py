@@ -1,14 +1,14 @@
-"""Whether something rises or falls along time: the seasonal Kendall test, and the slope that belongs to it.
+"""Trends over time: the seasonal Kendall test and the corresponding slope.
 
-Mann 1945 and Kendall 1938 count, of all pairs, how many more rise than fall: nothing is supposed of how values scatter.
-Hirsch, Slack and Smith 1982 ("Techniques of trend analysis for monthly water quality data") add that up over series
-that must not be compared with each other, months there and cells here, and take the median slope of all pairs within a
-series (Theil 1950, Sen 1968). Its interval is by the ranks of those slopes (Gilbert 1987, "Statistical Methods for
-Environmental Pollution Monitoring", section 16.4.2).
+Mann 1945 and Kendall 1938 count how many more of all pairs rise than fall, without an assumption on the scatter.
+Hirsch, Slack and Smith 1982 ("Techniques of trend analysis for monthly water quality data") add these counts over
+series that must not be compared with each other: months there, cells here. They use the median slope of all pairs
+within a series (Theil 1950, Sen 1968). Its interval is from the ranks of those slopes (Gilbert 1987, "Statistical
+Methods for Environmental Pollution Monitoring", section 16.4.2).
 
-Trials of the same boot have in common whatever that boot made, so that values of different cells depend on each other:
-then the same is computed over pairs of different boots alone, and chance orders whole boots, as Hirsch and Slack 1984
-("A nonparametric trend test for seasonal data with serial dependence") do by whole years.
+Trials of the same boot share its effects, so that values of different cells depend on each other. Then only pairs of
+different boots count, and whole boots are permuted, as Hirsch and Slack 1984 ("A nonparametric trend test for seasonal
+data with serial dependence") permute whole years.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MOST = 100  # values in a series; those of longer ones are averaged in so many batches, as pairs grow by the square
-_MOST_BLOCKS = 60  # that chance orders; of more boots those one after the other are one
+_MOST = 100  # values in a series; longer ones are averaged in so many batches, as pairs grow by the square
+_MOST_BLOCKS = 60  # blocks that are permuted; of more boots, consecutive ones form a block
 _ENUMERATED = 720  # orders: those of six boots
-_DRAWN = 999  # of more, so many are drawn
-_AT_ONCE = 25  # orders that are looked at, for memory: of 60 blocks, each takes 29 kB
-_SEED = 1  # the same data has the same p
-_Z = 1.959964  # of a normal distribution, which leaves 2.5 % above it
+_DRAWN = 999  # orders drawn if there are more
+_AT_ONCE = 25  # orders evaluated at once, to save memory: with 60 blocks, each takes 29 kB
+_SEED = 1  # the same data always gives the same p
+_Z = 1.959964  # quantile of the normal distribution with 2.5 % above it
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values, with their times in rising order, and from 0 on in the order of time the boots they are of."""
+    """Values with their times in rising order, and their boots, numbered from 0 in the order of time."""
 
     times: Sequence[float]
     values: Sequence[float]
@@ -41,9 +41,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A median slope with its 95 % interval, in values per time; None where so few pairs do not bound it.
+    """A median slope with its 95 % interval, in values per time; a limit is None if too few pairs bound it.
 
-    `p` is two-sided. `smallest_p` is what it would be if every pair rose.
+    `p` is two-sided. `smallest_p` is its value if every pair rose.
     """
 
     slope: float
@@ -54,14 +54,14 @@ class Trend:
 
 
 def trend(series: Sequence[Series]) -> Trend | None:
-    """The common trend of some series whose values are independent; None where no two times of any differ."""
-    import numpy as np  # noqa: PLC0415 - what needs no trend need not wait for it
+    """Return the common trend of some series with independent values; None if no series has two different times."""
+    import numpy as np  # noqa: PLC0415 - loaded only for a trend
 
     score = variance = 0.0
     highest = 0
     slopes = []
-    for one in series:
-        x, y = _in_batches(np.array(one.times, dtype=float), np.array(one.values, dtype=float))
+    for cell_series in series:
+        x, y = _in_batches(np.array(cell_series.times, dtype=float), np.array(cell_series.values, dtype=float))
         earlier, later = np.triu_indices(len(x), 1)
         apart, change = x[later] - x[earlier], y[later] - y[earlier]
         differ = apart != 0
@@ -73,19 +73,19 @@ def trend(series: Sequence[Series]) -> Trend | None:
 
 
 def trend_over_boots(series: Sequence[Series]) -> Trend | None:
-    """The same of series whose values depend on the boots that they share; None where no series has two boots."""
+    """Return the common trend of series whose values depend on shared boots; None if no series has two boots."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    boots = max((boot for one in series for boot in one.boots), default=-1) + 1
+    boots = max((boot for cell_series in series for boot in cell_series.boots), default=-1) + 1
     blocks = min(boots, _MOST_BLOCKS)
     if blocks < 2:
         return None
-    rising = np.zeros((blocks, blocks))  # of pairs of a value in the one and in the other, how many more rise than fall
+    rising = np.zeros((blocks, blocks))  # rising − falling pairs with values in both blocks
     untied = np.zeros((blocks, blocks))
     slopes = []
-    for one in series:
-        x, y = np.array(one.times, dtype=float), np.array(one.values, dtype=float)
-        of = np.array(one.boots, dtype=int) * blocks // boots
+    for cell_series in series:
+        x, y = np.array(cell_series.times, dtype=float), np.array(cell_series.values, dtype=float)
+        of = np.array(cell_series.boots, dtype=int) * blocks // boots
         if len(x) > _MOST:
             x, y, of = _by_block(x, y, of)
         earlier, later = np.triu_indices(len(x), 1)
@@ -116,7 +116,7 @@ def _found(slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, s
 
 
 def _scores(places: "NDArray[np.intp]", rising: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """How many more pairs rise than fall in each of some orders: whole numbers, and so exact."""
+    """Return how many more pairs rise than fall in each of some orders: whole numbers, hence exact."""
     import numpy as np  # noqa: PLC0415 - as above
 
     first = places[:, :, None] < places[:, None, :]
@@ -124,7 +124,7 @@ def _scores(places: "NDArray[np.intp]", rising: "NDArray[np.float64]") -> "NDArr
 
 
 def _orders(blocks: int) -> "NDArray[np.intp]":
-    """Places that chance gives to so many blocks: a row for each order."""
+    """Return random places of so many blocks, one row per order; all orders if they are few."""
     import numpy as np  # noqa: PLC0415 - as above
 
     if factorial(blocks) <= _ENUMERATED:
@@ -134,24 +134,24 @@ def _orders(blocks: int) -> "NDArray[np.intp]":
 
 
 def _p(score: float, variance: float) -> float:
-    """By the normal distribution with a correction for continuity, whose errors are to the safe side for few values."""
+    """Return p of the normal distribution with a continuity correction; for few values it errs on the safe side."""
     return 1.0 if variance <= 0 else erfc(max(abs(score) - 1, 0) / sqrt(2 * variance))
 
 
 def _variance(x: "NDArray[np.float64]", y: "NDArray[np.float64]") -> float:
-    """That of the number of rising less falling pairs if there is no trend, ties counted (Kendall 1970, chapter 4)."""
+    """Return the variance of rising − falling pairs without a trend, corrected for ties (Kendall 1970, chapter 4)."""
     n = len(x)
     if n < 2:
         return 0.0
     ties_x, ties_y = _ties(x), _ties(y)
     whole = n * (n - 1) * (2 * n + 5)
-    found = (whole - sum(t * (t - 1) * (2 * t + 5) for t in (*ties_x, *ties_y))) / 18
+    variance = (whole - sum(t * (t - 1) * (2 * t + 5) for t in (*ties_x, *ties_y))) / 18
     pairs = [sum(t * (t - 1) for t in ties) for ties in (ties_x, ties_y)]
-    found += pairs[0] * pairs[1] / (2 * n * (n - 1))
+    variance += pairs[0] * pairs[1] / (2 * n * (n - 1))
     if n > 2:
         triples = [sum(t * (t - 1) * (t - 2) for t in ties) for ties in (ties_x, ties_y)]
-        found += triples[0] * triples[1] / (9 * n * (n - 1) * (n - 2))
-    return found
+        variance += triples[0] * triples[1] / (9 * n * (n - 1) * (n - 2))
+    return variance
 
 
 def _ties(values: "NDArray[np.float64]") -> list[int]:
@@ -175,9 +175,9 @@ def _in_batches(
 def _by_block(
     x: "NDArray[np.float64]", y: "NDArray[np.float64]", of: "NDArray[np.intp]"
 ) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]":
-    """The means of each block, and which these are."""
+    """Return the mean times and values of each block, and the block numbers."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    there = np.unique(of)
-    means = [np.array([values[of == block].mean() for block in there]) for values in (x, y)]
-    return means[0], means[1], there
+    blocks = np.unique(of)
+    means = [np.array([values[of == block].mean() for block in blocks]) for values in (x, y)]
+    return means[0], means[1], blocks
