@@ -1,6 +1,6 @@
-"""Trials that the results of a plan call for.
+"""Trials that the results of a plan require.
 
-Higher loads while throughput still rises, loads beside a peak, and repetitions where maxima contradict each other.
+These are higher loads while throughput still rises, loads beside a peak, and repetitions of contradictory maxima.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from netbench.statistics.totals import TrialTotals
 _MOST_ROUNDS = 3
 _HIGHER = 1.5  # the next load ÷ the highest one so far
 _STEP, _MOST = 10, 1000  # percent of the maximum
-_FROM = 100  # percent: a profile whose loads are all lower is not about the maximum
+_FROM = 100  # percent: a profile with lower loads only does not measure the maximum
 # Loads beside a peak are added until the ratio of adjacent loads is at most this.
 _FINEST = 1.25
 _PEAK_STEP = 5  # percent of the maximum
@@ -28,27 +28,27 @@ _Cell = tuple[str, str, int, FrameSize, Load]  # UUT, scenario, sources, frame s
 
 
 class AddedTrials:
-    """What is measured after a plan whose loads are shares of a maximum.
+    """The trials after a plan whose loads are shares of a maximum.
 
-    Each repetition has a boot of its own for each UUT. What follows depends on the results alone, so that a campaign
-    can be resumed.
+    Each repetition of a UUT has a separate boot. The next trial depends only on the results, so that a campaign can be
+    resumed.
     """
 
     def __init__(self, wanted: Wanted, planned: Sequence[TrialSpec]) -> None:
-        """`planned` are the trials of the plan, all of which are measured before."""
+        """`planned` are the trials of the plan, all of which are measured first."""
         self._wanted, self._planned = wanted, planned
         self._added: list[TrialSpec] = []
         self._at = self._rounds = 0
 
     @property
     def trials(self) -> Sequence[TrialSpec]:
-        """Those that were called for so far."""
+        """The trials added so far."""
         return tuple(self._added)
 
     def next(
         self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
     ) -> TrialSpec | None:
-        """The first that is missing; None when the results call for no more."""
+        """Return the first missing trial; None if the results require no more."""
         while True:
             while self._at < len(self._added):
                 if self._added[self._at].key not in results:
@@ -62,31 +62,33 @@ class AddedTrials:
     def _round(
         self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
     ) -> Iterator[TrialSpec]:
-        measured = (results[one.key] for one in (*self._planned, *self._added) if one.key in results)
-        groups = with_limits(gathered(TrialTotals.of(one.without_counters) for one in measured))
+        measured = (results[trial.key] for trial in (*self._planned, *self._added) if trial.key in results)
+        groups = with_limits(gathered(TrialTotals.of(result.without_counters) for result in measured))
         repetitions = self._wanted.profile.repetitions
         cells: list[tuple[int, _Cell]] = []
-        for same in grouped(groups, lambda one: (one.uut, one.scenario, one.sources, one.frame_size)).values():
+        for same in grouped(
+            groups, lambda group: (group.uut, group.scenario, group.sources, group.frame_size)
+        ).values():
             first, higher = same[0], _higher_load(same)
             for load in [higher] if higher else _loads_beside_peak(same):
                 cell = first.uut, first.scenario, first.sources, first.frame_size, load
                 cells += [(number, cell) for number in range(1, repetitions + 1)]
         if self._rounds == 1:
             again = {
-                (one.uut, one.scenario, one.sources, one.frame_size, load): None
+                (group.uut, group.scenario, group.sources, group.frame_size, load): None
                 for contradiction in contradictory_maxima(groups, calibrated)
-                for one in contradiction.groups
-                for load in one.maximum_loads
+                for group in contradiction.groups
+                for load in group.maximum_loads
             }
             cells += [(repetitions + number, cell) for cell in again for number in range(1, repetitions + 1)]
-        yield from self._specs(sorted(cells, key=lambda one: (one[0], one[1][0])))
+        yield from self._specs(sorted(cells, key=lambda entry: (entry[0], entry[1][0])))
 
     def _specs(self, cells: Sequence[tuple[int, _Cell]]) -> Iterator[TrialSpec]:
         known = (*self._planned, *self._added)
-        index = max((one.index for one in known), default=-1) + 1
-        boot, phase = max((one.boot for one in known), default=0), max((one.phase for one in known), default=1)
+        index = max((trial.index for trial in known), default=-1) + 1
+        boot, phase = max((trial.boot for trial in known), default=0), max((trial.phase for trial in known), default=1)
         profile = self._wanted.profile
-        for (number, uut), same in groupby(cells, key=lambda one: (one[0], one[1][0])):
+        for (number, uut), same in groupby(cells, key=lambda entry: (entry[0], entry[1][0])):
             boot += 1
             for _, (_, scenario, sources, size, load) in same:
                 case = profile.scenario(scenario)
@@ -97,16 +99,16 @@ class AddedTrials:
 
 
 def _higher_load(same: Sequence[Group]) -> Load | None:
-    """Return the load above all of these; None where throughput rises no longer, or no higher load exists.
+    """Return the load above all of these; None if throughput no longer rises, or no higher load exists.
 
-    Where the source holds no higher rate it is what the source offers without one.
+    If the source cannot sustain a higher rate, the load is `max`: the source sends without a rate limit.
     """
-    top = max(same, key=lambda one: (one.load.kind is LoadKind.MAX, one.load.value))
+    top = max(same, key=lambda group: (group.load.kind is LoadKind.MAX, group.load.value))
     of_maximum = top.load.kind is LoadKind.OF_MAXIMUM and top.load.value >= _FROM
     if not of_maximum or not still_rises(same):
         return None
-    victims = [one.trial.spec.victim for one in top.everything]
-    if any(one.is_less_than_share for one in victims):
+    victims = [totals.trial.spec.victim for totals in top.everything]
+    if any(victim.is_less_than_share for victim in victims):
         return Load(LoadKind.MAX)
     percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
     return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None
@@ -116,7 +118,7 @@ def _loads_beside_peak(same: Sequence[Group]) -> list[Load]:
     """Return the loads half-way between a peak of the throughput and its adjacent loads.
 
     Beyond its peak, the throughput of an overloaded UUT can fall, because it spends time on frames that it drops later.
-    The highest mean then depends on the distance of the loads from the peak: by 20 % where they are 30 % apart.
+    The highest mean then depends on the distance of the loads from the peak: by 20 % if they are 30 % apart.
     """
     shares = [group for group in same if group.load.kind is LoadKind.OF_MAXIMUM]
     peak = peak_of(shares)

@@ -1,4 +1,4 @@
-"""Which UUTs and scenarios are chosen, and whether the topology can play them."""
+"""Selection of UUTs and scenarios, and the check that the topology supports them."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -21,9 +21,9 @@ def choose(
     scenarios: Sequence[str] = (),
     costs: Costs | None = None,
 ) -> Wanted:
-    """What a campaign of these UUTs and scenarios (empty: all) is to measure.
+    """Return the plan of a campaign of these UUTs and scenarios (empty: all).
 
-    UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot play.
+    UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot run.
     """
     chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
     names = _chosen("scenario", scenarios, [scenario.name for scenario in profile.scenarios])
@@ -34,13 +34,13 @@ def choose(
 
 
 def most_sources(topology: Topology, profile: Profile) -> int:
-    """The largest number of sources of the victim in any trial."""
+    """Return the largest number of sources of the victim in any trial."""
     return max(number for case in profile.scenarios for number in source_numbers(topology, profile, case))
 
 
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
-    """Loads that no link of this nominal rate can carry, as text for a warning or an error."""
-    found = []
+    """Return the loads above the nominal rate of a link, as text for a warning or an error."""
+    too_high = []
     for stream in topology.own_streams:
         rate = topology.stream_link(stream).rate
         for load in profile.loads:
@@ -49,18 +49,18 @@ def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
                 line = Load(LoadKind.SHARE, 100).fps(size, rate)
                 assert line is not None
                 if fps is not None and fps > line * 1.000001:
-                    found.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
-    return found
+                    too_high.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
+    return too_high
 
 
 def source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tuple[int, ...]:
-    """The numbers of the victim's sources in a scenario."""
-    there = len(topology.own_streams)
+    """Return the numbers of the victim's sources in a scenario."""
+    available = len(topology.own_streams)
     if case.streams:
         return case.streams
     if profile.streams == "each":
-        return tuple(range(1, there + 1))
-    return profile.streams or (there,)
+        return tuple(range(1, available + 1))
+    return profile.streams or (available,)
 
 
 def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
@@ -76,25 +76,25 @@ def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
             raise UsageError(
                 f"{where}: topology {topology.name} has no neighbour {name!r}; there are {', '.join(known)}"
             )
-    to_forward = [one for one in topology.neighbours if isinstance(case.of(one.name), Network)]
-    silent = [one.name for one in to_forward if not one.streams]
+    to_forward = [neighbour for neighbour in topology.neighbours if isinstance(case.of(neighbour.name), Network)]
+    silent = [neighbour.name for neighbour in to_forward if not neighbour.streams]
     if silent and (len(silent) == len(to_forward) or set(silent) & set(case.neighbours)):
         raise UsageError(f"{where}: neighbour {silent[0]} has no streams to forward; name some in the topology")
-    asked, there = max(source_numbers(topology, profile, case)), len(topology.own_streams)
-    if asked > there:
+    asked, available = max(source_numbers(topology, profile, case)), len(topology.own_streams)
+    if asked > available:
         raise UsageError(
-            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {there}"
+            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {available}"
         )
 
 
 def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The known names that are wanted, by name or by a pattern with `*`; all where none is."""
-    found: set[str] = set()
+    """Return the known names that match a wanted name or pattern with `*`; all if none is wanted."""
+    chosen: set[str] = set()
     for name in wanted:
-        matching = [one for one in known if fnmatchcase(one, name.replace("[", "[[]"))]
+        matching = [candidate for candidate in known if fnmatchcase(candidate, name.replace("[", "[[]"))]
         if not matching:
             close = close_to(name, known)
             hint = f"did you mean {close}? " if close else ""
             raise UsageError(f"there is no {what} {name!r} here; {hint}there are {', '.join(known)}")
-        found.update(matching)
-    return [name for name in known if name in found] if wanted else list(known)
+        chosen.update(matching)
+    return [name for name in known if name in chosen] if wanted else list(known)

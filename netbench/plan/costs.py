@@ -1,4 +1,4 @@
-"""How long a campaign takes, about."""
+"""Estimate of the duration of a campaign."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _NO_TIME = Pace()
 
 @dataclass(frozen=True, slots=True)
 class VmCosts:
-    """What a testbed with VMs and a trial on it take beyond one without, in seconds; `vm` is that of its UUTs."""
+    """Extra time of a testbed with VMs and of a trial on it, in seconds; `vm` is the VM of its UUTs."""
 
     vm: str | None = None
     start_s: float = 0.0
@@ -22,12 +22,12 @@ class VmCosts:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
+    """The time of a campaign in addition to traffic and pauses, in seconds, as measured on two shared cores.
 
-    `start_s` is for bringing a testbed up, which is done each time that UUTs with other `vms` follow (by UUT; those
-    left out need none). `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further stream in
-    a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that. On each boot there are
-    `warm_up_trials` before its first one.
+    `start_s` is the time to bring a testbed up, which happens each time that UUTs with other `vms` follow. `vms` are by
+    UUT; UUTs without an entry need no VM. `trial_s` is for arming, draining, analysing and storing, `stream_s` for each
+    further stream in a trial. `guests` contains the extra time of each UUT (`NAME`) and neighbour (`UUT.NAME`). Each
+    boot begins with `warm_up_trials`.
     """
 
     start_s: float = 0.0
@@ -38,17 +38,17 @@ class Costs:
     warm_up_trials: int = 0
 
     def expected_s(self, trials: Iterable[TrialSpec]) -> float:
-        """How long these trials should take, in that order, in seconds; guests brought up included."""
+        """Return the expected time of these trials in this order, in seconds, including the start of guests."""
         return sum(before_s + trial_s for _, before_s, trial_s in self.each(trials)) or self.start_s
 
     def each(self, trials: Iterable[TrialSpec]) -> Iterator[tuple[TrialSpec, float, float]]:
-        """Each of these trials with the seconds that bringing something up before it takes, and those of its own."""
-        for vms, there in groupby(trials, key=lambda trial: self._vms(trial.uut)):
+        """Yield each trial with the seconds to bring something up before it, and those of the trial itself."""
+        for vms, on_same_vms in groupby(trials, key=lambda trial: self._vms(trial.uut)):
             before_s = self.start_s + vms.start_s
-            for (uut, _), on_one_boot in groupby(there, key=lambda trial: (trial.uut, trial.boot)):
+            for (uut, _), on_one_boot in groupby(on_same_vms, key=lambda trial: (trial.uut, trial.boot)):
                 own = list(on_one_boot)
                 before_s += self._of(uut).bring_up_s + self.warm_up_trials * self._trial_s(own[0])
-                for neighbours, beside in groupby(own, key=lambda trial: [one.name for one in trial.neighbours]):
+                for neighbours, beside in groupby(own, key=lambda trial: [guest.name for guest in trial.neighbours]):
                     before_s += sum(self._of(f"{uut}.{name}").bring_up_s for name in neighbours)
                     for trial in beside:
                         yield trial, before_s, self._trial_s(trial)
@@ -59,14 +59,14 @@ class Costs:
         expected += self.trial_s + self._vms(trial.uut).trial_s + self._of(trial.uut).trial_s
         expected += (len(trial.streams) - 1) * self.stream_s
         longest_s = trial.settle_before_s + trial.duration_s
-        for one in trial.neighbours:
-            pace = self._of(f"{trial.uut}.{one.name}")
-            if one.streams:
-                longest_s = max(longest_s, one.duration_s)
-                expected += pace.trial_s + len(one.streams) * self.stream_s
-            elif one.load is not None:
-                expected += pace.idle_s + pace.load_s + (one.load.cpu + one.load.vm) * pace.worker_s
-            elif isinstance(one.activity, Idle):
+        for neighbour in trial.neighbours:
+            pace = self._of(f"{trial.uut}.{neighbour.name}")
+            if neighbour.streams:
+                longest_s = max(longest_s, neighbour.duration_s)
+                expected += pace.trial_s + len(neighbour.streams) * self.stream_s
+            elif neighbour.load is not None:
+                expected += pace.idle_s + pace.load_s + (neighbour.load.cpu + neighbour.load.vm) * pace.worker_s
+            elif isinstance(neighbour.activity, Idle):
                 expected += pace.idle_s
         return expected + longest_s - trial.settle_before_s - trial.duration_s
 

@@ -1,4 +1,4 @@
-"""The schedule that a profile describes."""
+"""Creation of the schedule of a profile."""
 
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
@@ -9,10 +9,10 @@ from netbench.plan.schedule import Schedule, Wanted, schedule_kind
 
 
 def make_schedule(wanted: Wanted, replayed: ReplayedLoads | None = None) -> Schedule:
-    """The schedule of a profile, after one that finds maxima where loads are a share of them.
+    """Return the schedule of a profile, preceded by one that finds maxima if loads are shares of them.
 
-    With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError when it
-    cannot measure what is wanted.
+    With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError if the
+    schedule cannot measure what the profile requires.
     """
     spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
     if replayed is not None:

@@ -1,4 +1,4 @@
-"""A schedule in two phases: the maxima that loads are a share of are found first, and then used."""
+"""A schedule in two phases: it first finds the maxima that loads are shares of, and then uses them."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,31 +26,31 @@ from netbench.statistics.limits import THE_SOURCE
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
-# Of the highest rate that sources hold, they hold this part in every trial: they need room to make up for moments in
-# which they were late.
+# Sources sustain this part of their highest rate in every trial: they need a margin to catch up after delays.
 _STEADY_PART = 0.8
-# A UUT that gets so many times its maximum is overloaded for certain.
+# A UUT that is offered this many times its maximum is certainly overloaded.
 _OVERLOAD = 1.2
 
 
 class MaximaFirst(AroundSchedule):
-    """What `finding` looks for, and then `main`, in whose trials shares of it become rates.
+    """The schedule `finding` for the maxima, followed by `main`, whose shares of a maximum become rates.
 
-    `finding` is of what wanted_for_maxima() makes. Each of the two sees its own results only, numbered from 0.
+    `finding` is a schedule for the result of wanted_for_maxima(). Each of the two receives only its own results,
+    numbered from 0.
     """
 
     def __init__(self, finding: Schedule, main: Schedule) -> None:
-        """Never refuses."""
+        """Raises no UsageError."""
         super().__init__(main)
         self._finding = finding
-        # By UUT, frame size and number of sources, once all is found.
+        # By UUT, frame size and number of sources; None until all searches have finished.
         self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
         self._ceilings: dict[tuple[int, FrameSize], SourceCeiling] = {}
         self._added = AddedTrials(main.wanted, main.planned)
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """Those that find maxima, and then the others; where there is no maximum, why."""
+        """Return the next trial, those that find maxima first; a result with the reason if there is no maximum."""
         if self._found is None:
             following = self._finding.next(_Part(results, finding=True))
             if following is not None:
@@ -66,53 +66,54 @@ class MaximaFirst(AroundSchedule):
 
     @property
     def added(self) -> Sequence[TrialSpec]:
-        """Higher loads, and repetitions, that the results of the main part call for."""
+        """Higher loads and repetitions that the results of the main part require."""
         return self._added.trials
 
     @property
     def announced(self) -> Sequence[str]:
-        """What is searched for, a line each."""
-        there = self._finding.wanted
-        (case,) = there.scenarios
+        """The maxima that are searched for, one per line."""
+        plan = self._finding.wanted
+        (case,) = plan.scenarios
         return [
-            f"{uut}  {case.name}  {'+'.join(there.streams[:sources])}  {size_text(size, ' B')}: the maximum that loads "
+            f"{uut}  {case.name}  {'+'.join(plan.streams[:sources])}  {size_text(size, ' B')}: the maximum that loads "
             "refer to"
-            for uut in there.uuts
+            for uut in plan.uuts
             for sources in case.streams
-            for size in there.profile.frame_sizes
+            for size in plan.profile.frame_sizes
         ]
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """Those of both parts."""
+        """The scenarios of both parts."""
         return tuple(dict.fromkeys((*self._main.scenarios, *self._finding.scenarios)))
 
     @property
     def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
-        """Those of both parts, each once."""
+        """The distinct needs of both parts."""
         return tuple(dict.fromkeys((*self._finding.needed_ceilings, *self._main.needed_ceilings)))
 
     def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
-        """Both parts have the same sources."""
-        self._ceilings = {(one.sources, one.frame_size): one for one in ceilings if one.is_known}
+        """Use the ceilings in both parts, which have the same sources."""
+        self._ceilings = {(ceiling.sources, ceiling.frame_size): ceiling for ceiling in ceilings if ceiling.is_known}
         self._finding.use_ceilings(ceilings)
         self._main.use_ceilings(ceilings)
 
     @property
     def ceilings(self) -> Sequence[SourceCeiling]:
-        """Those that both parts found."""
+        """The ceilings that both parts found."""
         return (*self._finding.ceilings, *self._main.ceilings)
 
     @property
     def searches(self) -> Sequence[SearchResult]:
-        """Those for maxima, and those of the main part."""
-        found = (
-            replace(one, for_maxima=True, goal=f"maximum ({one.goal})", delays=()) for one in self._finding.searches
+        """The searches for maxima, and those of the main part."""
+        maxima_searches = (
+            replace(search, for_maxima=True, goal=f"maximum ({search.goal})", delays=())
+            for search in self._finding.searches
         )
-        return (*found, *self._main.searches)
+        return (*maxima_searches, *self._main.searches)
 
     def expected_number(self, done: Collection[str]) -> int | None:
-        """Of both parts."""
+        """Return the expected number of trials of both parts."""
         finding = self._trials_before
         if self._found is None:
             expected = self._finding.expected_number([key for key in done if key_finds_maximum(key)])
@@ -123,7 +124,7 @@ class MaximaFirst(AroundSchedule):
         return None if main is None else finding + main + len(self.added)
 
     def expected_s(self, done: Collection[str]) -> float | None:
-        """Of both parts, of which the testbed is brought up once."""
+        """Return the expected seconds of both parts, for which the testbed is brought up once."""
         finding = None
         if self._found is None:
             finding = self._finding.expected_s([key for key in done if key_finds_maximum(key)])
@@ -134,12 +135,14 @@ class MaximaFirst(AroundSchedule):
 
     @property
     def _calibrated(self) -> dict[CalibrationKey, tuple[str, float]]:
-        """The scenario and the maximum of all sources that loads are shares of."""
-        known = ((key, one.scenario, maximum_of(one)) for key, one in (self._found or {}).items())
-        return {key: (scenario, one.fps * key[2]) for key, scenario, one in known if one is not None}
+        """The scenario and the maximum of all sources together, in frames/s, that loads are shares of."""
+        known = ((key, search.scenario, maximum_of(search)) for key, search in (self._found or {}).items())
+        return {key: (scenario, maximum.fps * key[2]) for key, scenario, maximum in known if maximum is not None}
 
     def _begin_main(self, found: Mapping[str, TrialResult]) -> None:
-        self._found = {(one.uut, one.frame_size, len(one.streams)): one for one in self._finding.searches}
+        self._found = {
+            (search.uut, search.frame_size, len(search.streams)): search for search in self._finding.searches
+        }
         self._trials_before = len(found)
         self._boots_before = max((result.spec.boot for result in found.values()), default=0)
 
@@ -162,18 +165,18 @@ class MaximaFirst(AroundSchedule):
             return without_maximum(trial, str(why))
 
     def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> Reference:
-        # Two versions of a UUT that are compared are offered the same.
+        # Two compared versions of a UUT are offered the same load.
         uut = measured_pairs(self.wanted.uuts).get(trial.uut, trial.uut)
-        found = (self._found or {}).get((uut, size, sources))
-        maximum = None if found is None else maximum_of(found)
+        search = (self._found or {}).get((uut, size, sources))
+        maximum = None if search is None else maximum_of(search)
         if maximum is None:
-            raise _NoMaximumError(why_no_maximum(found))
+            raise _NoMaximumError(why_no_maximum(search))
         return Reference(maximum.fps, maximum.limited_by, self._held_fps(maximum, sources))
 
     def _held_fps(self, maximum: Maximum, sources: int) -> float | None:
-        """The highest rate that sources hold in every trial; None where that is unknown.
+        """Return the highest rate that sources sustain in every trial; None if unknown.
 
-        A maximum that a disturbed tester limits is no limit of the sources: loads above it may show more.
+        A maximum that a disturbed tester limits is no limit of the sources: higher loads may show more.
         """
         ceiling = self._ceilings.get((sources, maximum.frame_size))
         if ceiling is None or maximum.limited_by.startswith(THE_SOURCE):
@@ -186,45 +189,49 @@ class MaximaFirst(AroundSchedule):
 
 
 class _NoMaximumError(Exception):
-    """Why there is none, in words."""
+    """There is no maximum; the message is the reason."""
 
 
 def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
-    """What is stored of a trial with a load that is a share of something which was not found."""
+    """Return the result to store for a trial with a load that is a share of a maximum that was not found."""
     whose = "the load" if trial.load.is_unknown else "the neighbours' load"
     reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", f"{whose} is a share of the maximum: {why}")
     return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
 
 
 def shares_of_victim(wanted: Wanted) -> list[Load]:
-    """The victim's loads that are a share of its maximum."""
+    """Return the victim's loads that are a share of its maximum."""
     return [load for load in wanted.profile.loads if load.kind is LoadKind.OF_MAXIMUM]
 
 
 def sizes_referred_to(wanted: Wanted) -> list[FrameSize]:
-    """The frame sizes, upwards, at which loads of neighbours are a share of a maximum."""
-    there = wanted.topology
-    activities = (there.activity(case, one.name) for case in wanted.scenarios for one in there.neighbours)
+    """Return the frame sizes, in rising order, at which loads of neighbours are a share of a maximum."""
+    topology = wanted.topology
+    activities = (
+        topology.activity(case, neighbour.name) for case in wanted.scenarios for neighbour in topology.neighbours
+    )
     sizes = {does.frame_size for does in activities if isinstance(does, Network) and does.share is not None}
     return sorted(sizes, key=rising)
 
 
 def fewest_sources(wanted: Wanted) -> int:
-    """As many sources as `shared-idle` has where it has the fewest: a maximum is that of one stream of these."""
+    """Return the fewest sources of `shared-idle`; a maximum is that of one stream of these."""
     return min(source_numbers(wanted.topology, wanted.profile, wanted.profile.scenario(SHARED_IDLE)))
 
 
 def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
-    """The same UUTs, once at each frame size and number of sources that something is a share of the maximum at.
+    """Return the same UUTs, once for each frame size and number of sources whose maximum loads are shares of.
 
-    Beside idle neighbours where loads of neighbours are a share of it, else alone.
+    Neighbours are idle if loads of neighbours are shares of it; otherwise the victim is alone.
     """
     profile, sizes = wanted.profile, sizes_referred_to(wanted)
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
     numbers = {fewest_sources(wanted)} if sizes else set()
     if shares_of_victim(wanted):
         sizes = sorted({*sizes, *profile.frame_sizes}, key=rising)
-        numbers |= {number for one in wanted.scenarios for number in source_numbers(wanted.topology, profile, one)}
+        numbers |= {
+            number for scenario in wanted.scenarios for number in source_numbers(wanted.topology, profile, scenario)
+        }
     seconds = spec.duration or min(_USUAL_S, profile.duration)
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})
     update = {
@@ -241,7 +248,7 @@ def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
 
 
 def finding_maxima(wanted: Wanted, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
-    """The schedule of that kind that finds the maxima; UsageError where it finds none, and as that schedule has it."""
+    """Return the schedule of that kind that finds the maxima; UsageError if it cannot, or if the schedule raises it."""
     if kind.MaximaOptions is None:
         raise UsageError(f"profile {wanted.profile.name}: maxima: {spec.kind} finds no maxima")
     options: BaseModel = kind.MaximaOptions.model_validate(spec.options)
@@ -249,7 +256,7 @@ def finding_maxima(wanted: Wanted, spec: MaximaSpec, kind: type[Schedule]) -> Sc
 
 
 class _Part(Mapping[str, TrialResult]):
-    """The results of trials that find maxima, or of all others."""
+    """The results of the trials that find maxima, or of all others."""
 
     def __init__(self, results: Mapping[str, TrialResult], *, finding: bool) -> None:
         self._results, self._is_finding = results, finding

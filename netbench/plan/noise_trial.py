@@ -1,4 +1,4 @@
-"""The fixed trial whose repeats tell the noise floor of a host: what is sent, how often, and for how long. Pure."""
+"""The fixed trial whose repeats show the noise floor of a host: its load, number and duration. Pure."""
 
 from dataclasses import replace
 
@@ -15,9 +15,9 @@ _WARM_UP_PART = 0.25
 
 
 def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
-    """Return a trial of 0.05 s in which the UUT is alone and gets its smallest frames as fast as the sources can send.
+    """Return a trial of at most 0.05 s with the UUT alone and its smallest frames, sent as fast as the sources can.
 
-    So the speed of the host decides the throughput, and not the clock of the source.
+    Thus the speed of the host decides the throughput, not the clock of the source.
     """
     size = min(profile.frame_sizes, key=rising)
     seconds = min(_TRIAL_S, profile.duration)
@@ -43,19 +43,19 @@ def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
 
 
 def in_words(trial: TrialSpec) -> str:
-    """Return what the trial is, for the record."""
+    """Return a description of the trial for the record."""
     return f"{trial.uut} alone, frames of {in_bytes(trial.frame_size)}, load max, {trial.duration_s:g} s"
 
 
 def is_enough(repeats: int, elapsed_s: float, wanted_s: float) -> bool:
-    """Whether so many repeats after so many seconds are enough; the first one warms up and does not count."""
+    """Return whether so many repeats after so many seconds are enough; the first is a warm-up and does not count."""
     return repeats >= MOST or (repeats > FEWEST and elapsed_s >= wanted_s)
 
 
 def came_out_fps(result: TrialResult) -> float | None:
-    """Return the frames per second that left the UUT, those included that the capture dropped.
+    """Return the frames per second that left the UUT, including those that the capture dropped.
 
-    None where that is unknown, or the tester was disturbed: then it is no repeat of the same trial.
+    None if unknown, if the tester was disturbed, or if the UUT failed: then it is no repeat of the same trial.
     """
     if any(reason.kind in (ReasonKind.TESTER_DISTURBED, ReasonKind.UUT_FAILED) for reason in result.reasons):
         return None

@@ -1,4 +1,4 @@
-"""In which order a campaign measures: fair to every UUT and scenario, and the same for the same seed. Pure."""
+"""The order of the trials of a campaign: fair to every UUT and scenario, and the same for the same seed. Pure."""
 
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a trial measures, whatever the UUT and the repetition."""
+    """The key of a trial without its UUT and repetition."""
 
     scenario: str
     sources: int
@@ -28,13 +28,13 @@ class Cell:
 
     @property
     def sweep(self) -> tuple[str, int, FrameSize]:
-        """What it has in common with those that differ in load only."""
+        """The key that cells share if they differ in load only."""
         return self.scenario, self.sources, self.frame_size
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order the cells of a profile are measured."""
+    """The order in which the cells of a profile are measured."""
 
     topology: Topology
     profile: Profile
@@ -42,7 +42,7 @@ class Order:
     def boots(
         self, uuts: Sequence[str], phases: Sequence[Sequence[Cell]]
     ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
-        """For each boot its UUT, phase, and cells with their repetition."""
+        """Yield the UUT, the phase, and the cells with their repetition of each boot."""
         generator = random.Random(self.profile.seed)
         for uut, phase, measured in self._uncut(uuts, phases, generator):
             for part in self._cut(measured):
@@ -60,13 +60,13 @@ class Order:
             return
         for phase, cells in enumerate(phases, start=1):
             if self.profile.order == "random":
-                every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
-                generator.shuffle(every)
-                every = self._upwards(
-                    every, lambda one: (one[0], one[1].sweep), lambda one: (one[2], self._rank(one[1]))
+                entries = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
+                generator.shuffle(entries)
+                entries = self._upwards(
+                    entries, lambda entry: (entry[0], entry[1].sweep), lambda entry: (entry[2], self._rank(entry[1]))
                 )
-                apart = grouped(every, lambda one: self.topology.uut(one[0]).on).values()
-                for uut, same in groupby(chain.from_iterable(apart), key=lambda one: one[0]):
+                apart = grouped(entries, lambda entry: self.topology.uut(entry[0]).on).values()
+                for uut, same in groupby(chain.from_iterable(apart), key=lambda entry: entry[0]):
                     yield uut, phase, [(cell, repetition) for _, cell, repetition in same]
                 continue
             for repetition in repetitions:
@@ -74,12 +74,12 @@ class Order:
                     yield uut, phase, [(cell, repetition) for cell in self._shuffled(cells, generator)]
 
     def _by_place(self, uuts: Iterable[str]) -> Iterator[str]:
-        """In this order, but those on the same VM one after the other: it takes a while to start one."""
+        """Yield the UUTs in this order, but those on the same VM together, because a VM starts slowly."""
         for same in grouped(uuts, lambda name: self.topology.uut(name).on).values():
             yield from same
 
     def _shuffled(self, cells: Sequence[Cell], generator: random.Random) -> Iterator[Cell]:
-        """The cells at random; those that share a set of neighbours, or a boot, stay together."""
+        """Yield the cells in random order; those that share a set of neighbours, or a boot, stay together."""
         together: dict[tuple[str, ...], list[Cell]] = {}
         for cell in cells:
             together.setdefault(self._lot(cell), []).append(cell)
@@ -93,14 +93,14 @@ class Order:
     def _upwards(
         self, items: Sequence[Item], sweep: Callable[[Item], Hashable], rank: Callable[[Item], Any]
     ) -> list[Item]:
-        """Where sweeps may end early, those of each sweep in rising order, at the places that they had together."""
+        """Return the items; if sweeps may end early, those of each sweep rise over the places that they had together."""
         if self.profile.stop_when_saturated is None:
             return list(items)
-        rising = {key: iter(sorted(own, key=rank)) for key, own in grouped(items, sweep).items()}
+        rising = {key: iter(sorted(sweep_items, key=rank)) for key, sweep_items in grouped(items, sweep).items()}
         return [next(rising[sweep(item)]) for item in items]
 
     def _rank(self, cell: Cell) -> float:
-        """The load in frames/s on the first link, or as a share of the maximum; `max` above all."""
+        """Return the load in frames/s on the first link, or as a share of the maximum; `max` is the highest."""
         if cell.load.kind is LoadKind.OF_MAXIMUM:
             return cell.load.value
         link_bps = self.topology.stream_link(self.topology.own_streams[0]).rate
@@ -111,22 +111,22 @@ class Order:
         if self.profile.reboot == "scenario":
             return (cell.scenario,)
         case = self.profile.scenario(cell.scenario)
-        return tuple(one.name for one in self.topology.neighbours if not isinstance(case.of(one.name), Off))
+        return tuple(neighbour.name for neighbour in self.topology.neighbours if not isinstance(case.of(neighbour.name), Off))
 
     def _cut(self, measured: list[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
-        """The parts between which guests are restarted."""
+        """Yield the parts between which guests are restarted."""
         match self.profile.reboot:
             case "trial":
-                yield from ([one] for one in measured)
+                yield from ([entry] for entry in measured)
             case "scenario":
-                for _, same in groupby(measured, key=lambda one: one[0].scenario):
+                for _, same in groupby(measured, key=lambda entry: entry[0].scenario):
                     yield list(same)
             case "visit":
                 yield measured
 
 
 def _shuffled_uuts(uuts: Sequence[str], generator: random.Random) -> Iterator[str]:
-    """The UUTs at random; two versions of one follow each other, in random order, so that drift affects both alike."""
+    """Yield the UUTs in random order; two versions of one follow each other, so that drift affects both equally."""
     pairs = measured_pairs(uuts)
     versions = [[uut, pairs[uut]] if uut in pairs else [uut] for uut in uuts if uut not in pairs.values()]
     for version in generator.sample(versions, len(versions)):

@@ -1,4 +1,4 @@
-"""A schedule whose loads that are shares of a maximum have the absolute rates of an earlier campaign."""
+"""A schedule that replaces shares of a maximum by the absolute rates of an earlier campaign."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +12,10 @@ _LISTED = 3
 
 
 class ReplayedSchedule(AroundSchedule):
-    """The trials of `main`, of which no maximum is searched for: its loads are those of the earlier campaign."""
+    """The trials of `main` with the loads of the earlier campaign, without a search for maxima."""
 
     def __init__(self, main: Schedule, loads: ReplayedLoads) -> None:
-        """UsageError where the earlier campaign has no rate for a load."""
+        """UsageError if the earlier campaign has no rate for a load."""
         super().__init__(main)
         self._loads = loads
         missing: list[str] = []
@@ -35,16 +35,16 @@ class ReplayedSchedule(AroundSchedule):
 
     @property
     def trials(self) -> Sequence[TrialSpec] | None:
-        """Those of the main schedule, with rates."""
+        """The trials of the main schedule, with rates; None if they depend on results."""
         return None if self._main.trials is None else self._planned
 
     @property
     def planned(self) -> Sequence[TrialSpec]:
-        """Likewise."""
+        """The planned trials of the main schedule, with rates."""
         return self._planned
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """The next trial of the main schedule, with rates."""
+        """Return the next trial of the main schedule, with rates; UsageError if its rate is missing."""
         following = self._main.next(results)
         if not isinstance(following, TrialSpec):
             return following
@@ -55,5 +55,5 @@ class ReplayedSchedule(AroundSchedule):
 
 
 def without_maxima(wanted: Wanted) -> Wanted:
-    """The same without maxima that are found among the loads: all rates are known."""
+    """Return the plan without the search for maxima among the loads, because all rates are known."""
     return replace(wanted, profile=wanted.profile.model_copy(update={"maxima": None}))

@@ -1,4 +1,4 @@
-"""When a sweep is over before its end: so many of its loads in a row were saturated."""
+"""Early ends of sweeps, after a number of consecutive saturated loads."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,15 +19,15 @@ class Sweep(NamedTuple):
 
     @classmethod
     def of(cls, trial: TrialSpec) -> "Sweep":
-        """The one that a trial belongs to."""
+        """Return the sweep of a trial."""
         return cls(trial.uut, trial.scenario, trial.streams, trial.frame_size)
 
 
 class EarlyEnds:
-    """Finds the sweeps of a plan that are over once `in_a_row` of their loads one above the other were saturated.
+    """The sweeps of a plan that end early because `in_a_row` consecutive rising loads were saturated.
 
-    Of each load its first repetition decides, which is planned before any trial of a higher load: so what is skipped
-    depends on results that are there by then and stay as they are, and every load has all its repetitions or none.
+    The first repetition of each load decides. It is planned before any trial of a higher load. Therefore the decision
+    depends only on results that exist by then and do not change, and every load has all its repetitions or none.
     """
 
     def __init__(self, planned: Sequence[TrialSpec], in_a_row: int) -> None:
@@ -39,16 +39,16 @@ class EarlyEnds:
         self.found: dict[Sweep, EndedSweep] = {}
 
     def skips(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
-        """Whether the sweep of a trial is over below its load."""
+        """Return whether the sweep of a trial ends below its load."""
         sweep = Sweep.of(trial)
         if sweep not in self.found:
-            loads = list(dict.fromkeys(one.load for one in self._planned[sweep]))
-            first = {one.load: one.key for one in self._planned[sweep] if one.repetition == 1}
+            loads = list(dict.fromkeys(planned.load for planned in self._planned[sweep]))
+            first = {planned.load: planned.key for planned in self._planned[sweep] if planned.repetition == 1}
             place = loads.index(trial.load)
             below = loads[max(0, place - self._in_a_row) : place]
             if len(below) < self._in_a_row or not all(self._is_saturated(first[load], results) for load in below):
                 return False
-            left = [one for one in self._planned[sweep] if one.load in loads[place:]]
+            left = [planned for planned in self._planned[sweep] if planned.load in loads[place:]]
             self.found[sweep] = EndedSweep(
                 uut=sweep.uut,
                 scenario=sweep.scenario,
@@ -61,7 +61,7 @@ class EarlyEnds:
         return self.has_left_out(trial)
 
     def has_left_out(self, trial: TrialSpec) -> bool:
-        """Whether it is of a sweep that was found to be over, and above its end."""
+        """Return whether the trial is above the end of a sweep that is known to have ended early."""
         ended = self.found.get(Sweep.of(trial))
         return ended is not None and str(trial.load) in ended.skipped_loads
 
@@ -69,6 +69,6 @@ class EarlyEnds:
         if key not in self._saturated:
             if key not in results:
                 return False
-            found = results[key]
-            self._saturated[key] = found.is_saturated and found.verdict is not Verdict.INVALID
+            result = results[key]
+            self._saturated[key] = result.is_saturated and result.verdict is not Verdict.INVALID
         return self._saturated[key]

@@ -116,7 +116,7 @@ def smallest_p(base: int, new: int) -> float:
 
 
 def repetitions_needed(tests: int) -> int | None:
-    """Return the repetitions per side for which one of so many permutation tests can be significant; None from 20 on."""
+    """Return the repetitions per side at which one of `tests` permutation tests can be significant; None from 20 on."""
     return next((n for n in range(FEWEST, 20) if smallest_p(n, n) * max(tests, 1) <= ALPHA), None)
 
 
