@@ -93,7 +93,7 @@ class Order:
     def _upwards(
         self, items: Sequence[Item], sweep: Callable[[Item], Hashable], rank: Callable[[Item], Any]
     ) -> list[Item]:
-        """Return the items; if sweeps may end early, those of each sweep rise over the places that they had together."""
+        """Return the items; if sweeps may end early, those of each sweep are sorted upwards within their places."""
         if self.profile.stop_when_saturated is None:
             return list(items)
         rising = {key: iter(sorted(sweep_items, key=rank)) for key, sweep_items in grouped(items, sweep).items()}
@@ -111,7 +111,7 @@ class Order:
         if self.profile.reboot == "scenario":
             return (cell.scenario,)
         case = self.profile.scenario(cell.scenario)
-        return tuple(neighbour.name for neighbour in self.topology.neighbours if not isinstance(case.of(neighbour.name), Off))
+        return tuple(guest.name for guest in self.topology.neighbours if not isinstance(case.of(guest.name), Off))
 
     def _cut(self, measured: list[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
         """Yield the parts between which guests are restarted."""

@@ -1,4 +1,4 @@
-"""The seam between a campaign and what it measures next: all trials known beforehand, or chosen by results so far."""
+"""The interface that selects the next trial of a campaign, from a fixed list or from the results so far."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -23,14 +23,14 @@ from netbench.plan.costs import Costs
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a campaign is to measure: these UUTs, by name, in these scenarios of a profile."""
+    """The plan of a campaign: these UUTs, by name, in these scenarios of a profile."""
 
     topology: Topology
     profile: Profile
     uuts: tuple[str, ...]
     scenarios: tuple[Scenario, ...]
     costs: Costs = field(default_factory=Costs)
-    finds_maximum: bool = False  # and nothing else: as TrialSpec has it
+    finds_maximum: bool = False  # and nothing else, as in TrialSpec
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -55,11 +55,11 @@ class Wanted:
         restart_at_s: float | None = None,
         catch_up: float | None = None,
     ) -> TrialSpec:
-        """A trial with so many of the victim's streams (0: all), of `duration_s`, and otherwise as the profile says.
+        """Return a trial with `sources` of the victim's streams (0: all), of `duration_s`, otherwise as in the profile.
 
-        Trials that follow each other with the same `boot` are measured on one start of the UUT. `first` is the rate,
-        in frames/s, that its sources send at first, and for how many seconds: `load` is the mean then. `benchmark`,
-        `restart_at_s` and `catch_up` as of TrialSpec.
+        Consecutive trials with the same `boot` are measured on one start of the UUT. `first` is the initial rate of its
+        sources, in frames/s, and its duration in s; `load` is then the mean. `benchmark`, `restart_at_s` and `catch_up`
+        are those of TrialSpec.
         """
         profile, streams = self.profile, self.streams[: sources or None]
         if duration_s is not None and duration_s != profile.duration:
@@ -71,9 +71,9 @@ class Wanted:
             victim = replace(victim, first_fps=first[0], first_s=first[1])
         times = profile.neighbours_duration, profile.settle.before + profile.warm_up_s
         neighbours = [
-            _task(profile, one.name, does, one.streams, *times)
-            for one in self.topology.neighbours
-            if not isinstance(does := self.topology.activity(scenario, one.name), Off)
+            _task(profile, neighbour.name, does, neighbour.streams, *times)
+            for neighbour in self.topology.neighbours
+            if not isinstance(does := self.topology.activity(scenario, neighbour.name), Off)
         ]
         return TrialSpec(
             index=index,
@@ -96,142 +96,142 @@ class Wanted:
 
 
 class Schedule(ABC):
-    """Hands out trials, one after the other. Named in a profile by its kind, as installed in `netbench.schedules`."""
+    """A sequence of trials. A profile names its kind, as registered in the entry points `netbench.schedules`."""
 
-    Options: ClassVar[type[BaseModel]] = NoOptions  # how a profile describes this kind of schedule
-    wants_steady: ClassVar[bool] = False  # sources and sinks that could choose by the load are to be the same at all
-    # How it describes one of it that finds maxima, as `searches` with one goal for each UUT and frame size; None: none.
+    Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of schedule in a profile
+    wants_steady: ClassVar[bool] = False  # sources and sinks that choose by the load must be the same at all loads
+    # Options of one that finds maxima, as `searches` with one goal for each UUT and frame size; None: it finds none.
     MaximaOptions: ClassVar[type[BaseModel] | None] = None
 
     def __init__(self, wanted: Wanted, options: BaseModel) -> None:
-        """UsageError when it cannot measure what is wanted."""
+        """UsageError if the schedule cannot measure this plan."""
         self.wanted = wanted
         self.options = options
 
     @abstractmethod
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """What follows, given the results so far by key of their trials; None when everything is measured.
+        """Return the next trial, given the results so far by key of their trials; None if everything is measured.
 
-        A result instead of a trial says why that one cannot be measured, and is stored for it. Whatever is handed out
-        is in the results when this is called again, also in another process after the campaign was stopped: what
-        follows must depend on nothing but the results.
+        A result instead of a trial contains the reason why that trial cannot be measured, and is stored for it. When
+        this is called again, `results` contains everything that was returned before, also in another process after the
+        campaign was stopped. The next trial must depend only on the results.
         """
 
     @property
     def trials(self) -> Sequence[TrialSpec] | None:
-        """All trials in order, where they are known beforehand; None where they depend on results."""
+        """All trials in order, if they are known beforehand; None if they depend on results."""
         return None
 
     @property
     def planned(self) -> Sequence[TrialSpec]:
-        """Those that are known beforehand, in order: all of `trials`, or what follows those that results decide on.
+        """The trials that are known beforehand, in order: all of `trials`, or those after trials that depend on results.
 
-        In the campaign they are numbered from where these end.
+        In the campaign, their numbers continue after the latter.
         """
         return self.trials or ()
 
     @property
     def added(self) -> Sequence[TrialSpec]:
-        """Those that results called for beyond the planned ones, so far."""
+        """The trials that results required in addition to the planned ones, so far."""
         return ()
 
     @property
     def announced(self) -> Sequence[str]:
-        """What is measured before the planned trials, in words, a line each; mostly nothing."""
+        """Descriptions of the measurements before the planned trials, one per line; usually none."""
         return ()
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """The names of the scenarios of all trials, where these are known beforehand; else of those that are wanted."""
+        """The names of the scenarios of all planned trials; if none are known beforehand, of the whole plan."""
         known = [trial.scenario for trial in self.planned]
         return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
 
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """The sweeps of which next() has left out the trials that were to come, so far; mostly none."""
+        """The sweeps whose remaining trials next() has skipped, so far; usually none."""
         return ()
 
     @property
     def remarks(self) -> Sequence[Warning]:
-        """What a reader of the results must know of how it measures; mostly nothing."""
+        """Warnings for readers of the results about the method of this schedule; usually none."""
         return ()
 
     @property
     def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
-        """The numbers of sources and frame sizes at which it needs the ceiling of the sources; mostly none."""
+        """The numbers of sources and frame sizes for which it needs the ceiling of the sources; usually none."""
         return ()
 
     def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
-        """Take the ceilings that were calibrated for the campaign, before next() is called.
+        """Use the ceilings that were calibrated for the campaign; called before next().
 
-        A resumed campaign hands in those of its manifest, so that the same trials follow from the same results.
+        A resumed campaign passes those of its manifest, so that the same results lead to the same trials.
         """
         return
 
     @property
     def ceilings(self) -> Sequence[SourceCeiling]:
-        """The ceilings that the schedule found itself, by trials through a UUT, so far; mostly none."""
+        """The ceilings that the schedule itself found so far, by trials through a UUT; usually none."""
         return ()
 
     @property
     def searches(self) -> Sequence[SearchResult]:
-        """What was found of each search that was begun, so far; none where nothing is searched for."""
+        """The results so far of each search that was begun; none without a search."""
         return ()
 
     def expected_number(self, done: Collection[str]) -> int | None:
-        """How many trials there will be in all, those with these keys among them; None where that is unknown.
+        """Return the total number of trials, including those with these keys; None if unknown.
 
-        Where results decide what follows it is an estimate.
+        It is an estimate if the trials depend on results.
         """
         return None if self.trials is None else len(self.trials)
 
     def expected_s(self, done: Collection[str]) -> float | None:
-        """How long all but the trials with these keys should take, in seconds; None where nobody knows."""
+        """Return the expected time of all trials except those with these keys, in seconds; None if unknown."""
         if self.trials is None:
             return None
         return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
 class AroundSchedule(Schedule):
-    """Does something before or with the trials of another schedule, and is as that one in all else."""
+    """A schedule that adds to or modifies the trials of another schedule, and delegates everything else to it."""
 
     def __init__(self, main: Schedule) -> None:
-        """Never refuses."""
+        """Raises no UsageError."""
         super().__init__(main.wanted, main.options)
         self._main = main
 
     @property
     def planned(self) -> Sequence[TrialSpec]:
-        """Those of the main schedule."""
+        """The planned trials of the main schedule."""
         return self._main.planned
 
     @property
     def announced(self) -> Sequence[str]:
-        """Likewise."""
+        """The announcements of the main schedule."""
         return self._main.announced
 
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """Likewise."""
+        """The ended sweeps of the main schedule."""
         return self._main.ended_sweeps
 
     @property
     def remarks(self) -> Sequence[Warning]:
-        """Likewise."""
+        """The remarks of the main schedule."""
         return self._main.remarks
 
     @property
     def searches(self) -> Sequence[SearchResult]:
-        """Likewise."""
+        """The searches of the main schedule."""
         return self._main.searches
 
     def expected_s(self, done: Collection[str]) -> float | None:
-        """As the main schedule expects it."""
+        """Return the expected seconds of the main schedule."""
         return self._main.expected_s(done)
 
 
 def schedule_kind(name: str) -> type[Schedule]:
-    """The kind of schedule of this name, which profiles may name."""
+    """Return the kind of schedule that profiles select by this name."""
     kind: type[Schedule] = plugins(SCHEDULES)[name]
     return kind
 

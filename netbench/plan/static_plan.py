@@ -1,4 +1,4 @@
-"""The schedule of a profile's own lists: every scenario, frame size and load, known before the first frame is sent."""
+"""The schedule of the lists of a profile: every scenario, frame size and load is known before the first trial."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -26,12 +26,12 @@ MAX_TRIALS = 1_000_000
 class StaticPlan(Schedule):
     """All trials of a campaign in a fixed order, the same for the same seed.
 
-    `interleaved` measures every UUT in each repetition, in shuffled order; on each boot, the scenarios that need the
-    same neighbours beside the UUT are shuffled together, so that drift of the machine spreads over all of them.
-    `sequential` finishes one UUT before the next, as written. `random` shuffles everything. Where neighbours forward a
-    share of a maximum that is to be found among the loads, the trials that find it come first; where it is found
-    otherwise, what such a load is stays open. With `stop_when_saturated` the loads of each sweep go upwards in any
-    order, and those above so many that were saturated are left out.
+    `interleaved` measures every UUT in each repetition, in shuffled order. On each boot, the scenarios that need the
+    same neighbours are shuffled together, so that drift of the machine spreads over all of them. `sequential` finishes
+    one UUT before the next, as written. `random` shuffles everything. If neighbours forward a share of a maximum that
+    is found among the loads, the trials that find it come first. If the maximum is found otherwise, such a load stays
+    unresolved. With `stop_when_saturated` the loads of each sweep rise in any order, and those above the given number
+    of saturated ones are left out.
     """
 
     def __init__(self, wanted: Wanted, options: BaseModel | None = None) -> None:
@@ -46,11 +46,11 @@ class StaticPlan(Schedule):
 
     @property
     def trials(self) -> tuple[TrialSpec, ...]:
-        """All of them; a load that is a share of a maximum is not known beforehand."""
+        """All trials; a load that is a share of a maximum is not known beforehand."""
         return self._planned
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """The first that is missing, and not left out."""
+        """Return the first missing trial that is not left out; a result with the reason if a maximum is unknown."""
         while self._at < len(self._planned) and self._is_done(self._planned[self._at], results):
             self._at += 1
         if self._at == len(self._planned):
@@ -60,37 +60,37 @@ class StaticPlan(Schedule):
             return trial
         maxima = {}
         for size in sorted(trial.unknown_sizes, key=rising):
-            found = self._maximum(trial.uut, size, results)
-            if found is None or found.limited_by == THE_LOAD_ASKED:
-                return without_maximum(trial, why_none_among_loads(found))
-            maxima[size] = Reference(found.fps, found.limited_by)
+            maximum = self._maximum(trial.uut, size, results)
+            if maximum is None or maximum.limited_by == THE_LOAD_ASKED:
+                return without_maximum(trial, why_none_among_loads(maximum))
+            maxima[size] = Reference(maximum.fps, maximum.limited_by)
         return trial.with_maxima(maxima)
 
     @property
     def ended_sweeps(self) -> tuple[EndedSweep, ...]:
-        """Those that were saturated."""
+        """The sweeps that ended early because of saturation."""
         return tuple(self._early.found.values()) if self._early else ()
 
     def expected_s(self, done: Collection[str]) -> float:
-        """As of any schedule, without what is left out as far as that is known."""
-        left_out = {one.key for one in self._planned if self._early and self._early.has_left_out(one)}
-        return self.wanted.costs.expected_s(one for one in self._planned if one.key not in left_out | set(done))
+        """Return the expected seconds, as for any schedule, without the trials known to be left out."""
+        left_out = {trial.key for trial in self._planned if self._early and self._early.has_left_out(trial)}
+        return self.wanted.costs.expected_s(trial for trial in self._planned if trial.key not in left_out | set(done))
 
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))
 
     def _maximum(self, uut: str, frame_size: FrameSize, results: Mapping[str, TrialResult]) -> Maximum | None:
-        """What was found while the neighbours were idle: all of that was planned to be measured by now."""
+        """Return the maximum with idle neighbours; all its trials are planned before this one."""
         if (uut, frame_size) not in self._maxima:
             finding = [
                 trial.key
                 for trial in self._planned
                 if (trial.uut, trial.scenario, trial.frame_size) == (uut, SHARED_IDLE, frame_size)
             ]
-            found = find_maximum((results[key] for key in finding if key in results), uut, frame_size)
-            if found is None:
+            maximum = find_maximum((results[key] for key in finding if key in results), uut, frame_size)
+            if maximum is None:
                 return None
-            self._maxima[uut, frame_size] = found
+            self._maxima[uut, frame_size] = maximum
         return self._maxima[uut, frame_size]
 
 
@@ -104,10 +104,10 @@ def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
     others = [cell for case in cases for cell in _cells(wanted, case) if cell not in first]
     phases = [phase for phase in (first, others) if phase]
     boots = Order(wanted.topology, profile).boots(wanted.uuts, phases)
-    # A UUT that runs already is not started again, except where versions are compared: there each boot counts.
+    # A running UUT is not restarted, except if versions are compared: then each boot counts.
     if profile.reboot == "visit" and not measured_pairs(wanted.uuts):
         boots = (
-            (uut, phase, [one for _, _, measured in same for one in measured])
+            (uut, phase, [entry for _, _, measured in same for entry in measured])
             for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])
         )
     index = 0
@@ -137,7 +137,7 @@ def _cells(wanted: Wanted, case: Scenario) -> list[Cell]:
 
 
 def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
-    """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
+    """Return the cells that find the maxima the scenarios refer to, with the fewest sources of `shared-idle`."""
     if not _finds_maxima(wanted):
         return ()
     sizes, fewest = sizes_referred_to(wanted), fewest_sources(wanted)
@@ -145,5 +145,5 @@ def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
 
 
 def _finds_maxima(wanted: Wanted) -> bool:
-    """Whether they are to be found among the loads of the profile."""
+    """Return whether maxima are to be found among the loads of the profile."""
     return wanted.profile.maxima is not None and wanted.profile.maxima.kind == LOADS

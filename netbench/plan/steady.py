@@ -1,24 +1,24 @@
-"""What sends and receives the same at all loads, where its change would be taken for one of the UUT."""
+"""Sources and sinks that do not change with the load, so that no change of theirs is attributed to the UUT."""
 
 from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.model.profile import KindSpec, Profile
 from netbench.plan.schedule import schedule_kind
 
-_OPTION = "steady"  # of kinds that choose by the load
+_OPTION = "steady"  # option of kinds that choose by the load
 _ENDS = {"generator": GENERATORS, "sink": SINKS}
 
 
 def held_steady(profile: Profile) -> Profile:
-    """The profile with sources and sinks that do not choose by the load, for a schedule that wants none that do.
+    """Return the profile with steady sources and sinks, which do not choose by the load, if the schedule needs them.
 
-    One of which the profile itself says whether it is steady stays as it is.
+    A source or sink with an explicit `steady` option in the profile is unchanged.
     """
     unsaid = {key: spec for key, spec in _that_choose(profile).items() if _OPTION not in spec.options}
     return profile.model_copy(update={key: _with_option(spec) for key, spec in unsaid.items()})
 
 
 def that_follow_load(profile: Profile) -> dict[str, str]:
-    """The kind of a generator or sink, by these words, that chooses by the load where the schedule wants none to."""
+    """Return the kinds, by `generator` and `sink`, that choose by the load although the schedule needs steady ones."""
     return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_OPTION)}
 
 

@@ -1,4 +1,4 @@
-"""How long the rest of a campaign takes: what was planned, put right by how long what was measured really took."""
+"""Remaining time of a campaign: the planned time, corrected by the measured time of finished trials."""
 
 import time
 from collections import defaultdict
@@ -10,13 +10,13 @@ from netbench.model.trial import TrialSpec
 from netbench.plan.saturation import Sweep
 from netbench.plan.schedule import Schedule
 
-_LOOKED_AGAIN_S = 5.0  # what a search takes yet is looked up no more often, as that itself takes its time
+_LOOKED_AGAIN_S = 5.0  # shortest time between estimates of a search, because they take time themselves
 _BRING_UP = "bring up"
 
 
 @dataclass(slots=True)
 class _Pace:
-    """What was measured of something, against what had been planned for it, in seconds."""
+    """Measured and planned time of an activity, in seconds."""
 
     measured_s: float = 0.0
     planned_s: float = 0.0
@@ -26,20 +26,21 @@ class _Pace:
         self.planned_s += planned_s
 
     def factor(self, usual: float, weight_s: float) -> float:
-        """By which to multiply what is planned: `usual`, which counts as so many seconds, and what was measured."""
+        """Return the correction of planned times: measured ÷ planned, averaged with `usual` weighted as `weight_s`."""
         planned_s = self.planned_s + weight_s
         return (self.measured_s + usual * weight_s) / planned_s if planned_s > 0 else usual
 
 
 class TimeLeft:
-    """How long is left of a campaign, in seconds; told of each trial when that is stored, it learns.
+    """Estimate of the remaining time of a campaign, in seconds, updated after each stored trial.
 
-    The repetitions of a trial take as long as those before it; one that was not measured yet as much more or less than
-    planned as others of its UUT, and the first ones of a UUT as others of the campaign. Bringing something up is apart.
+    The repetitions of a trial take as long as earlier ones. For a trial without a repetition so far, the correction is
+    that of other trials of its UUT; for the first ones of a UUT, that of the campaign. Times to bring something up are
+    estimated separately.
     """
 
     def __init__(self, schedule: Schedule, done: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`done` are the keys of the trials that are measured already; the next one begins now."""
+        """`done` are the keys of the measured trials; the next one begins now."""
         self._schedule, self._clock, self._done, self._begun = schedule, clock, set(done), bool(done)
         self._planned = {
             trial.key: (trial, before_s, own_s)
@@ -60,7 +61,7 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float | None:
-        """From now on; None where nobody knows."""
+        """The remaining time from now on, in s; None if unknown."""
         if self._schedule.trials is not None and not self._planned:
             return 0.0 if self._begun else self._schedule.expected_s(())
         if self._searching_s is None:
@@ -77,21 +78,21 @@ class TimeLeft:
 
     @property
     def expected_number(self) -> int | None:
-        """How many trials there will be in all, about, where results decide that; None where nobody knows."""
+        """The estimated total number of trials if it depends on results; None if it does not, or is unknown."""
         return None if self._schedule.trials is not None else self._schedule.expected_number(self._done)
 
     def after(self, trial: TrialSpec) -> float | None:
-        """What is left once a trial is stored, which is now."""
+        """Record that a trial was stored just now, and return the remaining seconds; None if unknown."""
         now = self._clock()
         measured_s, self._last = now - self._last, now
         self._begun = True
-        if self._schedule.trials is None:  # else nobody asks, and a campaign may have any number of them
+        if self._schedule.trials is None:  # otherwise unused, and a campaign may have very many
             self._done.add(trial.key)
         if trial.key in self._planned:
             _, before_s, own_s = self._planned[trial.key]
             self._forget(trial.key)
             cell = self._paces[trial.uut, _cell(trial)]
-            if before_s:  # how much of it was the trial itself is known from its like only
+            if before_s:  # only similar trials show how much of it was the trial itself
                 usual_s = min(measured_s, own_s * cell.factor(self._paces[trial.uut, ""].factor(1.0, own_s), own_s))
                 self._paces[trial.uut, _BRING_UP].add(measured_s - usual_s, before_s)
             else:
@@ -102,7 +103,7 @@ class TimeLeft:
         return self.seconds
 
     def leave_out(self, ended: EndedSweep) -> None:
-        """What a sweep that is over leaves out is not to come."""
+        """Remove the trials that a sweep that ended early leaves out."""
         sweep = Sweep(ended.uut, ended.scenario, ended.streams, ended.frame_size)
         for key, (trial, *_) in list(self._planned.items()):
             if Sweep.of(trial) == sweep and str(trial.load) in ended.skipped_loads:
@@ -114,7 +115,7 @@ class TimeLeft:
         self._left_s[trial.uut, _cell(trial)] -= own_s
 
     def _look_up(self) -> float | None:
-        """What is left of searches, as far as anybody knows: all that is left but for the planned trials."""
+        """Return the remaining seconds of searches: all remaining time without the planned trials; None if unknown."""
         if self._schedule.trials is not None:
             return 0.0
         everything_s = self._schedule.expected_s(self._done)
@@ -122,5 +123,5 @@ class TimeLeft:
 
 
 def _cell(trial: TrialSpec) -> Hashable:
-    """What it has in common with its repetitions, beside the UUT."""
+    """Return the key that a trial has in common with its repetitions, without the UUT."""
     return trial.scenario, trial.streams, str(trial.frame_size), str(trial.load)

@@ -1,7 +1,7 @@
-"""Warm-up trials: what is sent on each boot before the first trial that counts, and when that has been enough.
+"""Warm-up trials: the load on each boot before the first trial that counts, and the rule when it is warm.
 
-A UUT that has just come up may be slower or faster at first: caches, translated code of an emulated CPU, neighbour
-tables, the CPU's frequency. That is not the warm-up of a trial, in which queues fill. Pure.
+A UUT that has just started may be slower or faster at first, because of caches, translated code of an emulated CPU,
+neighbour tables, or the CPU's frequency. This differs from the warm-up of a trial, in which queues fill. Pure.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from netbench.model.topology import Topology
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load
 
-FEWEST = 2  # of one trial nothing can be told
-MOST = 10  # made by rule
-LEAST_CHANGE = 0.001  # of the throughput: what is less is none
-# What the rule takes of a steady UUT on average, for nth of n values in any order is beyond all others in 2 of n cases.
+FEWEST = 2  # a single trial shows nothing
+MOST = 10  # trials by the rule
+LEAST_CHANGE = 0.001  # of the throughput: a smaller change counts as none
+# Average number of trials by the rule for a steady UUT: the nth of n values exceeds all others in 2 of n cases.
 USUAL = 4
 
 
 def is_enough(wanted: int | Literal["auto"] | None, throughputs: Sequence[float | None]) -> bool:
-    """Whether a boot is warm after warm-up trials with these throughputs in frames/s; None of a trial: unknown.
+    """Return whether a boot is warm after warm-up trials with these throughputs in frames/s; None: unknown for a trial.
 
-    By the rule, once a trial forwarded neither more nor less than all before it: as long as a UUT becomes faster from
-    trial to trial each breaks the record, and of a steady one the nth does in 2 of n cases only (Foster and Stuart
-    1954, "Distribution-free tests in time-series based on the breaking of records").
+    By the rule, it is warm once a trial forwards neither more nor less than all before it. While a UUT becomes faster,
+    each trial breaks the record. For a steady one the nth trial does so in only 2 of n cases (Foster and Stuart 1954,
+    "Distribution-free tests in time-series based on the breaking of records").
     """
     if not isinstance(wanted, str):
         return len(throughputs) >= (wanted or 0)
@@ -39,14 +39,14 @@ def is_enough(wanted: int | Literal["auto"] | None, throughputs: Sequence[float 
 
 
 def expected_number(wanted: int | Literal["auto"] | None) -> int:
-    """How many are made on each boot, about."""
+    """Return the estimated number of warm-up trials on each boot."""
     return USUAL if isinstance(wanted, str) else wanted or 0
 
 
 def warm_up_trial(following: TrialSpec, topology: Topology, loads: Sequence[Load]) -> TrialSpec:
-    """What is sent to warm up for the trial that follows: the same, at the highest of these loads if there are any.
+    """Return the warm-up trial for the next trial: the same trial at the highest of these loads, if there are any.
 
-    What a benchmark sends (RFC 2544) stays as it is: its load may change within the trial.
+    A trial of a benchmark (RFC 2544) is unchanged, because its load may change within the trial.
     """
     link_bps = topology.stream_link(topology.own_streams[0]).rate
 

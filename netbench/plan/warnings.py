@@ -1,4 +1,4 @@
-"""What a testbed and a profile imply for the numbers, known before the first frame is sent. Pure."""
+"""Warnings about the results that follow from a testbed and a profile before the first frame is sent. Pure."""
 
 import json
 import shlex
@@ -18,17 +18,17 @@ from netbench.plan.steady import that_follow_load
 _SHORT_S = 1.0
 _EMULATED_S = 3.0
 _FEW = 3
-_ONE_FRAME = 1 - 1e-9  # rate × duration, which are rounded
+_ONE_FRAME = 1 - 1e-9  # rate × duration, both rounded
 
 
 def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
-    """The warnings that belong in every result of this topology and profile on a host with `cpus` CPUs."""
+    """Return the warnings for every result of this topology and profile on a host with `cpus` CPUs."""
     return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
 
 
 def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
-    """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
-    found = []
+    """Return the warnings from the self-test of the tester on this testbed; None: there was no self-test."""
+    warnings = []
     command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
     if profile.sink != SinkSpec():
         command += f" --sink {_as_argument(profile.sink)}"
@@ -37,25 +37,25 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
             "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
             f"with: {command} (or the topology's file)"
         )
-        found.append(Warning(WarningKind.CEILING_UNKNOWN, text))
+        warnings.append(Warning(WarningKind.CEILING_UNKNOWN, text))
     if selftest is not None and not selftest.passed:
         failed = ", ".join(check.name for check in selftest.checks if check.passed is False)
         text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
-        found.append(Warning(WarningKind.SELFTEST_FAILED, text))
-    return found
+        warnings.append(Warning(WarningKind.SELFTEST_FAILED, text))
+    return warnings
 
 
 def ceiling_unknown_on(vm: str | None) -> Warning:
-    """What is to be said where the self-test of a campaign is of the testbed of other UUTs; None: of those on VMs."""
+    """Return the warning for UUTs on this VM (None: on no VM) if the self-test covered only the testbed of others."""
     where = "on no VM" if vm is None else f"on VM {vm}"
     text = f"The tester's own ceiling for UUTs {where} is not known: no load on them can be told to be above it."
     return Warning(WarningKind.CEILING_UNKNOWN, text)
 
 
 def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Warning | None:
-    """The warning that trials are too short for this UUT; None where they are not.
+    """Return the warning that trials are too short for this UUT; None if they are not.
 
-    An emulated CPU translates code while it runs, and its threads wait for the host's: throughput wanders over seconds.
+    An emulated CPU translates code while it runs, and its threads wait for the host's: throughput varies over seconds.
     """
     if not is_emulated or duration_s >= _EMULATED_S:
         return None
@@ -135,17 +135,21 @@ def _receives_inline(topology: Topology, stream: StreamSpec) -> bool:
 
 
 def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
-    """How many streams run through neighbours, at most, in any scenario."""
+    """Return the largest number of streams through neighbours in any scenario."""
     return max(
-        sum(len(one.streams) for one in topology.neighbours if isinstance(topology.activity(case, one.name), Network))
+        sum(
+            len(neighbour.streams)
+            for neighbour in topology.neighbours
+            if isinstance(topology.activity(case, neighbour.name), Network)
+        )
         for case in profile.scenarios
     )
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:
-    """Why a load is impossible; empty if none is.
+    """Return why a load is impossible; empty if none is.
 
-    No trial has time for a frame of one that is too small, and a real cable cannot carry more than its line rate.
+    A trial is too short for a frame of a very small load, and a real cable cannot carry more than its line rate.
     """
     for stream in topology.own_streams:
         for load, size in product(profile.loads, profile.frame_sizes):
