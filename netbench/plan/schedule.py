@@ -124,7 +124,7 @@ class Schedule(ABC):
 
     @property
     def planned(self) -> Sequence[TrialSpec]:
-        """The trials that are known beforehand, in order: all of `trials`, or those after trials that depend on results.
+        """The trials that are known beforehand, in order: all of `trials`, or those after ones that depend on results.
 
         In the campaign, their numbers continue after the latter.
         """

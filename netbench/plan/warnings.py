@@ -28,7 +28,7 @@ def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[W
 
 def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
     """Return the warnings from the self-test of the tester on this testbed; None: there was no self-test."""
-    warnings = []
+    issued = []
     command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
     if profile.sink != SinkSpec():
         command += f" --sink {_as_argument(profile.sink)}"
@@ -37,12 +37,12 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
             "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
             f"with: {command} (or the topology's file)"
         )
-        warnings.append(Warning(WarningKind.CEILING_UNKNOWN, text))
+        issued.append(Warning(WarningKind.CEILING_UNKNOWN, text))
     if selftest is not None and not selftest.passed:
         failed = ", ".join(check.name for check in selftest.checks if check.passed is False)
         text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
-        warnings.append(Warning(WarningKind.SELFTEST_FAILED, text))
-    return warnings
+        issued.append(Warning(WarningKind.SELFTEST_FAILED, text))
+    return issued
 
 
 def ceiling_unknown_on(vm: str | None) -> Warning:

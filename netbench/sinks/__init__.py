@@ -1,1 +1,1 @@
-"""What receives frames and says what came: tcpdump is the reference."""
+"""Sinks: receivers that count frames. tcpdump is the reference."""

@@ -1,4 +1,4 @@
-"""Sink `auto`: tcpdump for what that can hold, bpf for more."""
+"""Sink `auto`: tcpdump up to the rate it can capture, bpf above it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,19 +18,19 @@ from netbench.sinks.bpf import Bpf, BpfOptions
 from netbench.sinks.bpf_counting import NAME
 from netbench.sinks.tcpdump import Tcpdump
 
-# What all tcpdumps of a trial are trusted with where no self-test says more, frames/s: half of what they held on two
-# CPUs that did everything else as well.
+# The rate that all tcpdumps of a trial together can be trusted to capture without a self-test, in frames/s: half of
+# their measured rate on two CPUs that ran everything else as well.
 TRUSTED_FPS = 300_000
 
 
 class AutoOptions(BaseModel, extra="forbid"):
-    """With `steady` all loads are received by what the highest ones need: a search has one sink throughout."""
+    """With `steady` all loads use the sink for the highest ones, so that a search has one sink throughout."""
 
     steady: bool = False
 
 
 class Auto(SinkKind):
-    """tcpdump for loads that it can hold, bpf above them where that works; chosen anew in every trial."""
+    """tcpdump for loads that it can capture, bpf above them if it works; chosen anew in every trial."""
 
     Options: ClassVar[type[BaseModel]] = AutoOptions
     needs = Tcpdump.needs
@@ -45,7 +45,7 @@ class Auto(SinkKind):
 
 
 class AutoSink(Sink):
-    """Either of two sinks, whichever the load of a trial asks for; what it says of itself has the reason."""
+    """Either of two sinks, chosen by the load of a trial; its identity contains the reason."""
 
     def __init__(self, tcpdump: Sink, bpf: Bpf, *, steady: bool = False) -> None:
         self._steady = steady
@@ -55,11 +55,11 @@ class AutoSink(Sink):
         self._why = self._no_bpf = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        """What the sink that is taken for such a trial would do, if bpf works there."""
+        """Return the commands of the sink that is chosen for such a trial, if bpf works there."""
         return self._taken(incoming)[0].commands(interface, cpus, incoming)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Have tcpdump ready, and know whether bpf would work."""
+        """Prepare tcpdump, and determine whether bpf works."""
         self._tcpdump.open(host, interface, cpus)
         self._no_bpf = self._kind.unfit(host)
         if not self._no_bpf:
@@ -72,8 +72,8 @@ class AutoSink(Sink):
     def identity(self) -> Identity:
         if self._chosen is None:
             return Identity(f"tcpdump, or {NAME} above what that holds")
-        own = self._chosen.identity()
-        return replace(own, options={**(own.options or {}), "auto": self._why})
+        identity = self._chosen.identity()
+        return replace(identity, options={**(identity.options or {}), "auto": self._why})
 
     def remarks(self) -> list[str]:
         return [f"tcpdump receives at all loads, also above what it holds: {self._no_bpf}"] if self._no_bpf else []
@@ -84,9 +84,9 @@ class AutoSink(Sink):
     def arm(self, incoming: Incoming) -> None:
         self._chosen, self._why = self._taken(incoming)
         if self._chosen is self._bpf:
-            self._tcpdump.rest()  # or it would take its copy of each frame
+            self._tcpdump.rest()  # otherwise it copies each frame
         else:
-            self._bpf.rest()  # or at a veth's driver frames would come in by a ring, before tcpdump has them
+            self._bpf.rest()  # otherwise, at a veth's driver, frames pass a ring before tcpdump captures them
         self._chosen.arm(incoming)
 
     def learn(self, mac: str) -> None:
@@ -113,7 +113,7 @@ class AutoSink(Sink):
         return self._chosen or self._tcpdump
 
     def _taken(self, incoming: Incoming) -> tuple[Sink, str]:
-        """The sink for a trial, and why."""
+        """Return the sink for a trial, and the reason."""
         if isinstance(incoming.traffic.frame_size, FrameMix):
             return self._tcpdump, f"{NAME} does not count frames of a mix by their sizes"
         if self._steady:

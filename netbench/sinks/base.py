@@ -1,4 +1,4 @@
-"""The seam between a trial and what receives its frames."""
+"""The interface between a trial and the sinks that receive its frames."""
 
 import resource
 import shutil
@@ -20,12 +20,13 @@ from netbench.model.traffic import Sent, Stamps, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What one sink is to receive in one trial, as far as that is known before it is sent.
+    """The frames that one sink will receive in one trial, as known before they are sent.
 
-    A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. A sink that writes
-    frames down keeps `snap_length` bytes of each, in files called `record` with a suffix; unless `keep`, nobody needs
-    them once the frames are counted. `sinks` is how many are at work in the trial, and share the memory for buffers.
-    `tcpdump_fps` is what so many tcpdumps held each when the testbed was tested, in frames/s; None: nobody knows.
+    A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is a late one of an earlier trial. A sink that
+    writes frames to disk stores `snap_length` bytes of each, in files named `record` with a suffix. Unless `keep`,
+    these are not needed once the frames are counted. `sinks` is the number of sinks in the trial, which share the
+    memory for buffers. `tcpdump_fps` is the rate that each of so many tcpdumps captured in the self-test, in frames/s;
+    None if unknown.
     """
 
     path: StreamPath
@@ -42,91 +43,90 @@ class Incoming:
 class Sink(Protocol):
     """One sink on one NIC, kept ready across trials.
 
-    Order of calls: commands() and writes() at any time; open() once; then arm(), learn() where bridges of others may be
-    on the way, armed(), stop(), received() for each trial; close() at the end. What goes wrong with it in a trial is
-    said in `Received`; TestbedError is for a host that is gone. Whoever derives from this class need only say what is
-    not as usual.
+    Order of calls: commands() and writes() at any time; open() once; then arm(), learn() if foreign bridges may be on
+    the path, armed(), stop(), received() for each trial; close() at the end. `Received` reports errors of the sink in a
+    trial; TestbedError is for a host that is gone. A subclass overrides only the methods that differ from the default.
     """
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        """What a trial would start on the sink's host, as commands, for `--dry-run`; nothing is touched."""
+        """Return the commands that a trial would start on the sink's host, for `--dry-run`; nothing is touched."""
         return []
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Name the NIC to receive on, and the CPUs to do it with (empty: any)."""
+        """Set the NIC to receive on, and the CPUs to use (empty: any)."""
 
     def identity(self) -> Identity:
-        """What it really is, as `Source.identity` has it of a source."""
+        """Return the actual identity of the sink, as `Source.identity` for a source."""
         return Identity()
 
     def remarks(self) -> list[str]:
-        """What a reader of the results must know of this sink, known once it is open; mostly nothing."""
+        """Return remarks about this sink for readers of the results, known once it is open; usually none."""
         return []
 
     def writes(self, incoming: Incoming) -> int:
-        """How many bytes it will write to this machine's disk in such a trial, as far as that is known."""
+        """Return how many bytes it will write to this machine's disk in such a trial; 0 if unknown."""
         return 0
 
     def arm(self, incoming: Incoming) -> None:
         """Begin to receive; returns at once."""
 
     def learn(self, mac: str) -> None:
-        """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, where it can send at all."""
+        """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, if it can send at all."""
         return
 
     def armed(self, timeout_s: float) -> bool:
-        """Return True once it receives, False when it does not: nothing must be sent then."""
+        """Return True once it receives; False if it does not: then nothing must be sent."""
         return True
 
     def stop(self, limit_s: float) -> None:
-        """Stop receiving once all that has arrived is safe, which may take `limit_s`; nothing more is expected."""
+        """Stop receiving once all arrived frames are safe, which may take `limit_s`; no more are expected."""
 
     def processes(self) -> Sequence[int]:
-        """The ids of the single-threaded processes of this machine that receive now; none of other machines."""
+        """Return the ids of the single-threaded processes on this machine that receive now; none of other machines."""
         return ()
 
     def received(self, sent: Sent) -> Received:
-        """What there is of the frames that were sent, once it has stopped; to be asked once."""
+        """Return the received frames of those sent; called once, after stop()."""
 
     def rest(self) -> None:
-        """Have nothing at work for the next trial, in which another sink receives on this NIC."""
+        """Stop all activity for the next trial, in which another sink receives on this NIC."""
         return
 
     def close(self) -> None:
-        """End it; harmless when called twice or before open()."""
+        """End the sink; harmless if called twice or before open()."""
         return
 
 
 class SinkKind(Protocol):
-    """A kind of sink. One object serves a whole campaign, so that sinks that work as one know of each other.
+    """A kind of sink. One object serves a whole campaign, so that sinks that work as one share it.
 
-    What sends as well is a generator in the same object: where a profile names one kind for both, there is one object.
+    A kind that also sends is a generator in the same object: a profile that names one kind for both uses one object.
     """
 
-    Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of sink
-    needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
-    counts_mixes: ClassVar[bool] = False  # whether it knows frame n by the size that it has in a mix, and counts each
-    may_need: ClassVar[tuple[Need, ...]] = ()  # those that are its own: how they are looked for, and added
-    counts_own_only: ClassVar[bool] = False  # whether it knows frames of the generator of the same kind alone
-    takes_cpu: ClassVar[bool] = True  # whether a process or thread of its own receives, on the sink's CPUs
-    program: ClassVar[str] = ""  # what each sink runs, as the kernel names the process; empty: nothing to be watched
+    Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of sink in the profile
+    needs: ClassVar[frozenset[str]] = frozenset()  # requirements on this machine, by their names in `netbench doctor`
+    counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
+    may_need: ClassVar[tuple[Need, ...]] = ()  # its own requirements: how they are detected and installed
+    counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
+    takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs
+    program: ClassVar[str] = ""  # kernel name of the process that each sink runs; empty: none to observe
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""
         return
 
     def unfit(self, host: Host) -> str:
-        """Why it cannot receive on this host, as a phrase; empty when it can. Nothing is touched."""
+        """Return why it cannot receive on this host, as a phrase; empty if it can. Nothing is touched."""
         return ""
 
     def sink(self) -> Sink:
-        """A sink, not open yet."""
+        """Return a sink, not open yet."""
 
 
 def shortage(sizes: Mapping[Path, int]) -> str:
-    """What is missing for files of these sizes, in bytes, that all go to one directory; empty when there is room.
+    """Return why files of these sizes, in bytes, do not fit into their common directory; empty if they do.
 
-    Known beforehand, it costs one trial: a full disk would cost more.
+    If this is detected beforehand, only one trial is lost; a full disk would cost more.
     """
     if not sizes:
         return ""

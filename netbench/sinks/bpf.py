@@ -1,4 +1,4 @@
-"""Sink `bpf`: a program in the kernel counts the frames of a stream where they come in, and hands none of them on."""
+"""Sink `bpf`: a program in the kernel counts the frames of a stream where they arrive, and consumes them."""
 
 import re
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ _WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
 
 
 def _probe(_: Probes) -> str:
-    """Load the program and attach it wherever it may be wanted."""
-    there, refused = [], []
+    """Load the program, attach it at every hook that may be used, and return the result as text."""
+    working, refused = [], []
     hooks: tuple[Wanted, ...] = ("xdp", "tcx")
     for hook in hooks:
         try:
@@ -40,28 +40,28 @@ def _probe(_: Probes) -> str:
             refused.append(str(error))
         else:
             attached.close()
-            there.append(attached.hook.name)
-    if not there:
+            working.append(attached.hook.name)
+    if not working:
         raise ProbeError("; ".join(dict.fromkeys(refused)))
-    return "; ".join((f"loaded its program and attached it ({' and '.join(there)})", *refused))
+    return "; ".join((f"loaded its program and attached it ({' and '.join(working)})", *refused))
 
 
 def _every(value: object) -> int:
-    """The N of `1/N`."""
+    """Return the N of `1/N`."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value  # as it is in memory
+        return value  # already converted
     match = re.fullmatch(r"1/(\d{1,9})", value) if isinstance(value, str) else None
     if not match or not int(match[1]):
         raise ValueError("not a part of all frames; write for example 1/1000, 1/1 for all")
     return int(match[1])
 
 
-# One of so many frames.
+# One of this number of frames.
 Every = Annotated[int, BeforeValidator(_every), PlainSerializer(lambda every: f"1/{every}"), Field(ge=1)]
 
 
 class BpfOptions(BaseModel, extra="forbid"):
-    """Where captures are kept, one of so many frames is; `hook`: where frames are counted."""
+    """`sample`: the part of the frames that kept captures contain; `hook`: where frames are counted."""
 
     sample: Every = 1000
     hook: Wanted = "auto"
@@ -112,7 +112,7 @@ class BpfSink(Sink):
         return [f"# the program netbench/bpf/programs/sink.c, attached to {interface} (hook: {self._options.hook})"]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Attach the program; MissingError where the kernel does not take it."""
+        """Attach the program; MissingError if the kernel does not accept it."""
         self.close()
         self._host, self._interface, self._kernel = host, interface, kernel_of(host)
         hook = self._options.hook
@@ -120,17 +120,17 @@ class BpfSink(Sink):
         self._counting = Counting(interface, hook, host.netns) if here else CountingElsewhere(interface, hook, host)
         try:
             self._counting.attach()
-        except BaseException as error:  # Ctrl-C too: its process must not stay
+        except BaseException as error:  # Ctrl-C too: its process must not remain
             self.close()
             if isinstance(error, MissingError):
                 raise MissingError(f"{error}; {_WITHOUT}") from error
             raise
 
     def identity(self) -> Identity:
-        said = options_text(self._options)
+        options = options_text(self._options)
         if self._counting is not None and self._counting.where:
-            said["hook"] = self._counting.where
-        return Identity(NAME, self._kernel, said, cpus=())
+            options["hook"] = self._counting.where
+        return Identity(NAME, self._kernel, options, cpus=())
 
     def writes(self, incoming: Incoming) -> int:
         if not incoming.keep:
@@ -171,7 +171,7 @@ class BpfSink(Sink):
         return not self._error
 
     def stop(self, limit_s: float) -> None:
-        """Count no more, and have what there is of a sample on this machine."""
+        """Stop counting, and copy the sample, if any, to this machine."""
         counting, incoming = self._opened, self._incoming
         assert incoming is not None, "arm() comes first"
         if self._error:
@@ -181,13 +181,13 @@ class BpfSink(Sink):
         except TestbedError as error:
             self._error = str(error)
             return
-        there, file = self._sample_there(incoming), _sample_file(incoming)
-        if no_sample and there == file:
+        written_to, file = self._sample_there(incoming), _sample_file(incoming)
+        if no_sample and written_to == file:
             self._no_room = f"{file} cannot be written: {no_sample}; free some room, or write elsewhere with -o"
         elif no_sample:
-            self._no_room = f"{there} on {self._host} cannot be written: {no_sample}; free some room there"
-        elif incoming.keep and there != file:
-            self._bring_home(there, file)
+            self._no_room = f"{written_to} on {self._host} cannot be written: {no_sample}; free some room there"
+        elif incoming.keep and written_to != file:
+            self._bring_home(written_to, file)
 
     def received(self, sent: Sent) -> Received:
         if not self._error:
@@ -211,7 +211,7 @@ class BpfSink(Sink):
         return Room.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
 
     def _sample_there(self, incoming: Incoming) -> Path:
-        """The file on the NIC's host that a sample is written to."""
+        """Return the file on the NIC's host that a sample is written to."""
         file = _sample_file(incoming)
         return file if self._host.shares_files else Path(scratch_of(self._host), file.name)
 

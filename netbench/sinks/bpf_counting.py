@@ -1,4 +1,4 @@
-"""What the sink bpf does at its NIC, in a process on the host of that: one trial counted after the other."""
+"""Counting of the sink bpf at its NIC, in a process on the NIC's host, one trial after another."""
 
 import socket
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ _SMALLEST = Room.wanted(1, 0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be counted in a trial: frames that are expected, and what else comes from their source's `network`.
+    """The frames to count in a trial: the expected ones, and other frames from their source's `network`.
 
-    `by_napi`: whether the UUT receives by NAPI. Of so many frames (`sample_every`, 0: none) one is kept, `snap_length`
-    bytes of it, in the file `sample` of the NIC's host.
+    `by_napi`: whether the UUT receives by NAPI. One of `sample_every` frames (0: none) is stored, with `snap_length`
+    bytes, in the file `sample` of the NIC's host.
     """
 
     expected: Expected
@@ -41,7 +41,7 @@ class Order:
 
 
 def order_of(plain: Mapping[str, Any]) -> Order:
-    """What `dataclasses.asdict` made of an order, and JSON of that, as an order again."""
+    """Return the order from the JSON form of its `dataclasses.asdict`."""
     traffic = traffic_of(plain["traffic"])
     expected = Expected(**{**plain["expected"], "frame_size": traffic.frame_size})
     return Order(**{**plain, "expected": expected, "traffic": traffic, "room": Room(**plain["room"])})
@@ -50,29 +50,29 @@ def order_of(plain: Mapping[str, Any]) -> Order:
 class Counting:
     """The program at one NIC of a network namespace (None: that of the process), from attach() to detach().
 
-    Order of calls for each trial: begin(); learn(); begun(); end(); received(). MissingError where the kernel does not
-    take the program, TestbedError where there is no such NIC.
+    Order of calls for each trial: begin(); learn(); begun(); end(); received(). MissingError if the kernel does not
+    accept the program, TestbedError if there is no such NIC.
     """
 
     def __init__(self, interface: str, hook: Wanted, netns: str | None = None) -> None:
         self._interface, self._hook, self._netns = interface, hook, netns
         self._attached: Attached | None = None
         self._speaker: socket.socket | None = None
-        self._by_napi = False  # as UUTs receive, as far as it is known
+        self._by_napi = False  # whether UUTs receive by NAPI, as far as known
         self._order: Order | None = None
 
     @property
     def where(self) -> str:
-        """At which hook it counts, and why there; empty where it does not."""
+        """The hook at which it counts, and the reason; empty if it does not count."""
         return f"{self._attached.hook.name} ({self._attached.why})" if self._attached else ""
 
     def attach(self) -> None:
-        """Have the program there, with little room, unless it is there already."""
+        """Attach the program with little room, unless it is attached already."""
         if self._attached is None:
             self._attach(_SMALLEST)
 
     def begin(self, order: Order) -> None:
-        """Count from now on, from 0."""
+        """Start counting from 0."""
         self._order, self._clock = order, read_clocks(SystemClock())
         moves = order.by_napi != self._by_napi and self._hook == "auto"
         self._by_napi = order.by_napi
@@ -85,7 +85,7 @@ class Counting:
         )
 
     def begun(self, timeout_s: float) -> None:
-        """Return once it counts, which it does: a process elsewhere has to say so."""
+        """Return at once, because it counts already; CountingElsewhere waits for its process here."""
 
     def learn(self, mac: str) -> None:
         """Send a learning frame to this address out of the NIC."""
@@ -93,10 +93,10 @@ class Counting:
         try:
             self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
         except OSError:
-            return  # a NIC that is gone or down: the judge sees that from its counters
+            return  # the NIC is gone or down: its counters show that to the judge
 
     def end(self) -> str:
-        """Count no more, and write the sample; why that cannot be written, empty when it is, or when there is none."""
+        """Stop counting and write the sample; return why it cannot be written, empty if it is, or if there is none."""
         counter, order = self._counter, self._order
         assert order is not None, "begin() comes first"
         counter.end()
@@ -108,7 +108,7 @@ class Counting:
         return ""
 
     def received(self, sent: Sent) -> Received:
-        """What there is of the frames that were sent, once it has ended."""
+        """Return the received frames of those sent; called after end()."""
         counter, order, by_ring = self._counter, self._order, self._attached is not None and self._attached.by_ring
         assert order is not None, "begin() comes first"
         known = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
@@ -121,15 +121,15 @@ class Counting:
             counts = counter.counts(expected, order.network, self._clock)
         except UsageError as error:
             return replace(known, error=str(error), no_delay="there is no whole count")
-        found = received_of(counts, sent, order.traffic)
+        result = received_of(counts, sent, order.traffic)
         if counter.too_late:
-            found = replace(found, ipdv=None)
+            result = replace(result, ipdv=None)
             if sent.stamped_early:
-                found = replace(found, delay=None, no_delay="frames came long after their successors")
-        return replace(found, matched=known.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+                result = replace(result, delay=None, no_delay="frames came long after their successors")
+        return replace(result, matched=known.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
 
     def detach(self) -> None:
-        """Take the program away; harmless when called twice."""
+        """Detach the program; harmless if called twice."""
         if self._attached is not None:
             self._attached.close()
         if self._speaker is not None:
@@ -137,7 +137,7 @@ class Counting:
         self._attached = self._speaker = None
 
     def close(self) -> None:
-        """As detach(): nothing else is held."""
+        """Detach the program; nothing else is open."""
         self.detach()
 
     @property

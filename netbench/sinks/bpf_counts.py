@@ -1,6 +1,6 @@
-"""What passes between the program bpf/programs/sink.c and netbench: its settings, and what it counted of a trial.
+"""Data exchanged between the program bpf/programs/sink.c and netbench: its settings, and its counts of a trial.
 
-The structures are those of its source, field by field.
+The structures match its source, field by field.
 """
 
 from dataclasses import dataclass
@@ -43,49 +43,49 @@ _SETTINGS = np.dtype(
     ]
 )
 _SAMPLE = np.dtype([("at_ns", "u8"), ("length", "u8"), ("bytes", "u1", SAMPLE_BYTES)])
-# Of how many numbers there is a bit at least and at most: a page of the loss runs', and 256 MiB.
+# The least and the most sequence numbers with a bit: a page of the loss runs', and 256 MiB.
 _LEAST_ROOM, _MOST_ROOM = 1 << 16, 1 << 31
-# What a source that sends as fast as it can may reach, in frames/s: twice the line rate of 10 Gbit/s, at 64 bytes.
+# The highest rate of a source without a rate limit, in frames/s: twice the line rate of 10 Gbit/s, at 64 bytes.
 _MOST_FPS = 32_000_000
-# So many times of arrival are kept; where there are more numbers, of every second frame, every fourth …
+# The most arrival times that are stored; with more numbers, only those of every second frame, every fourth …
 _MOST_TIMES = 1 << 20
 _MOST_SAMPLED = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """For how many numbers the program has a bit, a power of two, and how many frames of a sample it can keep."""
+    """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store."""
 
     numbers: int
     sampled: int
 
     @classmethod
     def wanted(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
-        """Of a trial of so many frames; None: as many as can be sent in its duration."""
+        """Return the room for a trial of so many frames; None: as many as can be sent in its duration."""
         expected = round(duration_s * _MOST_FPS) if frames is None else frames
         room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
         return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1)
 
     @property
     def times(self) -> int:
-        """How many times of arrival are kept."""
+        """The number of arrival times that are stored."""
         return min(self.numbers, _MOST_TIMES)
 
     @property
     def time_shift(self) -> int:
-        """The binary logarithm of: the time of every so-manieth frame is kept."""
+        """The binary logarithm of n, if the time of every nth frame is stored."""
         return (self.numbers // self.times).bit_length() - 1
 
     def fits(self, other: "Room") -> bool:
-        """Whether this is enough where the other would do."""
+        """Return whether this room is at least as large as the other."""
         return self.numbers >= other.numbers and self.sampled >= other.sampled
 
 
 class Counter:
-    """The program with its maps in the kernel, for trials that need this room or less; gone once it is closed."""
+    """The program with its maps in the kernel, for trials that need at most this room; removed by close()."""
 
     def __init__(self, room: Room, program: str) -> None:
-        """Of the programs in its source, the one of this name; errors as of netbench.bpf.libbpf.load."""
+        """Load the program of this name from its source; errors as in netbench.bpf.libbpf.load."""
         self.room, self._program = room, program
         sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
         self._loaded: Loaded = load("sink", sizes, program)
@@ -105,7 +105,7 @@ class Counter:
     def begin(
         self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Room, sample_every: int
     ) -> None:
-        """Count from 0 what is expected, and what else comes from its source's network; all within `room`."""
+        """Count from 0 the expected frames, and other frames from their source's network; all within `room`."""
         self._now, self._counts = room, None
         self._arrived[: room.numbers // 8] = 0
         self._times[: room.times] = 0
@@ -137,40 +137,40 @@ class Counter:
         self._maps["settings"].put(0, settings.tobytes())
 
     def end(self) -> None:
-        """Count no more; whatever comes goes its way."""
+        """Stop counting; later frames pass."""
         self._maps["settings"].put(0, bytes(_SETTINGS.itemsize))
         self._counts = np.frombuffer(self._maps["counts"].get(0), _COUNTS)[0]
 
     @property
     def matched(self) -> int:
-        """Frames for this sink, whosever."""
+        """Frames for this sink from any sender."""
         return int(self._ended["matched"])
 
     @property
     def too_late(self) -> int:
-        """Frames that came so late that their delays could no longer be compared with those of their neighbours."""
+        """Frames that arrived too late to compare their delays with those of their neighbours."""
         return int(self._ended["too_late"])
 
     def sample(self) -> list[tuple[int, int, bytes]]:
-        """Of the frames of the sample: when each arrived (ns since 1970), its length in bytes, and its first ones."""
+        """Return for each sampled frame its arrival (ns since 1970), its length in bytes, and its first bytes."""
         taken = self._samples[: min(int(self._ended["sampled"]), self._now.sampled)]
-        return [(int(one["at_ns"]), int(one["length"]), one["bytes"].tobytes()) for one in taken]
+        return [(int(frame["at_ns"]), int(frame["length"]), frame["bytes"].tobytes()) for frame in taken]
 
     def counts(self, expected: Expected, network: str, clock: ClockReading) -> CaptureCounts:
-        """What a capture of the same frames would hold, now that all is known of what was expected.
+        """Return the counts that a capture of the same frames would give, now that the sent frames are known.
 
-        UsageError where frames were counted that turn out not to be the stream's, or cannot have been told apart.
+        UsageError if counted frames turn out not to be the stream's, or could not be distinguished.
         """
-        found, numbers = self._ended, expected.sequence
-        frames, distinct = int(found["frames"]), int(found["distinct"])
-        lowest, highest = int(found["lowest"]), int(found["next"]) - 1
+        counted, numbers = self._ended, expected.sequence
+        frames, distinct = int(counted["frames"]), int(counted["distinct"])
+        lowest, highest = int(counted["lowest"]), int(counted["next"]) - 1
         if expected.sent_frames > self._now.numbers:
             raise UsageError(
                 f"the source sent {expected.sent_frames:,} frames, and in a trial as long as this one the sink bpf can "
                 f"tell {self._now.numbers:,} apart; choose a shorter duration, or sink: tcpdump"
             )
-        stamps_us = [int(found["first_stamp_us"]), int(found["last_stamp_us"])]
-        own = lowest in numbers and highest in numbers and all(one in expected.stamps_us for one in stamps_us)
+        stamps_us = [int(counted["first_stamp_us"]), int(counted["last_stamp_us"])]
+        own = lowest in numbers and highest in numbers and all(stamp in expected.stamps_us for stamp in stamps_us)
         if frames and not own:
             raise UsageError(
                 "frames with the stream's addresses bear numbers it did not send or times it did not send at: the "
@@ -181,7 +181,7 @@ class Counter:
             raise UsageError(
                 f"its program counted {distinct:,} frames and noted the numbers of {len(numbers) - losses.missing:,}"
             )
-        first_ns, last_ns = (int(found[name]) if frames else None for name in ("first_ns", "last_ns"))
+        first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
         size = only_size(expected.frame_size)
         span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
         shift = self._now.time_shift
@@ -192,8 +192,8 @@ class Counter:
             dst_ip=expected.dst_ip,
             received=distinct,
             duplicates=frames - distinct,
-            reordered=int(found["reordered"]),
-            reordering_extent=_distribution(found["extent"]).extent(),
+            reordered=int(counted["reordered"]),
+            reordering_extent=_distribution(counted["extent"]).extent(),
             missing=losses.missing,
             loss_runs=losses.runs,
             longest_loss_run=losses.longest_run,
@@ -202,20 +202,20 @@ class Counter:
             min_seq=lowest if frames else None,
             max_seq=highest if frames else None,
             span=span,
-            delay=_distribution(found["delay"]).spread(),
-            ipdv=_distribution(found["variation"]).spread(),
+            delay=_distribution(counted["delay"]).spread(),
+            ipdv=_distribution(counted["variation"]).spread(),
             arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
         )
-        first_address, late = IPv4Network(network).network_address, found["late"]
+        first_address, late = IPv4Network(network).network_address, counted["late"]
         half_ns = (clock.most_ns - clock.least_ns + 1) // 2
         return CaptureCounts(
             flavour="",
             link_type="Ethernet",
             snap_length=None,
             span=span,
-            foreign_frames=int(found["foreign"]),
+            foreign_frames=int(counted["foreign"]),
             late_from={str(first_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()},
-            control_frames=int(found["control"]),
+            control_frames=int(counted["control"]),
             flush_frames=0,
             clock_offset=ClockOffset(-half_ns, half_ns),
             too_short_frames=0,
@@ -227,7 +227,7 @@ class Counter:
         )
 
     def close(self) -> None:
-        """Give program and maps back to the kernel; harmless when called twice."""
+        """Release program and maps; harmless if called twice."""
         self._loaded.close()
 
     @property
@@ -237,7 +237,7 @@ class Counter:
 
 
 def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
-    """Of a `struct spread`, whose steps up to 2,047 are single integers, and then 1,024 for each doubling."""
+    """Return the distribution of a `struct spread`: steps up to 2,047 are single integers, then 1,024 per doubling."""
     steps = np.flatnonzero(spread["steps"])
     shifts = np.maximum((steps >> _STEP_BITS) - 1, 0)
     values = steps - (shifts << _STEP_BITS) << shifts

@@ -1,4 +1,4 @@
-"""Counting at a NIC of another host, by a process there: what `bpf_counting` does on this machine."""
+"""Counting at a NIC of another host by a process there, as `bpf_counting` does on this machine."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,13 +18,14 @@ from netbench.sinks.bpf_hooks import Wanted
 
 _MODULE = "netbench.sinks.bpf_worker"
 _START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
-_ANSWER_S = 60.0  # what hundreds of millions of frames come to takes seconds to be found
+_ANSWER_S = 60.0  # the result for hundreds of millions of frames takes seconds
 
 
 class CountingElsewhere:
-    """As Counting, with one process from attach() to close(); a new one where the last has died.
+    """Counting by one process from attach() to close(), with the methods of Counting; a dead process is replaced.
 
-    MissingError and TestbedError as there, and TestbedError for a process that dies or does not answer: it is ended.
+    MissingError and TestbedError as in Counting. TestbedError also for a process that dies or does not answer: it is
+    ended.
     """
 
     def __init__(self, interface: str, hook: Wanted, host: Host) -> None:
@@ -33,7 +34,7 @@ class CountingElsewhere:
         self.where = ""
 
     def attach(self) -> None:
-        """As of Counting."""
+        """Start the process, which attaches the program, unless it is running already."""
         if self._process is None:
             command = module_command_on(self._host, _MODULE, self._interface, self._hook)
             process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
@@ -41,7 +42,7 @@ class CountingElsewhere:
             self.begun(_START_S)
 
     def begin(self, order: Order) -> None:
-        """Tell it; begun() says whether it does."""
+        """Send the request to count; begun() waits for the answer."""
         self.attach()
         self._tell({"do": "begin", "order": asdict(order)})
 
@@ -50,27 +51,27 @@ class CountingElsewhere:
         self.where = str(self._answer(timeout_s)["where"])
 
     def learn(self, mac: str) -> None:
-        """As of Counting."""
+        """Send a learning frame, as Counting.learn()."""
         self._tell({"do": "learn", "mac": mac})
 
     def end(self) -> str:
-        """As of Counting."""
+        """Stop counting and write the sample, as Counting.end()."""
         return str(self._asked({"do": "end"})["no_sample"])
 
     def received(self, sent: Sent) -> Received:
-        """As of Counting."""
+        """Return the received frames, as Counting.received()."""
         answer = self._asked({"do": "received", "sent": asdict(sent)})
         return TypeAdapter(Received).validate_python(answer["received"])
 
     def detach(self) -> None:
-        """As of Counting; the process stays."""
+        """Detach the program; the process keeps running."""
         if self.where:
-            with suppress(TestbedError):  # with its process the program has ended
+            with suppress(TestbedError):  # the program ends with its process
                 self._asked({"do": "rest"})
             self.where = ""
 
     def close(self) -> None:
-        """End the process; harmless when called twice."""
+        """End the process; harmless if called twice."""
         process, self._process, self.where = self._process, None, ""
         if process is not None:
             process.close()

@@ -1,4 +1,4 @@
-"""Where the program of the sink bpf meets frames: which hooks an interface can have, and which of them is taken."""
+"""Hooks of the program of the sink bpf: the ones that an interface supports, and the choice among them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ Wanted = Literal["auto", "tcx", "xdp"]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A place on the way of a frame, the program for it, and how that gets there, by the interface's index."""
+    """A place on the path of a frame, its program, and the function that attaches it by the interface's index."""
 
     name: str
     program: str
@@ -29,9 +29,9 @@ GENERIC = Hook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A program that counts at its hook, and why there.
+    """A program that counts at its hook, and the reason for that hook.
 
-    `by_ring`: to have it, a veth receives from a ring of 256 frames, where it may else do so inline.
+    `by_ring`: because of the program, a veth receives from a ring of 256 frames, where it could otherwise do so inline.
     """
 
     counter: Counter
@@ -41,22 +41,22 @@ class Attached:
     by_ring: bool
 
     def with_room(self, room: Room) -> "Attached":
-        """One with this room instead, at the same hook; this one is closed."""
+        """Return a replacement with this room at the same hook; this one is closed."""
         counter = Counter(room, self.hook.program)
         self.link.replace(counter.program)
         self.counter.close()
         return replace(self, counter=counter)
 
     def close(self) -> None:
-        """Take it away; harmless when called twice."""
+        """Detach the program; harmless if called twice."""
         self.link.close()
         self.counter.close()
 
 
 def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Attached:
-    """A program at the best hook that an interface of this namespace has.
+    """Attach a program at the best hook of an interface of this namespace, and return it.
 
-    `by_napi`: whether the UUT receives frames by NAPI. MissingError where there is no hook, OSError where there is no
+    `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
     interface.
     """
     device = xdp_device(interface)
@@ -78,7 +78,7 @@ def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Atta
 
 
 def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[Hook], str]:
-    """What is tried one after the other, and why what comes first does."""
+    """Return the hooks in the order in which they are tried, and the reason for the first one."""
     if wanted == "tcx":
         return (TCX,), "as the profile says"
     if wanted == "xdp" and kind == "tun":
@@ -89,7 +89,7 @@ def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[Hook],
         return (TCX, GENERIC), "a driver that runs programs may take its link down for a moment, and hide tags"
     if by_napi:
         return (NATIVE, TCX, GENERIC), "costs least where frames come in by NAPI"
-    # Behind a system call that sends, they lack the room that XDP wants before a frame: each would be copied.
+    # Frames from a sending system call lack the headroom that XDP requires: each would be copied.
     return (TCX, NATIVE, GENERIC), "costs least where frames come in without NAPI"
 
 

@@ -1,7 +1,7 @@
 """The process that counts for a sink bpf on another host: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
 
-It has the program at the interface, of the network namespace that it is in, until its stdin ends, and does what the
-lines of that say; each is answered by one (but `learn`), and so is that it is there:
+It attaches the program to the interface in its network namespace until its stdin ends. It executes the lines of stdin.
+It answers each of them, except `learn`, with one line; an answer also follows the start:
 
     → {"do": "begin", "order": {…}}         ← {"where": "the hook, and why there"}
     → {"do": "learn", "mac": "…"}
@@ -9,7 +9,8 @@ lines of that say; each is answered by one (but `learn`), and so is that it is t
     → {"do": "received", "sent": {…}}       ← {"received": {…}}
     → {"do": "rest"}                        ← {"where": ""}          no program is there until the next `begin`
 
-or by {"missing": "what this kernel lacks"} or {"failed": "why"}. Whatever ends it, the kernel takes the program away.
+Other answers are {"missing": "what this kernel lacks"} and {"failed": "why"}. However the process ends, the kernel
+removes the program.
 """
 
 import json
@@ -27,7 +28,7 @@ from netbench.sinks.bpf_hooks import Wanted
 
 
 def main() -> None:
-    """Count as long as somebody asks."""
+    """Execute the lines of stdin until it ends."""
     _, interface, hook = sys.argv
     counting = Counting(interface, cast(Wanted, hook))
     _answer(counting, {"do": "attach"})
@@ -44,7 +45,7 @@ def _answer(counting: Counting, asked: Mapping[str, Any]) -> None:
     except NetbenchError as error:
         answer = {"failed": str(error)}
     if answer:
-        with suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+        with suppress(BrokenPipeError):  # the reader is gone: stdin will end
             os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
 
 
@@ -57,7 +58,7 @@ def _done(counting: Counting, asked: Mapping[str, Any]) -> Mapping[str, object]:
         case "rest":
             counting.detach()
         case "learn":
-            if counting.where:  # else it has just been said why it does not count
+            if counting.where:  # otherwise the last answer reported why it does not count
                 counting.learn(asked["mac"])
             return {}
         case "end":

@@ -1,4 +1,4 @@
-"""A capture counted on the host that it was made on: only what it says travels.
+"""Counting of a capture on the host where it was made: only the counts are transferred.
 
 python3 … -m netbench.sinks.count_there FILE        one line of JSON on stdin, one on stdout
 """
@@ -20,7 +20,10 @@ from netbench.sinks.from_capture import received_of
 
 @dataclass(frozen=True, slots=True)
 class InCapture:
-    """What a capture holds of one stream: `frames` in all; `is_whole`: neither cut nor damaged. `error`: no capture."""
+    """The counts of one stream in a capture.
+
+    `frames` is the number of all frames; `is_whole`: neither cut nor damaged; `error`: why there is no capture.
+    """
 
     received: Received
     frames: int = 0
@@ -29,7 +32,7 @@ class InCapture:
 
 
 def count(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> InCapture:
-    """What a capture file says."""
+    """Return the counts of a capture file."""
     try:
         counts = analyze_capture(file, [expected])
     except UsageError as error:
@@ -38,17 +41,17 @@ def count(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> InCap
 
 
 def is_whole(counts: CaptureCounts) -> bool:
-    """Whether all of a capture could be read, and nothing of it was cut."""
+    """Return whether a capture could be read completely, and nothing of it was cut."""
     return not (counts.truncated or counts.damage or counts.odd_length_frames)
 
 
 def question(expected: Expected, sent: Sent, traffic: Traffic) -> str:
-    """What such a process reads."""
+    """Return the line of JSON that such a process reads."""
     return json.dumps({"expected": asdict(expected), "sent": asdict(sent), "traffic": asdict(traffic)}) + "\n"
 
 
 def main() -> None:
-    """Answer the question on stdin."""
+    """Read the request on stdin and print the counts."""
     asked: Mapping[str, Any] = json.loads(sys.stdin.readline())
     traffic = traffic_of(asked["traffic"])
     expected = Expected(**{**asked["expected"], "frame_size": traffic.frame_size})

@@ -1,11 +1,11 @@
-"""From what a trial sends to what a sink expects. Apart from what counts captures, also on hosts without pydantic."""
+"""The frames that a sink expects in a trial. Separate from the counting, which also runs on hosts without pydantic."""
 
 from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.sinks.base import Incoming
 
 
 def expected_of(incoming: Incoming) -> Expected:
-    """What can be the stream's own, as far as it is known before it is sent."""
+    """Return the criteria for the stream's own frames, as known before they are sent."""
     frames, first = incoming.traffic.frames, incoming.stamps.first_sequence
     if frames is None or first is None:
         frames, first = ANY_NUMBER, 0
@@ -16,7 +16,7 @@ def expected_of(incoming: Incoming) -> Expected:
         frame_size=incoming.traffic.frame_size,
         sent_frames=frames,
         first_sequence=first,
-        sent_from_ns=incoming.from_ns + STAMP_TOLERANCE_NS,  # earlier ones, by however little, are of another trial
+        sent_from_ns=incoming.from_ns + STAMP_TOLERANCE_NS,  # any earlier frame is of another trial
         stamped=incoming.stamps.stamped,
         stamped_early=incoming.stamps.stamped_early,
     )

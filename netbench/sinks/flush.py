@@ -1,20 +1,20 @@
 """Pushes captured frames out of the kernel: `python -m netbench.sinks.flush INTERFACE`.
 
-The kernel hands captured frames to tcpdump a block at a time (TPACKET_V3, 256 KiB with libpcap 1.10): a
-block that is not full waits up to a second, and is lost when tcpdump is stopped before. So once all
-traffic has ended, frames that fill the block are sent out of the sink's own NIC, where tcpdump sees them
-leave. They go to a MAC address that no bridge forwards (IEEE 802.1Q, table 8-1), and analysis knows them by it. Each
-bears the time before it was sent, and that when the sending of the one before had returned: so analysis knows by what
-clock the capture is stamped.
+The kernel passes captured frames to tcpdump a block at a time (TPACKET_V3, 256 KiB with libpcap 1.10). A block that is
+not full waits up to a second, and is lost if tcpdump is stopped before. Therefore, once all traffic has ended, frames
+that fill the block are sent out of the sink's own NIC, where tcpdump captures them as outgoing. They go to a MAC
+address that no bridge forwards (IEEE 802.1Q, table 8-1), by which the analysis recognises them. Each contains the time
+before it was sent, and the time when the sending of the previous one returned. From these times the analysis derives
+which clock stamps the capture.
 
-It is started once and asked in every trial, one line each, until stdin ends:
+It is started once and receives one line per request in every trial, until stdin ends:
 
-    → FRAMES SECONDS CAPTURE   ← "seen" once the file CAPTURE ends with one of them, "unseen" when not within SECONDS
+    → FRAMES SECONDS CAPTURE   ← "seen" once the file CAPTURE ends with one of them, "unseen" if not within SECONDS
     → FRAMES 0                 ← "unseen" once they are sent
-    → learn MAC                ← "unseen" once a learning frame is sent to MAC: by it bridges learn where the NIC is
+    → learn MAC                ← "unseen" once a learning frame is sent to MAC, from which bridges learn the NIC's port
                                ← "failed: why"
 
-Runs in guests too, by itself: of netbench it needs nothing, of Python the smallest standard library.
+It also runs alone in guests: it needs nothing of netbench, and only the smallest standard library of Python.
 """
 
 import socket
@@ -28,24 +28,24 @@ LEARN = "learn"
 SEEN, UNSEEN, FAILED = "seen", "unseen", "failed"
 
 _STAMP_AT = 14
-_STAMP = struct.Struct(">8sIQQ")  # what it is, its number, and the two times: ns since 1970, 0 for the first one's
+_STAMP = struct.Struct(">8sIQQ")  # mark, number, and the two times: ns since 1970, 0 for the first one's
 _STAMPED = b"nb-flush"
 
 _FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
 _TAIL_BYTES = 1 << 15
 _POLL_S = 0.002
 _QUEUE_FULL_RETRIES = 1000
-_ENOBUFS = 105  # the NIC's queue is full for a moment; to import errno would cost a guest more
+_ENOBUFS = 105  # the NIC's queue is briefly full; importing errno would cost a guest more
 
 
 def flush_frame(src_mac: str, dst_mac: str = FLUSH_MAC) -> bytes:
-    """A 60-byte frame, to FLUSH_MAC or another address, of the experimental EtherType 0x88b5 (IEEE 802)."""
+    """Return a 60-byte frame to FLUSH_MAC or another address, of the experimental EtherType 0x88b5 (IEEE 802)."""
     macs = bytes.fromhex((dst_mac + src_mac).replace(":", ""))
     return (macs + struct.pack(">H", 0x88B5)).ljust(60, b"\0")
 
 
 def main() -> None:
-    """Do what the lines of stdin say, until it ends."""
+    """Execute the lines of stdin until it ends."""
     interface = sys.argv[1]
     sender = Sender(interface)
     for line in sys.stdin:
@@ -63,16 +63,16 @@ def main() -> None:
 
 
 class Sender:
-    """Sends out of one NIC by one socket, which stays open: to close it takes the kernel 15 ms (RCU)."""
+    """A sender on one NIC with one socket, which stays open because closing takes the kernel 15 ms (RCU)."""
 
     def __init__(self, interface: str) -> None:
         self._interface = interface
         self._socket: socket.socket | None = None
 
     def send(self, count: int, dst_mac: str = FLUSH_MAC) -> None:
-        """Send so many frames; OSError when that cannot be."""
+        """Send so many frames; OSError if that is impossible."""
         sender = self._socket = self._socket or socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        sender.bind((self._interface, 0))  # once more: an interface of the same name may have taken its place
+        sender.bind((self._interface, 0))  # again: another interface of the same name may have replaced it
         frame = bytearray(flush_frame(sender.getsockname()[4].hex(":"), dst_mac))
         returned_ns = 0
         for number in range(count):

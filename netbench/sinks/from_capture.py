@@ -1,4 +1,4 @@
-"""From what a capture holds of a stream to what was received of it, on whatever host it is counted."""
+"""Conversion of the counts of a capture into the received frames of a stream, on the host that counts."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from netbench.sinks.window import measured_time
 
 
 def settled(expected: Expected, sent: Sent) -> Expected:
-    """The same, once all is known: something was sent, and when."""
+    """Return the expectation completed by the sent frames and their times; some frames must have been sent."""
     assert sent.first_ns is not None
     assert sent.last_ns is not None
     return replace(
@@ -24,9 +24,9 @@ def settled(expected: Expected, sent: Sent) -> Expected:
 
 
 def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received:
-    """What a capture that holds one stream says was received of it.
+    """Return the received frames from the counts of a capture with one stream.
 
-    Of frames that are not numbered, all count as received, and nothing is known that needs telling them apart.
+    Without sequence numbers, all frames count as received, and values that need distinguishable frames are unknown.
     """
     (stream,) = counts.streams
     lag_ns = (stream.first_ns or 0) - (sent.first_ns or 0)

@@ -1,4 +1,4 @@
-"""The process on a sink's host that sends flush frames when it is asked to."""
+"""The process on a sink's host that sends flush frames on request."""
 
 import inspect
 from contextlib import suppress
@@ -10,16 +10,17 @@ from netbench.hosts.lines import Lines, end
 from netbench.hosts.python_modules import module_command
 from netbench.sinks import flush
 
-# A block of 256 KiB, at the least a flush frame can take in one (128 bytes), and one more: the first may begin a block.
+# Enough for a block of 256 KiB at the least size of a flush frame in it (128 bytes), and one more: the first may begin a
+# block.
 FLUSH_FRAMES = 2049
-# The program, on hosts that have no netbench.
+# The program on hosts without netbench.
 _ELSEWHERE = Path("/tmp/netbench-flush.py")
-# Python starts in the first flush; on an emulated CPU it takes a second.
+# Python starts during the first flush; on an emulated CPU that takes a second.
 _ANSWER_S = 10.0
 
 
 def pusher_command(interface: str, *, shares_files: bool) -> list[str]:
-    """The command of the process; a host that netbench does not run on is given the program first."""
+    """Return the command of the process; a host without netbench must receive the program first."""
     if shares_files:
         return module_command(flush.__name__, interface)
     return ["python3", "-I", "-S", str(_ELSEWHERE), interface]
@@ -34,7 +35,7 @@ class Pusher:
         self._process: Process | None = None
 
     def start(self) -> None:
-        """Have the process there, so that the first push need not wait for it; TestbedError when it cannot start."""
+        """Start the process, so that the first push need not wait for it; TestbedError if it cannot start."""
         if self._process is None or self._process.poll() is not None:
             self.close()
             if has_netbench(self._host):
@@ -45,25 +46,25 @@ class Pusher:
             self._process = self._host.spawn(command)
 
     def push(self, capture: Path | None, wait_s: float, frames: int = FLUSH_FRAMES) -> bool | None:
-        """Send so many frames; whether `capture`, a file of the host, ends with one of them within `wait_s`.
+        """Send so many frames; return whether `capture`, a file of the host, ends with one of them within `wait_s`.
 
-        False at once for no file; None when they could not be sent: the NIC is gone or down, or the process is.
+        False at once for no file; None if they could not be sent: the NIC or the process is gone, or the NIC is down.
         """
         answer = self._ask(f"{frames} {wait_s:g} {capture}\n" if capture else f"{frames} 0\n", wait_s)
         return answer == flush.SEEN if answer in (flush.SEEN, flush.UNSEEN) else None
 
     def learn(self, mac: str) -> None:
-        """Send one frame to this address, from which bridges learn where the NIC is; or not, if it cannot."""
+        """Send one frame to this address, from which bridges learn the NIC's port; errors are ignored."""
         self._ask(f"{flush.LEARN} {mac}\n", 0.0)
 
     def _ask(self, request: str, wait_s: float) -> str:
-        """One line for another, for which the process may wait so long itself; empty when none comes."""
+        """Send one line and return the answer, for which the process may wait `wait_s`; empty without an answer."""
         self.start()
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(OSError):  # of one that died: it does not answer either
+        with suppress(OSError):  # a dead process does not answer either
             process.stdin.write(request)
             process.stdin.flush()
         try:
@@ -71,11 +72,11 @@ class Pusher:
         except (TimeoutError, EOFError, ValueError):
             answer = ""
         if answer not in (flush.SEEN, flush.UNSEEN) and not answer.startswith(flush.FAILED):
-            self.close()  # whatever it does, a late answer must not be taken for the next one
+            self.close()  # a late answer must not be mistaken for the next one
         return answer
 
     def close(self) -> None:
-        """End the process; harmless when called twice."""
+        """End the process; harmless if called twice."""
         process, self._process = self._process, None
         if process is not None:
             end(process)

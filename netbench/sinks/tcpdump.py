@@ -1,4 +1,4 @@
-"""Sink `tcpdump`: armed before the first frame, stopped after the last one is in the capture, then counted."""
+"""Sink `tcpdump`: armed before the first frame, stopped once the last one is in the capture, then counted."""
 
 import os
 import select
@@ -49,14 +49,14 @@ _LISTENING = "listening on"
 _POLL_S = 0.002
 _STOP_S = 20.0
 _COUNT_S = 300.0  # of a capture of minutes, on a slow host
-# For what tcpdump has written to come through the pipe.
+# Time for the output of tcpdump to pass the pipe.
 _READ_S = 0.2
-# Flush frames are sent in pieces, until one is seen: on average the kernel's block is half full.
+# Flush frames are sent in pieces until one is captured: on average the kernel's block is half full.
 _PIECE_FRAMES = FLUSH_FRAMES // 8 + 1
 
 
 class Tcpdump(SinkKind):
-    """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
+    """tcpdump, one process per trial, whose capture is counted while it is made or from its file."""
 
     needs = frozenset({_NAME})
     counts_mixes: ClassVar[bool] = True
@@ -68,28 +68,28 @@ class Tcpdump(SinkKind):
 
 
 class TcpdumpSink(Sink):
-    """One tcpdump per trial on one NIC. What is left of the last one stays until the next is armed.
+    """One tcpdump per trial on one NIC. The rest of the last one stays until the next is armed.
 
-    To start and to end one takes some 25 ms each, in which the kernel waits for all CPUs (RCU). So where captures are
-    counted while they are made, the next tcpdump is started when a trial has drained, and the last one, which tells all
-    before it ends, is not waited for.
+    Starting and ending one take some 25 ms each, in which the kernel waits for all CPUs (RCU). If captures are counted
+    while they are made, the next tcpdump is therefore started when a trial has drained. The last one reports its
+    numbers before it ends, and is not waited for.
     """
 
     def __init__(self) -> None:
         self._process: Process | None = None
         self._ahead: Ahead | None = None
-        # Told to end, with nothing more to say, and who reads that.
+        # Processes that were signalled to end and have reported everything, with the readers of their output.
         self._leaving: list[tuple[Process, LiveCapture | None]] = []
         self._live: LiveCapture | None = None
         self._told: Mapping[str, int] | None = None
-        self._from_ns = 0  # of what a tcpdump captured that was started ahead, the trial's is what came since
+        self._from_ns = 0  # a tcpdump started ahead of time may capture earlier frames; the trial's came since then
         self._command: list[str] = []
         self._ahead_kib = 0
         self._pusher: Pusher | None = None
         self._incoming: Incoming | None = None
         self._interface = ""
         self._version = "the version of its host"
-        self._options: dict[str, str] | None = None  # until it is armed they are as usual
+        self._options: dict[str, str] | None = None  # None (the usual ones) until it is armed
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         here = incoming.path.sink.machine is None
@@ -103,7 +103,7 @@ class TcpdumpSink(Sink):
         self._version = _version_on(host)
 
     def identity(self) -> Identity:
-        """Its buffer is that of the last trial."""
+        """Return the identity with the buffer of the last trial."""
         return Identity(_NAME, self._version, self._options, 1)
 
     def writes(self, incoming: Incoming) -> int:
@@ -134,7 +134,7 @@ class TcpdumpSink(Sink):
         if self._live:
             assert self._process.stdout is not None
             self._live.begin(os.dup(self._process.stdout.fileno()), self._cpus)
-            self._process.stdout.close()  # or whoever reads what is left at the end would share it
+            self._process.stdout.close()  # otherwise the reader of the rest at the end would share it
         self._pusher.start()
 
     def learn(self, mac: str) -> None:
@@ -142,10 +142,10 @@ class TcpdumpSink(Sink):
         self._pusher.learn(mac)
 
     def armed(self, timeout_s: float) -> bool:
-        """Whether tcpdump says that it is listening."""
+        """Return whether tcpdump reports that it is listening."""
         process, incoming = self._running()
         wait_until(lambda: self._listens(process) or process.poll() is not None, timeout_s, _POLL_S)
-        if self._from_ns and not self._listens(process):  # whatever it is that ended it before the trial began
+        if self._from_ns and not self._listens(process):  # it ended before the trial began, for any reason
             self._let_go(process, self._live)
             self.arm(incoming)
             return self.armed(timeout_s)
@@ -156,7 +156,7 @@ class TcpdumpSink(Sink):
         return (process.pid,) if self._host.shares_files and isinstance(process, subprocess.Popen) else ()
 
     def stop(self, limit_s: float) -> None:
-        """Push what has arrived into the capture, end tcpdump, and have the capture on this machine."""
+        """Push all arrived frames into the capture, end tcpdump, and copy the capture to this machine."""
         process, incoming = self._running()
         if _LISTENING in self._words:
             if self._live and tells_while_running(self._version):
@@ -168,7 +168,7 @@ class TcpdumpSink(Sink):
             self._process = None
             return
         ended_early = process.poll() is not None
-        process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+        process.send_signal(signal.SIGINT)  # no effect on an ended process
         self._words += end(process, _STOP_S)
         if not ended_early and process.returncode == -signal.SIGKILL:
             self._words += f"\ntcpdump did not stop within {_STOP_S:g} s of SIGINT and was killed"
@@ -222,7 +222,7 @@ class TcpdumpSink(Sink):
         return self._process, self._incoming
 
     def _listens(self, process: Process) -> bool:
-        """Whether tcpdump has said so, by what it has said until now."""
+        """Return whether the output of tcpdump so far reports that it is listening."""
         assert process.stderr is not None
         descriptor = process.stderr.fileno()
         if select.select([descriptor], [], [], 0)[0]:
@@ -230,29 +230,29 @@ class TcpdumpSink(Sink):
         return _LISTENING in self._words
 
     def _numbers(self) -> Mapping[str, int]:
-        """What tcpdump says it counted; empty when it did not come to say so."""
+        """Return the counts that tcpdump reported; empty if it did not report any."""
         return numbers_in(self._words) if self._told is None else self._told
 
     def _has_told_all(self, process: Process) -> bool:
-        """Whether every frame that it captured has been read, by its own count: it need not be waited for then."""
+        """Return whether all frames that tcpdump counted have been read, so that its end need not be awaited."""
         if not (self._live and self._flushed and tells_while_running(self._version)):
             return False
         inquiry = Inquiry(process)
-        told = inquiry.complete_numbers()
+        numbers = inquiry.complete_numbers()
         self._words += inquiry.words
-        if told is not None and self._live.await_frames(told["captured"], _READ_S):
-            self._told = told
+        if numbers is not None and self._live.await_frames(numbers["captured"], _READ_S):
+            self._told = numbers
         return self._told is not None
 
     def _start_ahead(self) -> None:
-        """Start the tcpdump of the next trial, which may have another buffer; nothing of a trial is on its way now."""
+        """Start the tcpdump of the next trial, which may need another buffer; no frames are in transit now."""
         self.rest()
         self._ahead_kib = max(self._ahead_kib, min(LARGEST_AHEAD_KIB, buffer_kib(self._command)))
         command = with_buffer(self._command, self._ahead_kib)
         self._ahead = Ahead(command, self._host.spawn(command))
 
     def _let_go(self, process: Process, live: LiveCapture | None = None) -> None:
-        """Have it end, and do not wait for that."""
+        """Signal the process to end, without waiting for it."""
         process.send_signal(signal.SIGINT)
         self._leaving.append((process, live))
 
@@ -264,7 +264,7 @@ class TcpdumpSink(Sink):
                 live.end()
 
     def _flush(self, process: Process, target: Path | None, limit_s: float) -> None:
-        """Send flush frames until one has arrived in the capture: all frames before it are then there."""
+        """Send flush frames until the capture contains one, and hence all frames before it."""
         wait_s = max(0.2, limit_s / 10)  # before more are sent
 
         def is_done() -> bool:
@@ -273,12 +273,12 @@ class TcpdumpSink(Sink):
                 return True
             seen = self._push_live(self._live, wait_s) if self._live else self._pusher.push(target, wait_s)
             self._flushed = bool(seen)
-            return seen is not False  # None: the NIC is gone or down, which the judge sees from its counters
+            return seen is not False  # None: the NIC is gone or down; its counters show that to the judge
 
         wait_until(is_done, limit_s, every_s=0)
 
     def _push_live(self, live: LiveCapture, wait_s: float) -> bool | None:
-        """Send flush frames until one has come through the pipe; as Pusher.push."""
+        """Send flush frames until one has passed the pipe; return the same values as Pusher.push."""
         assert self._pusher is not None
         for _ in range(0, FLUSH_FRAMES, _PIECE_FRAMES):
             if self._pusher.push(None, wait_s, _PIECE_FRAMES) is None:
@@ -288,9 +288,9 @@ class TcpdumpSink(Sink):
         return live.await_flush(wait_s)
 
     def _bring_home(self, incoming: Incoming) -> int:
-        """Have the capture on this machine, unless it is counted where it is and not kept.
+        """Copy the capture to this machine, unless it is counted on its host and not kept; return the free bytes there.
 
-        How many bytes are left on the disk that it was written to. A tcpdump that failed need not have left one.
+        These are the bytes left on the disk that it was written to. A failed tcpdump may have left no capture.
         """
         target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
         if target is None or target == file:
@@ -306,7 +306,7 @@ class TcpdumpSink(Sink):
         return free
 
     def _remove_there(self, incoming: Incoming) -> None:
-        """Nothing of a capture stays on another machine, whatever came of it: trial after trial would fill the disk."""
+        """Remove the capture from another machine in any case, because its disk would fill over the trials."""
         target = target_of(incoming, scratch_of(self._host))
         if target is not None and target != capture_file(incoming):
             self._host.run(["rm", "-f", str(target)])
@@ -318,20 +318,20 @@ class TcpdumpSink(Sink):
         return f"no space left for {target} on {self._host}; free some there"
 
     def _counted(self, incoming: Incoming, sent: Sent) -> Received:
-        """What the capture holds; nothing when it is not whole: part of a count would look like loss."""
+        """Return the counts of the capture; none if it is not whole, because a partial count would look like loss."""
         nothing = Received(error=self._error, no_delay="there is no whole capture")
         if self._error or sent.first_ns is None or sent.last_ns is None:
             return nothing
         expected = settled(expected_of(incoming), sent)
-        where, found = self._where_counted(incoming, expected, sent)
-        if found.error:
-            return replace(nothing, error=found.error)
-        if not found.is_whole or found.frames != self._numbers()["captured"]:
+        where, capture = self._where_counted(incoming, expected, sent)
+        if capture.error:
+            return replace(nothing, error=capture.error)
+        if not capture.is_whole or capture.frames != self._numbers()["captured"]:
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
-        return found.received
+        return capture.received
 
     def _where_counted(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, InCapture]:
-        """What the capture holds, and what messages call it."""
+        """Return the name of the capture for messages, and its counts."""
         file, traffic = capture_file(incoming), incoming.traffic
         if self._live:
             try:
@@ -361,7 +361,7 @@ class TcpdumpSink(Sink):
 
 
 def _version_on(host: Host) -> str:
-    """What tcpdump says of itself and its library on a host; empty where it says nothing."""
+    """Return the versions of tcpdump and its library on a host; empty if it reports none."""
     try:
         done = host.run([_NAME, "--version"])
     except NetbenchError:
@@ -370,15 +370,15 @@ def _version_on(host: Host) -> str:
 
 
 def _free_bytes(path: Path) -> int:
-    """What is left on the disk of a file: tcpdump does not always say that a write failed."""
+    """Return the free bytes on the disk of a file, because tcpdump does not always report that a write failed."""
     try:
         return shutil.disk_usage(path.parent).free
     except OSError:
-        return 0  # where nothing can be asked nothing can be written
+        return 0  # a disk that cannot be queried cannot be written to either
 
 
 def _free_bytes_of(host: Host) -> int:
-    """What is left where a host that is not this machine keeps captures (`df` of POSIX, option -P)."""
+    """Return the free bytes where another host stores captures (`df` of POSIX, option -P)."""
     words = run_checked(host, ["df", "-kP", scratch_of(host)]).splitlines()[-1].split()
     return int(words[3]) * 1024
 

@@ -1,4 +1,4 @@
-"""What tcpdump says it counted: at its end, and while it runs, asked by signals (tcpdump(1): SIGUSR1, SIGUSR2)."""
+"""Counts that tcpdump reports at its end, and on signals while it runs (tcpdump(1): SIGUSR1, SIGUSR2)."""
 
 import os
 import re
@@ -15,38 +15,38 @@ _NUMBER = re.compile(
 _VERSION = re.compile(r"tcpdump version (\d+)\.(\d+)")
 _FLUSHES = (4, 99)  # the first version that SIGUSR2 does not kill
 _ANSWER_S = 0.2
-# How often it is asked whether it has come to rest, and how long between.
+# The number of queries whether it is idle, and the pause between them.
 _QUESTIONS, _PAUSE_S = 20, 0.0005
 
 
 def numbers_in(words: str) -> Mapping[str, int]:
-    """The latest count of each kind in what tcpdump has said; empty where it did not say any."""
+    """Return the latest count of each kind in the output of tcpdump; empty if there is none."""
     return {what: int(count) for count, what in _NUMBER.findall(words)}
 
 
 def is_number(line: str) -> bool:
-    """Whether a line of what tcpdump says is of counts."""
+    """Return whether a line of the output of tcpdump contains counts."""
     return _NUMBER.match(line) is not None
 
 
 def tells_while_running(version: str) -> bool:
-    """Whether a tcpdump that says this of its version can be asked by `Inquiry`."""
-    found = _VERSION.search(version)
-    return found is not None and tuple(map(int, found.groups())) >= _FLUSHES
+    """Return whether a tcpdump with this version text can be queried by `Inquiry`."""
+    match = _VERSION.search(version)
+    return match is not None and tuple(map(int, match.groups())) >= _FLUSHES
 
 
 class Inquiry:
-    """Questions to one running tcpdump; `words` is what it has said to them."""
+    """Queries to one running tcpdump; `words` is its output in response."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self.words = ""
 
     def complete_numbers(self) -> Mapping[str, int] | None:
-        """What it has counted, once it is at rest and has written out every frame of that; None if it does not tell.
+        """Return its counts once it is idle and has written every counted frame; None if it does not report them.
 
-        Its handler of SIGUSR2 writes what its output buffer holds, whatever else it is doing with that buffer. It was
-        not at work on it if it has captured nothing between two answers, the latter of which comes after that.
+        Its handler of SIGUSR2 writes the output buffer, even while tcpdump modifies it. tcpdump did not modify it if it
+        captured nothing between two answers, the second of which follows the writing.
         """
         earlier = self._ask(signal.SIGUSR1)
         for _ in range(_QUESTIONS):
@@ -61,18 +61,18 @@ class Inquiry:
         return None
 
     def _ask(self, *signals: int) -> Mapping[str, int] | None:
-        """What it says when it is sent these signals; None where that are no counts."""
+        """Send these signals and return the counts in the answer; None if it contains none."""
         assert self._process.stderr is not None
-        descriptor, said, deadline = self._process.stderr.fileno(), b"", time.monotonic() + _ANSWER_S
-        for one in signals:
-            self._process.send_signal(one)
-        while not said.endswith(b"\n"):
+        descriptor, output, deadline = self._process.stderr.fileno(), b"", time.monotonic() + _ANSWER_S
+        for number in signals:
+            self._process.send_signal(number)
+        while not output.endswith(b"\n"):
             in_time = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]
             piece = os.read(descriptor, 4096) if in_time else b""
             if not piece:
                 break
-            said += piece
-        text = said.decode(errors="replace")
+            output += piece
+        text = output.decode(errors="replace")
         self.words += text
-        found = numbers_in(text)
-        return found if "captured" in found and text.endswith("\n") and text.count("\n") == 1 else None
+        numbers = numbers_in(text)
+        return numbers if "captured" in numbers and text.endswith("\n") and text.count("\n") == 1 else None

@@ -1,10 +1,10 @@
-"""Shows how frames arrive at an interface, tags and all: `python -m netbench.sinks.witness INTERFACE PATTERN…`.
+"""Prints frames as they arrive at an interface, with tags: `python -m netbench.sinks.witness INTERFACE PATTERN…`.
 
-A pattern is a number of bytes in hexadecimal. Of each incoming frame that has one of them in its first bytes a line is
-printed, until stdin ends: its length in bytes without FCS, the tag that the kernel took from it (TPID and TCI in
-hexadecimal, or `-`), and its first bytes in hexadecimal. The first line is `listens`.
+A pattern is a sequence of bytes in hexadecimal. A line is printed for each incoming frame with a pattern in its first
+bytes, until stdin ends. It contains the length in bytes without FCS, the tag that the kernel removed (TPID and TCI in
+hexadecimal, or `-`), and the first bytes in hexadecimal. The first line is `listens`.
 
-Runs in guests too, by itself: of netbench it needs nothing, of Python the smallest standard library.
+It also runs alone in guests: it needs nothing of netbench, and only the smallest standard library of Python.
 """
 
 import select
@@ -25,7 +25,7 @@ _DOT1Q = 0x8100
 
 
 def main() -> None:
-    """Print what comes in, until stdin ends."""
+    """Print matching incoming frames until stdin ends."""
     interface, *patterns = sys.argv[1:]
     wanted = [bytes.fromhex(pattern) for pattern in patterns]
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as opened:
@@ -35,10 +35,10 @@ def main() -> None:
         shown = 0
         while True:
             readable = select.select([opened, sys.stdin], [], [])[0]
-            if opened not in readable:  # all that has come was read before
+            if opened not in readable:  # all frames were read before
                 return
             data, extras, _, address = opened.recvmsg(_FIRST_BYTES, _EXTRA_BYTES)
-            if address[2] != _PACKET_OUTGOING and shown < _MOST_FRAMES and any(one in data for one in wanted):
+            if address[2] != _PACKET_OUTGOING and shown < _MOST_FRAMES and any(pattern in data for pattern in wanted):
                 (extra,) = (value for level, kind, value in extras if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA))
                 length, tag = length_and_tag(extra)
                 print(length, tag, data.hex(), flush=True)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def length_and_tag(auxdata: bytes) -> tuple[int, str]:
-    """Return the length of a frame, and the tag that the kernel took from it, by its tpacket_auxdata."""
+    """Return the length of a frame, and the tag that the kernel removed from it, from its tpacket_auxdata."""
     status, length, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
     if not status & _VLAN_VALID:
         return length, "-"
