@@ -220,9 +220,10 @@ def fewest_sources(wanted: Wanted) -> int:
 
 
 def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
-    """Return the same UUTs, once for each frame size and number of sources whose maximum loads are shares of.
+    """Return the plan that finds the maxima of the same UUTs, once for each needed frame size and number of sources.
 
-    Neighbours are idle if loads of neighbours are shares of it; otherwise the victim is alone.
+    Needed are those at which a load is a share of the maximum. Neighbours are idle if loads of neighbours are shares of
+    it; otherwise the victim is alone.
     """
     profile, sizes = wanted.profile, sizes_referred_to(wanted)
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)

@@ -10,8 +10,7 @@ from netbench.hosts.lines import Lines, end
 from netbench.hosts.python_modules import module_command
 from netbench.sinks import flush
 
-# Enough for a block of 256 KiB at the least size of a flush frame in it (128 bytes), and one more: the first may begin a
-# block.
+# A block of 256 KiB ÷ the least size of a flush frame in it (128 bytes), and one more: the first may begin a block.
 FLUSH_FRAMES = 2049
 # The program on hosts without netbench.
 _ELSEWHERE = Path("/tmp/netbench-flush.py")

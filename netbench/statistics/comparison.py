@@ -41,8 +41,8 @@ from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
-# Smaller differences are not reported, whatever the p: repetitions within a campaign are more alike than two campaigns,
-# and the error of the tester itself is of this size.
+# Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
+# the error of the tester itself is of this size.
 LEAST_CHANGE = 0.001  # of the throughput
 LEAST_DIFFERENCE = 0.0001  # of the frames offered
 # An offered load below this part of that in the other campaign explains a lower throughput.
@@ -278,7 +278,7 @@ def compare(
     doubt, unless `accept_disturbed`. If both sides were measured `in_turn` in one campaign, equal repetitions of both
     are compared in pairs, and there is no variation between runs.
     """
-    comparisons = [_untested(base, other, accept_disturbed=accept_disturbed) for other in others]
+    comparisons = [_untested(base, campaign, accept_disturbed=accept_disturbed) for campaign in others]
     pairs = [(number, cell) for number, comparison in enumerate(comparisons) for cell in comparison.differences]
     throughputs = [_Pair(number, cell, of_loss=False, in_turn=in_turn) for number, cell in pairs]
     of_throughput = _tested(throughputs)
@@ -288,7 +288,7 @@ def compare(
     loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
     tests = sum(tested.test in _TESTS for tested in of_throughput.values())
     usual = _usual_variances(throughputs)
-    floors = [(base.noise_floor, other.noise_floor) for other in others]
+    floors = [(base.noise_floor, campaign.noise_floor) for campaign in others]
     with_intervals = {
         id(pair.difference): pair.with_interval(
             sqrt(usual[pair.family]), None if in_turn else floors[pair.comparison], max(tests, 1)
@@ -541,20 +541,20 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
         {place_of(group) for group in campaign.groups if not group.counts_as_maximum} for campaign in (base, new)
     ]
     for place, best in of_base.items():
-        other = of_new.get(place)
-        before, after = best.maximum_of_run_fps, None if other is None else other.maximum_of_run_fps
-        if other is None or before is None or after is None:
+        new_best = of_new.get(place)
+        before, after = best.maximum_of_run_fps, None if new_best is None else new_best.maximum_of_run_fps
+        if new_best is None or before is None or after is None:
             continue
         ratio = ratio_of_maxima(
             after,
             before,
             base_load_counts=place_of(best) not in uncounted[1],
-            new_load_counts=place_of(other) not in uncounted[0],
+            new_load_counts=place_of(new_best) not in uncounted[0],
             base_is_limit=not best.limited_by,
-            new_is_limit=not other.limited_by,
+            new_is_limit=not new_best.limited_by,
         )
-        samples = (_on_plateau(best, base.groups), _on_plateau(other, new.groups))
-        yield Difference(place, best, other, ratio, _NOT_YET, None, None, samples=samples)
+        samples = (_on_plateau(best, base.groups), _on_plateau(new_best, new.groups))
+        yield Difference(place, best, new_best, ratio, _NOT_YET, None, None, samples=samples)
 
 
 def _on_plateau(best: Group, groups: Iterable[Group]) -> Group:
@@ -587,7 +587,9 @@ class _Pair:
             read.over(group.valid) if len(values) == len(group.valid) else known_interval(values)
             for values, group in zip(self.values, self.groups, strict=True)
         )
-        self.scales = (1.0, 1.0) if of_loss else tuple(mean.mean if mean else 0.0 for mean in self.intervals)
+        self.scales = (
+            (1.0, 1.0) if of_loss else tuple(interval.mean if interval else 0.0 for interval in self.intervals)
+        )
         self.sizes = tuple(map(len, self.values))
 
     def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:

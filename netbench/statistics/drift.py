@@ -261,7 +261,7 @@ def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> 
 def _over_boots(residuals: Sequence[Residual]) -> list[Residual]:
     """Return the residuals of cells that were measured on several boots."""
     cells = grouped(residuals, lambda residual: residual.cell).values()
-    several = {own[0].cell for own in cells if len({_boot_of(residual) for residual in own}) > 1}
+    several = {cell[0].cell for cell in cells if len({_boot_of(residual) for residual in cell}) > 1}
     return [residual for residual in residuals if residual.cell in several]
 
 

@@ -133,7 +133,7 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
         return None
 
     def tried(load_of: Group, side: Group) -> bool:
-        known = side.limited_by == ""  # its plateau is known, whatever the result of higher loads
+        known = side.limited_by == ""  # its plateau is known for any result of higher loads
         return known or any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
 
     return ratio_of_maxima(
@@ -181,10 +181,15 @@ def ratio_of_maxima(
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:
-    """Return the lowest isolation index of each UUT, of those with an interval if any has one; the first of several."""
+    """Return the relative maximum with the lowest isolation index of each UUT; the first of several.
+
+    If any of a UUT has an interval, only those with an interval count.
+    """
     known = ((maximum, maximum.isolation_index) for maximum in maxima if maximum.isolation_index is not None)
     by_uut = grouped(known, lambda pair: pair[0].victim.uut)
-    return tuple(min(uut, key=lambda pair: (pair[0].ratio.unknown is not None, pair[1]))[0] for uut in by_uut.values())
+    return tuple(
+        min(pairs, key=lambda pair: (pair[0].ratio.unknown is not None, pair[1]))[0] for pairs in by_uut.values()
+    )
 
 
 def matrix(groups: Sequence[Group]) -> Matrix:

@@ -109,7 +109,7 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
         and (fps := TrialTotals.of(trial).throughput_fps) is not None
     ]
     marks: dict[str, bool] = {}
-    for own in grouped(known, lambda entry: entry[0]).values():
-        if len(own) >= FEWEST:
-            marks |= zip((key for _, key, _ in own), outlying([fps for _, _, fps in own]), strict=True)
+    for cell in grouped(known, lambda entry: entry[0]).values():
+        if len(cell) >= FEWEST:
+            marks |= zip((key for _, key, _ in cell), outlying([fps for _, _, fps in cell]), strict=True)
     return marks
