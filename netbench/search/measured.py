@@ -78,7 +78,7 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
     if not fails:
         inconclusive = _disturbed(result) or ("" if limits or spec.benchmark else _short(result, width))
         limits += [inconclusive] if inconclusive else []
-    told = [counts.delay for counts in streams if counts.delay is not None]
+    delays = [counts.delay for counts in streams if counts.delay is not None]
     refused = next((counts.delay_refused for counts in streams if counts.delay_refused), "")
     planned = round(spec.load.value * spec.duration_s) * len(spec.streams) if spec.load.kind is not LoadKind.MAX else 0
     measured = Measured(
@@ -94,7 +94,7 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
         source_fault=next((_told(reason) for reason in result.reasons if reason.kind in _OF_THE_SOURCE), ""),
         failed=fails,
         attempts=result.attempt,
-        delay=max(told, key=lambda delay: delay.median_ns or 0) if told else None,
+        delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
         delay_refused=refused,
         last_missing=max(
             (counts.last_missing_frame for counts in streams if counts.last_missing_frame is not None), default=None

@@ -41,8 +41,8 @@ _OVERLOAD_PART = 0.95
 # After so many such loads in a row the search is given up.
 _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
 # The most runs of a search. It is repeated if trials above its upper bound contradict the bound, and new trials at the
-# bound meet the goal. It is also repeated if all trials at the bound were disturbed, unless more than this part of all
-# trials was disturbed, since such a disturbance may last.
+# bound meet the goal. It is also repeated if all trials at the bound were disturbed, but at most this part of all
+# trials: more disturbed trials suggest a lasting disturbance.
 _MOST_SEARCHES, _PASSING_PART = 2, 1 / 3
 # An upper bound is useless if it is more than so many times the lower bound.
 _FARTHEST = 3

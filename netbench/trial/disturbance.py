@@ -1,4 +1,4 @@
-"""Computes from readings before and after sending for how long the tester was stalled, and which threads were.
+"""Computes how long programs outside the trial stalled the tester, from readings before and after sending.
 
 A wait for a CPU is a disturbance only if a program outside the trial used that CPU. Threads of the tester, guests and
 the loads of neighbours share CPUs by design: the CPU time that they take from each other is part of the measurement.

@@ -24,8 +24,8 @@ _NARROW = 1 << 32
 def growth(before: int | None, after: int | None) -> int | None:
     """Return by how much a counter grew; None if that is unknown.
 
-    A counter that is lower than before has either wrapped or been reset. It has wrapped if it was below 2³², was at
-    least half of that, and grew by less than half of that (RFC 1982, section 3.2, compares numbers in this way).
+    A counter that is lower than before has either wrapped or been reset. It has wrapped if it was between 2³¹ and 2³²
+    and grew by less than 2³¹ (RFC 1982, section 3.2, compares numbers in this way).
     """
     if before is None or after is None:
         return None
@@ -141,9 +141,9 @@ class Evidence:
 
         On a veth pair, the kernel counts frames that do not fit into the receiving end as drops of the sending end.
         On a path with a ring they count here as sent by the sender and dropped by the receiver, as on a cable between
-        NICs. The receiver is the ring that the source sends to (the kernel counts only XDP frames there), or the
-        backlog at a sink behind a UUT (the kernel counts at both ends). The same applies to frames that did not fit
-        into the ring of a sink, unless the sink received nothing at all: no ring is that small.
+        NICs. The receiver is the ring that the source sends to, or the backlog at a sink behind a UUT. The kernel
+        counts only XDP frames at that ring, but at both ends of the backlog's link. The same applies to frames that did
+        not fit into the ring of a sink, unless the sink received nothing at all: no ring is that small.
         """
         nic, source, sink = self._known(role), self._known("source"), self._known("sink")
         if nic is None or source is None or sink is None:

@@ -37,8 +37,8 @@ _MUCH_OF_ALL = 0.25
 _NEAR_CEILING = 0.9
 # The part of the intended load that must be offered before a full ring proves that the tester was not the limit.
 _REACHED = 0.99
-# The part of the duration for which the source and the ingress thread of a stream, both together, may be stalled, and
-# the time in a short trial. Up to 2 % and 3 ms were seen on a host that had other work to do.
+# How long the source and the ingress thread of a stream together may be stalled, as a part of the duration, and in a
+# short trial in seconds. Up to 2 % and 3 ms were seen on a host that had other work to do.
 _MAY_BE_STALLED_PART = 0.03
 _MAY_BE_STALLED_S = 0.005
 # How far apart in time the victim's sources may begin or end, as a part of the duration.

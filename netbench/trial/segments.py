@@ -151,7 +151,7 @@ def name_rest(segment: Segment) -> None:
     """Attribute the unexplained frames to something that does not count, or else to the segment itself.
 
     A counter that may have been reset may have counted them. It is then named as a suspect beside what does not count.
-    If nothing uncounted is on the segment, the frames stay unexplained.
+    Without anything else that does not count, the frames then stay unexplained.
     """
     if segment.silent:
         certain = [*segment.silent, *segment.perhaps]
