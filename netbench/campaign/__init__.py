@@ -1,1 +1,1 @@
-"""What is measured next, on which boot of which unit under test, and stored."""
+"""Runs a campaign: selects the next trial, boots the unit under test, measures and stores the result."""

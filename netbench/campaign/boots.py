@@ -1,4 +1,4 @@
-"""Measuring on one boot of a UUT: it is brought up, and measured until its trials are done or it is beyond help."""
+"""Measures the trials of a planned boot of a UUT: brings it up, and restarts it until it has failed too often."""
 
 import itertools
 import time
@@ -36,46 +36,46 @@ from netbench.trial.judging import beyond_ceiling
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 
-# A UUT, or a set of neighbours, that failed in so many trials one right after the other is not brought up once more.
+# A UUT, or a set of neighbours, that failed in so many successive trials is not brought up again.
 MOST_FAILURES = 3
-# One that was given up on so many planned boots is not tried again.
+# A UUT or a set of neighbours that was given up on so many planned boots is not tried again.
 MOST_GIVEN_UP = 2
-# After these a UUT is restarted: it may take the kernel a second to see that a bridge's port is up (linkwatch).
+# After these a UUT is restarted: the kernel may take a second to detect that a bridge's port is up (linkwatch).
 _LINKS_DISTURBED = (ReasonKind.LINK_CHANGED, ReasonKind.LINK_DOWN)
 
-# The next trial of the planned boot, given that everything yielded so far is among the results; None after the last.
+# Returns the next trial of the planned boot; None after the last. All results yielded so far must be stored before.
 NextTrial = Callable[[], TrialSpec | None]
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a planned boot has come: attempts at its next trial, failures one after the other, neighbours lost.
+    """The progress of a planned boot: attempts at its next trial, successive failures, lost neighbours.
 
-    `measuring` is the trial that is being measured, with the attempt at it and the number of the boot.
+    `measuring` is the trial that is being measured, with the number of the attempt and of the boot.
     """
 
     next_trial: NextTrial
     thrown_away: list[tuple[Reason, ...]] = field(default_factory=list)
     failures: int = 0
     neighbours_failures: int = 0
-    lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are done without
+    lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are left out
     measuring: tuple[TrialSpec, int, int] | None = None
 
     def of_this_trial(self, result: TrialResult) -> TrialResult:
-        """The result, which is kept, with what came before it at the same trial; the next trial is another one."""
+        """Return the final result of a trial, with its discarded attempts, and reset them for the next trial."""
         earlier, self.thrown_away = tuple(self.thrown_away), []
         return replace(result, attempt=len(earlier) + 1, thrown_away=earlier)
 
 
 @dataclass(frozen=True, slots=True)
 class Boots:
-    """What trials are measured with.
+    """Measures the trials of planned boots.
 
-    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, by the VM that UUTs are on (None: none),
-    `reference_holds` what they would be with the default sink; what is not there is unknown. `lacking` is what this
-    host lacks for some UUTs, by name; `given_up` holds why others, and neighbours of theirs, were; `earlier` what spoke
-    against attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more
-    than may be kept.
+    `numbers` are the numbers of boots. `ceilings` are the tester's own, by the VM that UUTs are on (None: none).
+    `reference_holds` are the same with the default sink. Missing ceilings are unknown. `lacking` are missing
+    requirements on this host, by UUT. `given_up` are the reasons why UUTs, and sets of neighbours, were given up.
+    `earlier` are the reasons against attempts of a run that was stopped, by key of the trial. `captures_full` are the
+    trials whose captures exceeded the limit.
     """
 
     testbeds: Testbeds
@@ -91,13 +91,13 @@ class Boots:
     reference_holds: dict[str | None, Ceilings] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
-        """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
+        """Measure the trials of a planned boot; each result must be stored before the next one is requested.
 
         A UUT that fails in a trial, or whose links went down or were changed, is restarted; likewise its neighbours.
-        When it does not come up, or keeps failing, what comes of the trials that are left is invalid for that reason,
-        without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks; that of
-        UUTs on a VM is a failure of theirs, after which another VM is started, and hosts that are lost over SSH cost an
-        attempt at the trial, after which the testbed is made once more.
+        If it does not come up, or keeps failing, the remaining trials are invalid for that reason, without counts. If
+        neighbours fail, only the trials that need them are invalid. TestbedError if the testbed breaks. If a VM breaks,
+        it is a failure of the UUTs on it, and another VM is started. If a host is lost over SSH, the attempt at the
+        trial fails, and the testbed is brought up again.
         """
         progress = _Progress(next_trial)
         why = self.lacking.get(uut.name) or self._hopeless(uut.name)
@@ -137,7 +137,7 @@ class Boots:
             self.record.store.keep_warnings([too_short])
 
     def _gone(self, progress: _Progress, why: str, kind: ReasonKind) -> Iterator[TrialResult]:
-        """A machine of the testbed has gone, and with it, where one was being measured, an attempt at a trial."""
+        """Handle the loss of a machine of the testbed; a trial that was being measured loses its attempt."""
         progress.failures += 1
         if progress.measuring is None:
             return
@@ -150,7 +150,7 @@ class Boots:
             yield progress.of_this_trial(result)
 
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
-        """Measure until nothing is left, or the UUT has to be restarted; why, then."""
+        """Measure until all trials are done or the UUT must be restarted; return why it failed, or an empty string."""
         is_warm = self.profile.warm_up_trials is None
         is_measured = self.record.knows_noise or not self.profile.noise_floor_s
         if not is_measured and (first := progress.next_trial()) is not None:
@@ -159,7 +159,7 @@ class Boots:
                 progress.failures += 1
                 return failed
         while (trial := progress.next_trial()) is not None:
-            neighbours = tuple(one.name for one in trial.neighbours)
+            neighbours = tuple(neighbour.name for neighbour in trial.neighbours)
             if not self._have_neighbours(guests, neighbours, progress):
                 yield progress.of_this_trial(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours]))
                 continue
@@ -191,15 +191,15 @@ class Boots:
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)
-            restarted = trial.restart_at_s is not None  # what follows is measured on a start that was waited for
+            restarted = trial.restart_at_s is not None  # later trials run on a boot that netbench waited for
             if failed or restarted or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
         return ""
 
     def _measure_noise(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:
-        """Repeat one fixed trial and store the noise floor of the host; why the UUT failed in one, else empty.
+        """Repeat one fixed trial and store the noise floor of the host; return why the UUT failed, else empty.
 
-        These trials are part of no result.
+        These trials are not part of the results.
         """
         spec = noise.noise_trial(following, self.profile)
         began_s, throughputs = time.monotonic(), list[float]()
@@ -221,10 +221,10 @@ class Boots:
         return ""
 
     def _warm_up(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:
-        """Make and store the warm-up trials of a boot; why the UUT failed in one, else empty.
+        """Measure and store the warm-up trials of a boot; return why the UUT failed in one, else empty.
 
-        They are made once each, whatever their verdict, and end where neighbours fail: the trial that follows has those
-        brought up again.
+        They are never repeated, regardless of their verdict. They end if neighbours fail: the next trial brings these
+        up again.
         """
         spec = warm_up_trial(following, self.testbeds.of(guests.name).topology, self.profile.loads)
         throughputs: list[float | None] = []
@@ -243,7 +243,7 @@ class Boots:
         return ""
 
     def _have_neighbours(self, guests: ActiveGuests, wanted: tuple[str, ...], progress: _Progress) -> bool:
-        """Have these neighbours there; False when they cannot be."""
+        """Bring up exactly these neighbours; return False if that fails."""
         if wanted in progress.lost:
             return False
         if wanted == guests.neighbours:
@@ -275,7 +275,7 @@ class Boots:
         self.record.tell(NeighboursFailed(uut, neighbours, why))
 
     def _hopeless(self, who: str) -> str:
-        """Why somebody is not tried once more; empty when there is hope."""
+        """Return why a UUT or a set of neighbours is not tried again; empty if it is."""
         reasons = self.given_up.get(who, [])
         if len(reasons) < MOST_GIVEN_UP:
             return ""
@@ -289,7 +289,7 @@ class Boots:
         return result
 
     def _finish(self, result: TrialResult) -> None:
-        """Tell what came of an attempt, and see to its captures."""
+        """Report the result of an attempt, and keep or remove its captures."""
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         spec = result.spec
         self.record.tell(TrialFinished(spec.key, spec.index, result.attempt, result.verdict.value, reasons))
@@ -304,7 +304,10 @@ class Boots:
         return _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
 
     def _renew_what_failed(self, guests: ActiveGuests, result: TrialResult) -> None:
-        """After an attempt that was told; where that cannot be the testbed is broken, and the trial is made anew."""
+        """Renew failed endpoints after an attempt was reported.
+
+        If that fails, the testbed is broken, and the trial is measured again.
+        """
         if _why(result, ReasonKind.GENERATOR_FAILED):
             testbed = self.testbeds.of(guests.name)
             testbed.renew_endpoints()
@@ -316,7 +319,7 @@ class Boots:
 
     def _keep_or_remove_captures(self, result: TrialResult) -> None:
         wanted = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
-        # What filled the disk is incomplete, and in the way of the results.
+        # A capture that filled the disk is incomplete, and takes space that the results need.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
             limit_mib, kept = self.profile.captures_limit, sum(capture.stat().st_size for capture in self._kept)
             if kept <= limit_mib << 20:
@@ -333,7 +336,7 @@ class Boots:
             return []
 
     def _remove_captures(self, spec: TrialSpec) -> None:
-        # Not by glob(), which keeps every pattern it has seen.
+        # glob() is not used: it caches every pattern.
         for capture in self._kept:
             if capture.name.startswith(f"trial-{spec.index:06d}-"):
                 capture.unlink(missing_ok=True)
@@ -344,7 +347,7 @@ def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
 
 
 def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
-    """The result with what is to be said of loads above the tester's own ceiling."""
+    """Return the result with a reason for each stream whose load is above the tester's own ceiling."""
     sources = sum(len(guest.streams) for guest in result.guests)
     size = result.spec.frame_size
     limits = [
@@ -360,5 +363,5 @@ def _together(uut: str, neighbours: Iterable[str]) -> str:
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:
-    """The detail of the first reason of a kind; empty when there is none."""
+    """Return the detail of the first reason of a kind; empty if there is none."""
     return next((reason.detail for reason in result.reasons if reason.kind is kind), "")

@@ -1,4 +1,4 @@
-"""What is kept of a campaign while it runs: results, facts, warnings, consoles, events."""
+"""The records of a running campaign: results, facts, warnings, consoles, events."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ from netbench.statistics.totals import TrialTotals
 
 
 class Results(Mapping[str, TrialResult]):
-    """The results of a store by key of their trials, each read when it is asked for: nothing of them is in memory."""
+    """The results of a store, by the key of the trial; each is read on access, and none stays in memory."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,17 +63,17 @@ class Results(Mapping[str, TrialResult]):
         return self._store.count()
 
     def replace(self, result: TrialResult) -> None:
-        """Store another result of one that is there; TestbedError when it cannot be written."""
+        """Replace a stored result; TestbedError if it cannot be written."""
         self._store.replace(result)
 
     def add(self, result: TrialResult) -> None:
-        """Store one more; TestbedError when it cannot be written."""
+        """Store a new result; TestbedError if it cannot be written."""
         self._store.add(result)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a campaign writes; TestbedError when it cannot."""
+    """The outputs of a campaign; methods raise TestbedError if they cannot write."""
 
     directory: ResultDirectory
     store: Store
@@ -81,12 +81,12 @@ class Record:
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
-    searches: dict[str, SearchResult] = field(default_factory=dict)  # by their keys, as told last
+    searches: dict[str, SearchResult] = field(default_factory=dict)  # by key, as reported last
     sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
     time_left: TimeLeft | None = None
 
     def tell(self, event: Event) -> None:
-        """Tell all observers, in order."""
+        """Send an event to all observers, in order."""
         for observer in self.observers:
             observer.on(event)
 
@@ -119,17 +119,17 @@ class Record:
         """Store a warm-up trial, the `number`th of its boot."""
         self.store.keep_warm_up(WarmUpTrial(number, result))
         self.tell(WarmUpTrialStored(result.spec.uut, result.boot, number, result.verdict.value))
-        self._note_senders(result, "")  # what of it arrives later was lost in no trial that counts
+        self._note_senders(result, "")  # its late frames were not lost in any trial that counts
 
     def _note_senders(self, result: TrialResult, key: str) -> None:
-        """Rejudge the trials that late frames are of, and note by which addresses this one, of that key, sent."""
+        """Rejudge the trials whose frames arrived late, and record the source addresses of this trial under its key."""
         for counts in (counts for guest in result.guests for counts in guest.streams):
             for address, frames in counts.late_from.items():
                 self._rejudge(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
             self.sent_from[counts.stream, counts.source_address] = key
 
     def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
-        """Say of an earlier trial that some of what it counts as lost was only late."""
+        """Add the reason to an earlier trial that some of its lost frames were only late."""
         if key is None or key not in self.results:
             return
         earlier = self.results[key]
@@ -142,13 +142,13 @@ class Record:
         self.tell(TrialRejudged(key, rejudged.spec.index, rejudged.verdict.value))
 
     def keep_others(self, others: Iterable[Other]) -> None:
-        """Note that others measure on this machine; each is told once."""
-        for one in others:
+        """Record that other campaigns measure on this machine; each is reported once."""
+        for campaign in others:
             text = (
-                f"Another netbench (process id {one.pid}, topology {one.topology}) measured on this machine too, from "
-                f"{one.since} on. They took CPU time, caches and memory bandwidth from each other: loss, unsent frames "
-                "and delays from then on may be the other's doing. Measure again with `netbench run --wait`, which "
-                "begins when no other measures."
+                f"Another netbench (process id {campaign.pid}, topology {campaign.topology}) measured on this machine "
+                f"too, from {campaign.since} on. They took CPU time, caches and memory bandwidth from each other: "
+                "loss, unsent frames and delays from then on may be the other's doing. Measure again with "
+                "`netbench run --wait`, which begins when no other measures."
             )
             if text not in self.told:
                 self.told.add(text)
@@ -156,11 +156,11 @@ class Record:
                 self.tell(CampaignDisturbed(text))
 
     def keep_identities(self, found: Identities) -> None:
-        """Note in manifest.json what sends and receives from now on, and where hosts are.
+        """Record in manifest.json the sources, sinks and machines of hosts from now on.
 
-        It is told if that is not as it was the last time that hosts were on these machines.
+        A warning is stored if they differ from the last time that hosts were on these machines.
         """
-        before = [one for one in identities_of(self.manifest) if one.machines == found.machines]
+        before = [identities for identities in identities_of(self.manifest) if identities.machines == found.machines]
         self.manifest.update(with_identities(self.manifest, found))
         if before and replace(before[-1], since=found.since) != found:
             text = (
@@ -172,56 +172,56 @@ class Record:
         self.directory.write_manifest(self.manifest)
 
     def keep_ended(self, ended: Iterable[EndedSweep]) -> None:
-        """Note in manifest.json which sweeps ended early; each is told once."""
+        """Record in manifest.json the sweeps that ended early; each is reported once."""
         known = ended_sweeps_of(self.manifest)
-        for one in ended:
-            if one not in known:
-                self.manifest.update(with_ended_sweep(self.manifest, one))
+        for sweep in ended:
+            if sweep not in known:
+                self.manifest.update(with_ended_sweep(self.manifest, sweep))
                 self.directory.write_manifest(self.manifest)
                 if self.time_left:
-                    self.time_left.leave_out(one)
-                self.tell(SweepEnded(one))
+                    self.time_left.leave_out(sweep)
+                self.tell(SweepEnded(sweep))
 
     def keep_searches(self, searches: Sequence[SearchResult]) -> None:
-        """Tell what searches know by now, and note in manifest.json those that are over."""
-        for one in searches:
-            if self.searches.get(one.key) != one:
-                if _bounds(self.searches.get(one.key)) != _bounds(one):
-                    self.tell(BoundsNarrowed(one))
-                self.searches[one.key] = one
-                if one.for_maxima and (found := maximum_of(one)) and found.limited_by:
-                    self.store.keep_warnings([_of_lower_bound(found)])
-        over = [one for one in searches if one.state is not SearchState.SEARCHING]
+        """Report the present bounds of searches, and record the finished searches in manifest.json."""
+        for search in searches:
+            if self.searches.get(search.key) != search:
+                if _bounds(self.searches.get(search.key)) != _bounds(search):
+                    self.tell(BoundsNarrowed(search))
+                self.searches[search.key] = search
+                if search.for_maxima and (maximum := maximum_of(search)) and maximum.limited_by:
+                    self.store.keep_warnings([_of_lower_bound(maximum)])
+        over = [search for search in searches if search.state is not SearchState.SEARCHING]
         if over != list(searches_of(self.manifest)):
             self.manifest.update(with_searches(self.manifest, over))
             self.directory.write_manifest(self.manifest)
 
     def keep_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
-        """Note in manifest.json what the sources can offer, and warn of what is not reliable."""
+        """Record the ceilings of the sources in manifest.json, and store a warning for each unreliable one."""
         if tuple(ceilings) == ceilings_of(self.manifest):
             return
         self.manifest.update(with_ceilings(self.manifest, ceilings))
         self.directory.write_manifest(self.manifest)
-        self.store.keep_warnings([_of_doubtful(one) for one in ceilings if one.doubt])
+        self.store.keep_warnings([_of_doubtful(ceiling) for ceiling in ceilings if ceiling.doubt])
 
     @property
     def knows_noise(self) -> bool:
-        """Whether the noise floor of the host was measured, or tried to be."""
+        """True if the noise floor of the host was measured, or a measurement failed."""
         return "noise_floor" in self.manifest
 
     def keep_noise_floor(self, found: NoiseFloor | None) -> None:
-        """Note the noise floor of the host in manifest.json; None where too few repeats were valid."""
+        """Record the noise floor of the host in manifest.json; None: too few repeats were valid."""
         self.manifest.update(with_noise_floor(self.manifest, found))
         self.directory.write_manifest(self.manifest)
         if found is not None:
             self.tell(NoiseFloorMeasured(found.half_width, found.repeats, found.trial))
 
     def keep_boot(self, boot: Boot) -> None:
-        """Note how long a UUT took to come up, and what it takes."""
+        """Record the start time of a UUT and its memory."""
         self.store.keep_boot(boot)
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
-        """Note what a UUT and the neighbours beside it say of themselves."""
+        """Record the facts that a UUT and its neighbours report."""
         self.store.keep_facts(uut, facts)
         if why := facts.get("emulated", facts.get("vm_emulated")):
             text = (
@@ -231,7 +231,7 @@ class Record:
             self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
 
     def keep_console(self, guest: str, text: str) -> None:
-        """Keep what a guest wrote to its console before it failed."""
+        """Store the console output of a guest that failed."""
         self.directory.keep_console(guest, text)
 
 
@@ -259,7 +259,7 @@ def _bounds(found: SearchResult | None) -> tuple[object, ...]:
 
 
 def _short_of_load(result: TrialResult) -> bool:
-    """Whether a neighbour's sources sent less than they were asked to."""
+    """Return True if a neighbour's sources sent less than intended."""
     return any(
         counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - result.spec.tolerance)
         for guest in result.neighbours

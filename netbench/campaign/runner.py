@@ -1,4 +1,4 @@
-"""Walks a plan: provision, trial, store; resume, locks, events."""
+"""Runs and resumes campaigns: plan, testbed, trials, results, events."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,50 +70,50 @@ from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
 from netbench.testbed.testbed import Testbed, machine_held, open_testbed, with_what_lacks
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate
 
-# Making the testbed, looking at the machine, and writing the report. About.
+# Approximate time to bring up the testbed, inspect the machine and write the report.
 _START_S = 1.5
-# What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
+# Approximate time to start and set up a VM, and for a trial in a VM: every step goes through the VM's channel.
 _VM_S = 9.0
 _VM_TRIAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be measured, read and checked; nothing of it has touched the machine yet."""
+    """A campaign to measure, read and checked; it has not touched the machine yet."""
 
     resolved: Resolved
     schedule: Schedule
-    scenarios: tuple[str, ...]  # as chosen
+    scenarios: tuple[str, ...]  # as selected
     replayed: ReplayedLoads | None = None  # the rates of an earlier campaign
 
     @property
     def topology(self) -> Topology:
-        """Of the testbed."""
+        """The topology of the testbed."""
         return self.resolved.topology
 
     @property
     def profile(self) -> Profile:
-        """What is measured."""
+        """The profile of the campaign."""
         return self.resolved.profile
 
     @property
     def uuts(self) -> tuple[str, ...]:
-        """The names of those that are measured."""
+        """The names of the measured UUTs."""
         return tuple(self.resolved.guests)
 
     @property
     def planned(self) -> int | None:
-        """How many trials there will be; None where results decide that."""
+        """The number of trials; None if it depends on results."""
         return None if self.schedule.trials is None else len(self.schedule.trials)
 
     @property
     def planned_after_search(self) -> int | None:
-        """How many are known beforehand where others come first, as many as results ask for; None where none are."""
+        """The number of known trials that follow searches of unknown length; None if there are no such trials."""
         return len(self.schedule.planned) or None if self.schedule.trials is None else None
 
     @property
     def planned_scenarios(self) -> tuple[str, ...]:
-        """Those of all trials: the chosen ones, and what is measured for them."""
+        """The scenarios of all trials: the selected ones, and those measured for them."""
         return self.schedule.scenarios
 
 
@@ -128,11 +128,11 @@ def read_request(
     loads_from: Path | None = None,
     time_budget_s: float | None = None,
 ) -> Request:
-    """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong.
+    """Read and check a topology and a profile with `--set` overrides; UsageError describes any fault.
 
-    `against` is another topology file, or overrides of this one: its UUTs are measured in turn with those of the same
-    name here. `loads_from` is the result directory of a campaign whose rates are replayed. With a time budget the
-    campaign is fitted into so many seconds.
+    `against` is another topology file, or overrides of this one: its UUTs alternate with those of the same name here.
+    `loads_from` is the result directory of a campaign whose rates are replayed. A time budget, in seconds, limits the
+    duration of the campaign.
     """
     kinds = option_models(UUTS)
     topology = load_topology(topology_file, kinds, settings)
@@ -146,7 +146,7 @@ def read_request(
 
 
 def _loads_from(base: ResultDirectory) -> ReplayedLoads:
-    """The rates of a campaign; UsageError for what is no result directory."""
+    """Return the rates of a campaign; UsageError if the directory is not a result directory."""
     manifest = base.read_manifest()
     with base.complete_store(Store.read) as store:
         loads = replayed_loads_of(store.trials(counters=False))
@@ -154,7 +154,7 @@ def _loads_from(base: ResultDirectory) -> ReplayedLoads:
 
 
 def _refuse_out_of_turn(profile: Profile) -> None:
-    """UsageError for a profile that measures one UUT after the other."""
+    """Raise UsageError for a profile that measures one UUT after the other."""
     if profile.schedule.kind != ScheduleSpec().kind:
         raise UsageError(
             f"--against: profile {profile.name} searches, one UUT after the other; versions are measured in turn at "
@@ -184,7 +184,7 @@ def make_request(
     replayed: ReplayedLoads | None = None,
     time_budget_s: float | None = None,
 ) -> Request:
-    """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
+    """Plan a topology and a profile that were read already; UsageError if they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, wanted.uuts)
     costs = _costs(topology, resolved.guests)
@@ -201,11 +201,11 @@ def make_request(
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(resolved, schedule, tuple(one.name for one in wanted.scenarios), replayed)
+    return Request(resolved, schedule, tuple(scenario.name for scenario in wanted.scenarios), replayed)
 
 
 def _check_loads(resolved: Resolved) -> None:
-    """UsageError when a neighbour is to compute that offers no way in."""
+    """Raise UsageError if a neighbour must run a compute load but no load can run inside it."""
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():
             computes = any(isinstance(does, Stress) for does in resolved.activities.get(name, ()))
@@ -224,10 +224,10 @@ def start(
     *,
     wait: bool = False,
 ) -> None:
-    """Run a campaign into a new directory, which is made once the testbed is up: a refusal leaves none.
+    """Run a campaign into a new directory, which is created once the testbed is up: a rejected campaign leaves none.
 
     With `wait` it begins when no other netbench measures on this machine.
-    Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
+    Raises the exceptions of opening the testbed and creating the directory, and TestbedError if the testbed breaks.
     """
     profile = request.profile
     request = replace(request, resolved=with_what_lacks(request.resolved))
@@ -254,11 +254,11 @@ def start(
 def resume(
     directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer], *, wait: bool = False
 ) -> Request:
-    """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory.
+    """Continue a campaign at the first missing trial; return its request, as read from the directory.
 
-    Raises as `start` does, and UsageError for what is no result directory.
+    Raises as `start` does, and UsageError if the directory is not a result directory.
     """
-    if os.geteuid() == 0:  # whatever is left to measure; nobody else could
+    if os.geteuid() == 0:  # even if no trial is missing; other users cannot clean up
         clean()
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
@@ -266,7 +266,7 @@ def resume(
     request = make_request(
         topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"], replayed_loads(manifest)
     )
-    request.schedule.use_ceilings([one for one in ceilings_of(manifest) if not one.uut])
+    request.schedule.use_ceilings([ceiling for ceiling in ceilings_of(manifest) if not ceiling.uut])
     with directory.complete_store(Store.read) as store:
         done, following = store.keys(), request.schedule.next(Results(store))
     planned = {trial.key for trial in (*request.schedule.planned, *request.schedule.added)}
@@ -292,13 +292,13 @@ def resume(
         testbed = testbeds.of(_first(request, [trial.uut] if trial else ()))
         with directory.lock():
             remove_temporary_files(directory.path)
-            # It may have been waited for whoever was at work here.
+            # Another process may have changed the manifest while this one waited for it.
             _walk(request, testbeds, testbed, directory, resumed(directory.read_manifest(), command), observers)
     return request
 
 
 def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
-    """The profile of a campaign that may be from when all maxima were found among the loads, and planned so."""
+    """Return the profile of a campaign as planned; older versions found all maxima among the loads."""
     if manifest["planned_trials"] is None or profile.maxima is not None:
         return profile
     return profile.model_copy(update={"maxima": MaximaSpec(kind=LOADS)})
@@ -306,7 +306,7 @@ def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
 
 @contextmanager
 def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Iterator[Testbeds]:
-    """Those of a campaign. What they use of this machine is nobody else's between two of them either."""
+    """Yield the testbeds of a campaign; their part of this machine stays reserved between two testbeds too."""
     with (
         machine_held(request.resolved, _telling(observers) if wait else None) as held,
         Testbeds(request.resolved, lambda resolved: open_testbed(resolved, held)) as testbeds,
@@ -315,13 +315,13 @@ def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) ->
 
 
 def _first(request: Request, following: Sequence[str]) -> str:
-    """The first UUT that nothing is lacking for: of those that follow, else of the plan."""
+    """Return the first UUT without missing requirements: of the following trials, else of the plan."""
     planned = (trial.uut for trial in request.schedule.trials or ())
     return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
 
 
 def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
-    """Have observers told of whom is waited for."""
+    """Return a function that reports to the observers the other campaign that is waited for."""
 
     def tell(other: Other) -> None:
         for observer in observers:
@@ -338,23 +338,23 @@ def _walk(
     manifest: dict[str, Any],
     observers: Sequence[Observer],
 ) -> None:
-    """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
+    """Measure the missing trials; TestbedError if the testbed breaks, and the results so far are kept."""
     with closing(Store.open(directory.store)) as store:
         record = Record(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
         try:
             _keep_what_it_is(testbed, record)
             _measure_missing(request, testbeds, testbed, record)
         except (TestbedError, Stopped) as error:
-            with suppress(TestbedError):  # the disk may be full: that is what is being reported
+            with suppress(TestbedError):  # the disk may be full, which is the error that is being reported
                 record.tell(CampaignStopped(str(error)))
             raise
 
 
 def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
-    """Note what sends, receives and forwards here."""
-    found = testbed.identities()
-    record.keep_identities(found)
-    remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in found.links.values() if link.remark]
+    """Record the identities of sources, sinks and hosts, and the remarks on them."""
+    identities = testbed.identities()
+    record.keep_identities(identities)
+    remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in identities.links.values() if link.remark]
     remarks += [Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
     remarks += [Warning(WarningKind.PACKET_SOCKETS, text) for text in testbed.port_warnings]
     record.store.keep_warnings(remarks)
@@ -364,8 +364,8 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     time_left = TimeLeft(request.schedule, store.keys())
     record = replace(record, time_left=time_left)
-    # Of a campaign that goes on. One that was stopped before it had told of a sweep's end tells it yet.
-    skipped = sum(one.skipped_trials for one in ended_sweeps_of(record.manifest))
+    # Sweeps that ended before the campaign was resumed. An end that was not reported before the stop is reported now.
+    skipped = sum(sweep.skipped_trials for sweep in ended_sweeps_of(record.manifest))
     planned = None if request.planned is None else request.planned - skipped
     begun = CampaignStarted(
         topology.name, profile.name, planned, len(results), time_left.seconds, time_left.expected_number
@@ -408,13 +408,13 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
 
 
 def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: Boots) -> None:
-    """Have trials on a testbed judged by the campaign's self-test, where it is one of this testbed."""
+    """Use the ceilings of the campaign's self-test for trials on a testbed, if it was made on this testbed."""
     profile, place = boots.profile, testbed.topology.places[0]
     like_this = testbed.topology, profile.generator, testbed.sends(), testbed.receives()
     by_default = latest_record(fingerprint(*like_this, SinkSpec()))
     boots.reference_holds[place] = by_default.known_ceilings if by_default else Ceilings()
     if selftest is None or not selftest.ceilings:
-        return  # which was said of all
+        return  # a warning for the whole campaign exists already
     if selftest.fingerprint == fingerprint(*like_this, profile.sink):
         boots.ceilings[place] = selftest.known_ceilings
     else:
@@ -422,16 +422,16 @@ def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: 
 
 
 def _calibrate(schedule: Schedule, testbed: Testbed, boots: Boots) -> None:
-    """Hand the ceilings of the sources to the schedule: those of the manifest, else of samples without a UUT.
+    """Give the schedule the ceilings of the sources: those of the manifest, else of samples without a UUT.
 
-    A campaign that has results without them goes on without them, as the same trials must follow from its results.
+    A campaign that has results without ceilings continues without them: its results must lead to the same trials.
     """
     record = boots.record
-    known = [one for one in ceilings_of(record.manifest) if not one.uut]
+    known = [ceiling for ceiling in ceilings_of(record.manifest) if not ceiling.uut]
     if not known and not record.results:
         try:
             known = list(_calibrated(schedule, testbed, boots))
-        except TestbedError:  # trials through the UUTs calibrate the sources then, and show what is wrong with them
+        except TestbedError:  # trials through the UUTs then calibrate the sources, and show their faults
             testbed.renew_endpoints()
     schedule.use_ceilings(known)
     record.keep_ceilings((*known, *schedule.ceilings))
@@ -451,7 +451,7 @@ def _calibrated(schedule: Schedule, testbed: Testbed, boots: Boots) -> Iterator[
 
 
 def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -> None:
-    """Measure what a schedule hands out, boot by boot, and store each result before the schedule is asked again."""
+    """Measure the trials of a schedule, boot by boot; each result is stored before the next trial is requested."""
     record = boots.record
 
     def next_trial() -> TrialSpec | None:
@@ -459,7 +459,9 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
             record.keep(following)
         record.keep_ended(schedule.ended_sweeps)
         record.keep_searches(schedule.searches)
-        record.keep_ceilings((*(one for one in ceilings_of(record.manifest) if not one.uut), *schedule.ceilings))
+        record.keep_ceilings(
+            (*(ceiling for ceiling in ceilings_of(record.manifest) if not ceiling.uut), *schedule.ceilings)
+        )
         return following
 
     while (first := next_trial()) is not None:

@@ -1,4 +1,4 @@
-"""The testbeds of a campaign, one up at a time: UUTs that are `on` a VM have theirs in it."""
+"""The testbeds of a campaign, one up at a time; the testbed of UUTs that are `on` a VM is inside that VM."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -11,14 +11,14 @@ from netbench.linux.running import Other
 from netbench.testbed.resolved import Resolved
 from netbench.testbed.testbed import Testbed
 
-# For hosts that were lost: how long they may take to come back, and how often that is tried.
+# How long lost hosts may take to come back, and the interval between attempts.
 _BACK_S, _AGAIN_S = 60.0, 3.0
 
 
 class Testbeds:
-    """As a context manager, it takes down the one that is up when the block is left; MachineGoneError as of lose().
+    """A context manager that takes down the present testbed at the end of the block; MachineGoneError as in lose().
 
-    `opening` brings one up; `opened` is told of each that is up after the first.
+    `opening` brings up a testbed. `opened` is called with each testbed after the first.
     """
 
     __test__ = False
@@ -44,9 +44,10 @@ class Testbeds:
             raise self._lost
 
     def of(self, uut: str) -> Testbed:
-        """That of a UUT, by its name; another one that is up is taken down first.
+        """Return the testbed of a UUT, by its name; any other testbed is taken down first.
 
-        Raises what bringing up and taking down raise, but UutError where, later than at first, a VM does not come up.
+        Raises the exceptions of bringing up and taking down. If a VM other than the first testbed does not come up,
+        UutError is raised.
         """
         on = self.place_of(uut)
         if self._up is not None and self._up[0] == on:
@@ -63,49 +64,50 @@ class Testbeds:
         return testbed
 
     def _opened_on(self, on: str | None) -> Testbed:
-        """The testbed, brought up; one that has lost a host is tried again and again for a time, as that may come back.
+        """Bring up and return a testbed; with SSH hosts this is retried for a time, as a lost host may come back.
 
-        TestbedError where they do not.
+        TestbedError if it does not come back.
         """
         resolved = self._resolved.on(on)
         if self._is_first or not self.can_lose_hosts:
             return self._stack.enter_context(self._opening(resolved))
-        found: list[Testbed] = []
+        opened: list[Testbed] = []
         words = ""
 
         def is_open() -> bool:
             nonlocal words
             try:
-                found.append(self._stack.enter_context(self._opening(resolved)))
+                opened.append(self._stack.enter_context(self._opening(resolved)))
             except (TestbedError, MissingError) as error:
                 words = str(error)
-            return bool(found)
+            return bool(opened)
 
         if not wait_until(is_open, _BACK_S, _AGAIN_S):
             raise TestbedError(f"a host that was lost did not come back within {_BACK_S:g} s: {words}")
-        return found[0]
+        return opened[0]
 
     @property
     def can_lose_hosts(self) -> bool:
-        """Whether hosts of it are reached by SSH: one that is lost may come back."""
+        """True if it has hosts that are reached by SSH: a lost host may come back."""
         return bool(self._resolved.topology.ssh_hosts)
 
     def place_of(self, uut: str) -> str | None:
-        """The VM that a UUT is on, by its name."""
+        """Return the VM of a UUT, by the name of the UUT; None if it is not on a VM."""
         return self._resolved.topology.uut(uut).on
 
     def others(self) -> Sequence[Other]:
-        """The other netbenches that have measured on this machine since the campaign began."""
+        """Return the other campaigns that have measured on this machine since this campaign began."""
         return self._up[1].others() if self._up else []
 
     def interfaces(self) -> dict[str | None, list[str]]:
-        """The interfaces on this machine of the one that is up, by network namespace."""
+        """Return the interfaces of the present testbed on this machine, by network namespace."""
         return self._up[1].interfaces() if self._up else {}
 
     def lose(self) -> None:
-        """Take down the one that is up, of which a machine is lost.
+        """Take down the present testbed, which has lost a machine.
 
-        What is left on that is undone as another one is brought up; where none is, the end of the block says so.
+        Changes left on that machine are undone when the next testbed is brought up. If none follows, the end of the
+        block raises MachineGoneError.
         """
         try:
             self.close()
@@ -113,6 +115,6 @@ class Testbeds:
             self._lost = error
 
     def close(self) -> None:
-        """Take down the one that is up, if any."""
+        """Take down the present testbed, if any."""
         self._up = None
         self._stack.close()

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Writes files completely or not at all."""
 
 import fcntl
 import os
@@ -13,22 +13,22 @@ from netbench.errors import TestbedError, UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path`; raises as `file_written_atomically` does."""
+    """Write `content` to `path`; raises as `file_written_atomically` does."""
     with file_written_atomically(path) as file:
         file.write(content)
 
 
 @contextmanager
 def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that takes the place of `path` once the block ends well; an older file stays until then.
+    """Yield a temporary file that replaces `path` after a block without error; an older file stays until then.
 
-    What is there but no regular file (a pipe, /dev/stdout) is written to as it is. UsageError where the
-    path cannot be written to at all, TestbedError where writing broke off, for example on a full disk.
+    An existing path that is not a regular file (a pipe, /dev/stdout) is written to directly. UsageError if the path
+    cannot be written to at all, TestbedError if writing is interrupted, for example by a full disk.
     """
-    target = path.resolve()  # a symbolic link stays one
+    target = path.resolve()  # a symbolic link is kept
     try:
         if path.exists() and not path.is_file():
-            with path.open("wb") as file:  # not the target: that of /dev/stdout may be no path
+            with path.open("wb") as file:  # not the target: the target of /dev/stdout may not be a path
                 yield file
         else:
             with _replacement(target) as file:
@@ -40,20 +40,20 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
     except PermissionError:
         raise UsageError(f"{path}: no permission to write there; name another file") from None
     except BrokenPipeError:
-        raise  # whoever read of the pipe has gone, which is no error
+        raise  # the reader of the pipe is gone, which is not an error
     except OSError as error:
         raise TestbedError(f"{path} was not written: {error.strerror}; make room or name another file") from None
 
 
 def remove_temporary_files(directory: Path) -> None:
-    """Remove what writers that were killed left in a directory, which nobody else writes to meanwhile."""
+    """Remove the files of killed writers from a directory; no other process may write to it meanwhile."""
     for path in directory.iterdir():
         if is_temporary(path):
             path.unlink(missing_ok=True)
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is one that was to take the place of another."""
+    """Return True if a file is the temporary replacement of another file."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -62,7 +62,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 @contextmanager
 def _replacement(target: Path) -> Iterator[IO[bytes]]:
-    # Nobody can have put a file or a link there that is written to in its place: the name is new, or opening fails.
+    # No file or link prepared by somebody else can be written to instead: the name is new, or opening fails.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     _remove_abandoned(target)
     try:
@@ -78,16 +78,16 @@ def _replacement(target: Path) -> Iterator[IO[bytes]]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what killed writers of a file left beside it; those of living ones are locked."""
+    """Remove the temporary files of killed writers of a file; those of running writers are locked."""
     for path in target.parent.iterdir():
         if is_temporary(path) and path.name.startswith(f".{target.name}."):
-            with suppress(OSError), path.open("rb") as file:  # locked, or another one removes it
+            with suppress(OSError), path.open("rb") as file:  # locked, or another process removes it
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
 
 
 def _sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk, not their files alone (fsync(2))."""
+    """Write the names in a directory to the disk, not only the files (fsync(2))."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

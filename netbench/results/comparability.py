@@ -1,4 +1,4 @@
-"""What two campaigns do not have in common beside their numbers: machine, kernel, versions, topology, profile, UUTs."""
+"""The differences between two campaigns beside their numbers: machine, kernel, versions, topology, profile, UUTs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from netbench.results.manifest import identities_of
 _UNKNOWN = "unknown"
 _SHOWN = 60  # characters of a value
 
-# Parts of the environment that rates are known to depend on; of `namespaces` it is the NICs in them.
+# Parts of the environment on which rates are known to depend; in `namespaces` these are the NICs.
 _THAT_MATTER = ("kernel", "cpu", "virtualisation", "nics", "offloads", "clocksource")
 _NO_SETTINGS = ("activity",)  # how busy the host was
-_SAYING_NOTHING = ("description", "seed")  # of a topology or profile, of how it is measured
+_SAYING_NOTHING = ("description", "seed")  # keys of a topology or profile without effect on the measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """A setting that is not the same in both; `matters`: whether rates are known to depend on it."""
+    """A setting that differs between two campaigns; `matters`: rates are known to depend on it."""
 
     setting: str
     base: str
@@ -35,61 +35,64 @@ class Differs:
 
 
 def what_differs(base: CampaignResults, new: CampaignResults) -> tuple[Differs, ...]:
-    """All settings in which the manifests of two campaigns, and what their UUTs said, differ; what matters first."""
-    found = [
+    """Return all differences between the manifests of two campaigns and the facts of their UUTs, what matters first."""
+    differences = [
         *_of_versions(base.manifest, new.manifest),
         *_of_environment(base, new),
         *_of_tester(base.manifest, new.manifest),
         *_of_places(base, new),
         *_of_facts(base, new),
     ]
-    return tuple(sorted(found, key=lambda one: not one.matters))
+    return tuple(sorted(differences, key=lambda difference: not difference.matters))
 
 
 def what_was_asked_differs(base: ResultDirectory, new: ResultDirectory) -> tuple[Differs, ...]:
-    """The keys in which their topologies and profiles differ, by the digests in the manifests.
+    """Return the keys in which topologies and profiles differ, by the digests in the manifests.
 
-    Values are those of topology.yaml and profile.yaml, where these can be read.
+    Values are those of topology.yaml and profile.yaml, if these can be read.
     """
     manifests = base.read_manifest()["digests"], new.read_manifest()["digests"]
-    found = []
+    differences = []
     for which in ("topology", "profile"):
-        digests = [one[which] for one in manifests]
-        values = [_written(getattr(one, which)) for one in (base, new)]
+        digests = [manifest[which] for manifest in manifests]
+        values = [_written(getattr(directory, which)) for directory in (base, new)]
         for key in dict.fromkeys((*digests[0], *digests[1])):
             if digests[0].get(key) != digests[1].get(key):
                 before, after = (
                     values[side].get(key, "not there" if key not in digests[side] else _UNKNOWN) for side in (0, 1)
                 )
-                found.append(Differs(f"{which}: {key}", before, after, key.split(".")[-1] not in _SAYING_NOTHING))
-    return tuple(sorted(found, key=lambda one: not one.matters))
+                differences.append(Differs(f"{which}: {key}", before, after, key.split(".")[-1] not in _SAYING_NOTHING))
+    return tuple(sorted(differences, key=lambda difference: not difference.matters))
 
 
 def schedule_of(directory: ResultDirectory) -> str | None:
-    """The kind of schedule that a campaign had, by profile.yaml; None where that cannot be read."""
+    """Return the kind of schedule of a campaign, by profile.yaml; None if that cannot be read."""
     return _written(directory.profile).get("schedule.kind")
 
 
 def _of_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differs]:
     for key, words in (("netbench", "netbench"), ("git_revision", "netbench's commit")):
-        before, after = (_text(one.get(key)) for one in (base, new))
+        before, after = (_text(manifest.get(key)) for manifest in (base, new))
         if before != after:
             yield Differs(words, before, after, matters=True)
 
 
 def _of_environment(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    """What differs before the campaigns; with names of namespaces that do not hold that of the topology."""
-    settings = [dict(_leaves(one.manifest.get("before"), (), f"nb-{one.topology}-")) for one in (base, new)]
+    """Yield the differences of the environments before the campaigns.
+
+    The name of the topology is removed from names of namespaces.
+    """
+    settings = [dict(_leaves(results.manifest.get("before"), (), f"nb-{results.topology}-")) for results in (base, new)]
     for path in dict.fromkeys((*settings[0], *settings[1])):
-        before, after = (_text(one.get(path)) for one in settings)
+        before, after = (_text(values.get(path)) for values in settings)
         if before != after and path[0] not in _NO_SETTINGS:
             before, after = _apart(settings[0].get(path), settings[1].get(path), before, after)
             yield Differs(".".join(path), before, after, _matters(path))
 
 
 def _of_tester(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differs]:
-    """Sources, sinks and hosts that are VMs; as they were last."""
-    found = []
+    """Yield the differences of sources, sinks, links and hosts that are VMs, by their last identities."""
+    sides = []
     for manifest in (base, new):
         identities = identities_of(manifest)
         own: dict[str, str] = {}
@@ -100,18 +103,18 @@ def _of_tester(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Diff
             own |= {f"links of {name}": lasting(link.details) for name, link in last.links.items()}
             machines = {name: host for name, host in last.hosts.items() if host.machine is not None}
             own |= {f"kernel of host {name}": host.kernel for name, host in machines.items()}
-        found.append(own)
-    for name in dict.fromkeys((*found[0], *found[1])):
-        if name in found[0] and name in found[1] and found[0][name] != found[1][name]:
-            yield Differs(name, found[0][name], found[1][name], matters=True)
+        sides.append(own)
+    for name in dict.fromkeys((*sides[0], *sides[1])):
+        if name in sides[0] and name in sides[1] and sides[0][name] != sides[1][name]:
+            yield Differs(name, sides[0][name], sides[1][name], matters=True)
 
 
 def _of_places(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    """UUTs that ran elsewhere, and those whose CPU is emulated on one side, which are not compared at all."""
+    """Yield the UUTs that ran elsewhere, or whose CPU is emulated on one side; the latter are not compared at all."""
     for uut, setting in base.settings.items():
-        other = new.settings.get(uut, setting)
-        if other != setting:
-            yield Differs(f"UUT {uut}", str(setting), str(other), matters=True)
+        new_setting = new.settings.get(uut, setting)
+        if new_setting != setting:
+            yield Differs(f"UUT {uut}", str(setting), str(new_setting), matters=True)
 
 
 def _of_facts(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
@@ -136,15 +139,15 @@ def _leaves(value: object, path: tuple[str, ...], mark: str) -> Iterator[tuple[t
 
 
 def _apart(base: object, new: object, before: str, after: str) -> tuple[str, str]:
-    """Of two long lists what each has alone."""
+    """Return the items that only one of two lists contains; for other values, the shortened texts."""
     if isinstance(base, Sequence) and isinstance(new, Sequence) and not isinstance(base, str):
-        only = [[str(one) for one in own if one not in other] for own, other in ((base, new), (new, base))]
+        only = [[str(item) for item in own if item not in other] for own, other in ((base, new), (new, base))]
         return tuple("with " + ", ".join(own) if own else "without" for own in only)  # type: ignore[return-value]  # two
     return _short(before), _short(after)
 
 
 def _written(path: Path) -> dict[str, str]:
-    """The values of a topology or profile by key in dotted form, as digests have them; none where it cannot be read."""
+    """Return the values of a topology or profile by dotted key, as in digests; empty if it cannot be read."""
     try:
         document = yaml.safe_load(path.read_bytes())
     except (OSError, yaml.YAMLError):
@@ -156,8 +159,8 @@ def _dotted(value: object, key: str) -> Iterator[tuple[str, object]]:
     inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner:
         yield key, value
-    for name, one in inner:
-        yield from _dotted(one, f"{key}.{name}" if key else str(name))
+    for name, child in inner:
+        yield from _dotted(child, f"{key}.{name}" if key else str(name))
 
 
 def _text(value: object) -> str:
@@ -166,7 +169,7 @@ def _text(value: object) -> str:
     return lasting(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
-# What is another in each run of the same campaign: numbers of kernel threads and processes, names of runs.
+# Parts of texts that change in each run of the same campaign: numbers of kernel threads and processes, names of runs.
 _PASSING = re.compile(
     r"(?P<thread>\bnapi/[^\s;,/]+?)-\d+\b"
     r"|(?P<process>\b(?:pid|process id|PID)[ =:]+)\d+\b"
@@ -176,8 +179,8 @@ _PASSING = re.compile(
 
 
 def lasting(text: str) -> str:
-    """A setting without what is another in each run: numbers of threads and processes, names of runs."""
-    return _PASSING.sub(lambda found: f"{next(part for part in found.groups() if part is not None)}…", text)
+    """Return a setting without the parts that change in each run: numbers of threads and processes, names of runs."""
+    return _PASSING.sub(lambda match: f"{next(part for part in match.groups() if part is not None)}…", text)
 
 
 def _short(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The counters of trials, which are stored beside the rest of them: most of what a trial is, and few ask for them.
+"""The counters of trials, stored separately: they are most of the data of a trial, and few readers need them.
 
-What is counted, and where, is the same in trial after trial: each list of that is stored once. Of each trial there is
-only by how much they grew.
+The names and points of counters are the same in most trials: each such list is stored once. Each trial stores only
+the growth of its counters.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -16,7 +16,7 @@ from netbench.model.documents import document_of
 from netbench.model.points import Where
 from netbench.model.trial import TrialResult
 
-# Of each guest, and then of each of its streams, the name and all of a PointCount but how much it grew.
+# For each guest, and then for each of its streams: the name, and all fields of a PointCount except the growth.
 _Places = list[tuple[str, list[tuple[str, Where, int, str, str]]]]
 _PLACES: TypeAdapter[_Places] = TypeAdapter(_Places)
 _GROWTHS: TypeAdapter[list[int | None]] = TypeAdapter(list[int | None])
@@ -24,58 +24,61 @@ _MOST_SUMS = 256  # in memory at a time
 
 
 class Counters(NamedTuple):
-    """All counters of a trial as JSON: what they count, and how much they grew in the same order."""
+    """All counters of a trial as JSON: their places, and their growths in the same order."""
 
     places: str
     growths: str
 
     @classmethod
     def of(cls, trial: TrialResult) -> "Counters":
-        """Those of a trial."""
+        """Return the counters of a trial."""
         lists = list(_lists(trial))
         places: _Places = [
-            (name, [(one.point, one.where, one.order, one.counter, one.role) for one in counted])
+            (name, [(count.point, count.where, count.order, count.counter, count.role) for count in counted])
             for name, counted in lists
         ]
-        growths = [one.grew for _, counted in lists for one in counted]
+        growths = [count.grew for _, counted in lists for count in counted]
         return cls(document_of(_PLACES, places), document_of(_GROWTHS, growths))
 
     def given_to(self, trial: TrialResult) -> TrialResult:
-        """A trial that was stored without its counters, with them; ValueError where they are not its own."""
+        """Return a trial, stored without counters, with these counters; ValueError if they do not match the trial."""
         places = _PLACES.validate_json(self.places, strict=True)
         growths = _GROWTHS.validate_json(self.growths, strict=True)
         guests_and_streams = [name for name, _ in _lists(trial)]
         if [name for name, _ in places] != guests_and_streams or sum(len(own) for _, own in places) != len(growths):
             raise ValueError("the counters are not those of its guests and streams")
         growth = iter(growths)
-        lists = iter([tuple([PointCount(*one, next(growth)) for one in own]) for _, own in places])
+        lists = iter([tuple([PointCount(*place, next(growth)) for place in own]) for _, own in places])
         guests = []
         for guest in trial.guests:
-            counters = next(lists)  # those of the guest come before those of its streams
-            streams = tuple([replace(one, counters=next(lists)) for one in guest.streams])
+            counters = next(lists)  # the counters of the guest come before those of its streams
+            streams = tuple([replace(stream, counters=next(lists)) for stream in guest.streams])
             guests.append(replace(guest, streams=streams, counters=counters))
         return replace(trial, guests=tuple(guests))
 
 
 def without_counters(trial: TrialResult) -> TrialResult:
-    """A trial without its counters, and with all else."""
+    """Return a trial without its counters, but with everything else."""
     return replace(trial, guests=tuple(guest.without_counters for guest in trial.guests))
 
 
 def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str, str, int]]:
-    """Growths of trials that counted the same, added up: the key of the first of them, the sums, how many they are.
+    """Yield the sums of the growths of similar trials: the key of the first trial, the sums and the number of trials.
 
-    `trials` come as their key, what they must have in common to be added up, and their growths. A counter that is
+    `trials` are tuples of the key, the value that trials must share to be added up, and the growths. A counter that is
     unknown in one trial is never added to one that is known in another.
     """
     sums: dict[Hashable, tuple[str, list[int | None], int]] = {}
     for key, alike, document in trials:
         growths = _GROWTHS.validate_json(document, strict=True)
-        unknown = tuple([place for place, one in enumerate(growths) if one is None]) if None in growths else ()
+        unknown = tuple([place for place, growth in enumerate(growths) if growth is None]) if None in growths else ()
         of_alike = alike, unknown, len(growths)
         first, grown, number = sums.get(of_alike, (key, [0] * len(growths), 0))
         if unknown:
-            added = [None if one is None else (so_far or 0) + one for so_far, one in zip(grown, growths, strict=True)]
+            added = [
+                None if growth is None else (so_far or 0) + growth
+                for so_far, growth in zip(grown, growths, strict=True)
+            ]
         else:
             added = list(map(add, grown, growths))
         sums[of_alike] = first, added, number + 1
@@ -93,5 +96,5 @@ def _written(added: tuple[str, list[int | None], int]) -> tuple[str, str, int]:
 def _lists(trial: TrialResult) -> Iterator[tuple[str, tuple[PointCount, ...]]]:
     for guest in trial.guests:
         yield guest.name, guest.counters
-        for one in guest.streams:
-            yield one.stream, one.counters
+        for stream in guest.streams:
+            yield stream.stream, stream.counters

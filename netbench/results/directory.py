@@ -1,4 +1,4 @@
-"""A result directory: the store, the manifest, and what was asked for, as resolved."""
+"""A result directory: the store, the manifest, and the topology and profile as resolved."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ class ResultDirectory:
 
     @property
     def events(self) -> Path:
-        """What happened when."""
+        """The log of events with their times."""
         return self.path / "events.jsonl"
 
     @property
@@ -69,9 +69,9 @@ class ResultDirectory:
         return self.path / "summary.json"
 
     def keep_console(self, uut: str, log: str) -> None:
-        """Keep what a UUT wrote to its console before it failed; the last such time counts, and nothing for nothing.
+        """Store the console output of a UUT that failed, in place of an earlier one; an empty log is not stored.
 
-        TestbedError when it cannot be written.
+        TestbedError if it cannot be written.
         """
         if log:
             consoles = self.path / "consoles"
@@ -83,11 +83,11 @@ class ResultDirectory:
 
     @property
     def captures(self) -> Path:
-        """Captures, while they are read, and those that are kept."""
+        """The directory of captures that are being read or are kept."""
         return self.path / "captures"
 
     def refuse_existing(self) -> None:
-        """UsageError when there is something here already, other than what a start that was killed at once leaves."""
+        """Raise UsageError if the path exists, unless it only contains the remains of a start that was killed."""
         try:
             taken = self.path.exists() and (not self.path.is_dir() or self._is_begun())
         except OSError as error:
@@ -97,23 +97,23 @@ class ResultDirectory:
             raise UsageError(f"{self.path}: is there already; {go_on}name another with -o")
 
     def _is_begun(self) -> bool:
-        """Whether there is anything but the beginnings of a campaign without a trial: its manifest is written last."""
+        """Return True if it contains more than the first files of a campaign without trials or manifest."""
         others = [path for path in self.path.iterdir() if path not in self._beginnings and not is_temporary(path)]
         return bool(others) or (self.captures.is_dir() and any(self.captures.iterdir())) or not is_empty(self.store)
 
     @property
     def _beginnings(self) -> tuple[Path, ...]:
-        """What there is of a campaign before its manifest."""
+        """The files of a campaign that are written before its manifest."""
         store = self.store
         beside_store = (store.with_name(f"{store.name}-{end}") for end in ("wal", "shm", "journal"))
         return (self._lock, self.captures, self.topology, self.profile, store, *beside_store)
 
     @contextmanager
     def created(self, topology: Topology, profile: Profile, manifest: dict[str, Any]) -> Iterator[None]:
-        """Make the directory and all but its trials, and hold it for the block.
+        """Create the directory with everything but its trials, and lock it for the block.
 
-        UsageError when it holds something already; TestbedError when it cannot be written, and then what was begun is
-        removed, but for a directory that was there before.
+        UsageError if it contains something already. TestbedError if it cannot be written; the new files are then
+        removed, but not a directory that existed before.
         """
         self.refuse_existing()
         new = [path for path in (self.path, *self.path.parents) if not path.exists()]
@@ -135,8 +135,8 @@ class ResultDirectory:
                 write_atomically(self.profile, _as_yaml(profile))
                 Store.create(self.store).close()
                 self.write_manifest(manifest)
-            except BaseException as error:  # Ctrl-C too: half a directory could be neither resumed nor used again
-                with suppress(OSError):  # why it was not made is raised below
+            except BaseException as error:  # Ctrl-C too: half a directory can be neither resumed nor reused
+                with suppress(OSError):  # the cause is raised below
                     self._remove_beginnings()
                     self._lock.unlink()
                     _remove_empty(new)
@@ -149,7 +149,7 @@ class ResultDirectory:
         remove_temporary_files(self.path)
         for path in self._beginnings:
             if path.is_dir():
-                path.rmdir()  # the captures, of which there are none yet
+                path.rmdir()  # the directory of captures, which is still empty
             elif path != self._lock:
                 path.unlink(missing_ok=True)
 
@@ -158,7 +158,7 @@ class ResultDirectory:
         return self.path / ".lock"
 
     def lock(self) -> AbstractContextManager[IO[str]]:
-        """Hold the directory; TestbedError when another process is working on it."""
+        """Return a context manager that locks the directory; TestbedError if another process is working on it."""
         try:
             file = lock_file(self._lock)
         except OSError as error:
@@ -168,14 +168,14 @@ class ResultDirectory:
         return file
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Write manifest.json; TestbedError when that is not possible, where somebody removed the directory too."""
+        """Write manifest.json; TestbedError if that is impossible, also if the directory was removed."""
         try:
             write_atomically(self.manifest, (json_of(manifest, indent=2) + "\n").encode())
         except UsageError as error:
             raise TestbedError(f"{self.path}: was removed, or cannot be written any more") from error
 
     def read_manifest(self) -> dict[str, Any]:
-        """What manifest.json holds, its head checked; UsageError when this is no result directory."""
+        """Return the content of manifest.json, with its head checked; UsageError if this is not a result directory."""
         try:
             manifest: dict[str, Any] = json.loads(self.manifest.read_bytes())
             ManifestHead.model_validate(manifest)
@@ -191,10 +191,10 @@ class ResultDirectory:
 
     @contextmanager
     def complete_store(self, opened: Callable[[Path], Store]) -> Iterator[Store]:
-        """The store as `Store.read` or `Store.open` has it, closed after the block.
+        """Yield the store, opened by `Store.read` or `Store.open`, and close it after the block.
 
-        UsageError when it is known to have held more trials than it holds now: those in its write-ahead log are lost
-        when that is not there, or damaged, and SQLite says nothing of it.
+        UsageError if the event log shows that it contained more trials than now. SQLite does not report the loss of
+        trials whose write-ahead log is missing or damaged.
         """
         stored = told_of(self.events)  # before the store is read: a campaign may be adding to both
         with closing(opened(self.store)) as store:
@@ -207,24 +207,24 @@ class ResultDirectory:
             yield store
 
     def results(self, *, counters: bool = True) -> CampaignResults:
-        """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read.
+        """Return all results of the directory for reports, exports and comparisons; UsageError if it cannot be read.
 
-        Without `counters` trials are read faster; those added up are there all the same.
+        Without `counters` trials are read faster; the sums of the counters are included in any case.
         """
         manifest = self.read_manifest()
         trials = StoredTrials(self.store, counters)
         with self.complete_store(Store.read) as store:
             planned, searches, done = manifest["planned_trials"], searches_of(manifest), store.keys()
             maxima = MaximumSearch()
-            # Where a search is among the trials, it found them; and nothing but shared-idle has one. Replayed loads
-            # refer to maxima of another campaign.
+            # A search that is part of the trials found the maxima, and only shared-idle has one. Replayed loads refer
+            # to maxima of another campaign.
             is_replay = manifest.get("loads_from") is not None
             if planned is not None and not is_replay and any(store.trials(scenario=SHARED_IDLE, counters=False)):
                 for trial in trials:
                     maxima.add(trial)
-            found = [maximum_of(one) for one in searches if one.for_maxima]
+            found_maxima = [maximum_of(search) for search in searches if search.for_maxima]
             if planned is None and (after := manifest.get("planned_after_search")):
-                planned = max(after + sum(map(key_finds_maximum, done)), len(done))  # results may call for more
+                planned = max(after + sum(map(key_finds_maximum, done)), len(done))  # results may require more trials
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],
@@ -234,10 +234,10 @@ class ResultDirectory:
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
-                maxima=(*maxima.referred_to(), *(one for one in found if one is not None)),
+                maxima=(*maxima.referred_to(), *(maximum for maximum in found_maxima if maximum is not None)),
                 ended_sweeps=ended_sweeps_of(manifest),
-                searches=tuple(one for one in searches if not one.for_maxima),
-                maxima_searches=tuple(one for one in searches if one.for_maxima),
+                searches=tuple(search for search in searches if not search.for_maxima),
+                maxima_searches=tuple(search for search in searches if search.for_maxima),
                 added_up=StoredCounters(self.store),
                 boots=store.boots(),
                 warm_ups=StoredWarmUps(self.store),
@@ -246,8 +246,8 @@ class ResultDirectory:
 
 
 def _remove_empty(directories: Sequence[Path]) -> None:
-    """Remove directories, the innermost first, as far as they are empty."""
-    with suppress(OSError):  # somebody else has put something there
+    """Remove empty directories, the innermost first; stop at the first one that is not empty."""
+    with suppress(OSError):  # another process has put a file there
         for directory in directories:
             directory.rmdir()
 

@@ -1,4 +1,4 @@
-"""events.jsonl: what happened when, one event a line."""
+"""events.jsonl: the events of a campaign with their times, one event per line."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 
 
 def told_of(path: Path) -> int:
-    """How many trials are on disk by what a log says, which may lag behind by one; 0 without a log."""
+    """Return the number of stored trials by the log, which may lag behind by one; 0 without a log."""
     try:
         with path.open("rb") as file:
             return sum(_STORED in line for line in file)
@@ -22,11 +22,11 @@ def told_of(path: Path) -> int:
 
 
 def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
-    """What spoke against invalid attempts at trials that a killed run has not stored, by their keys; as a log has it.
+    """Return the reasons against invalid attempts at trials that a killed run has not stored, by key of the trial.
 
-    The log does not tell which stream a reason is about.
+    The log does not record the streams of reasons.
     """
-    found: dict[str, list[tuple[Reason, ...]]] = {}
+    attempts: dict[str, list[tuple[Reason, ...]]] = {}
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -35,27 +35,27 @@ def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
         try:
             event = json.loads(line)
             if event["kind"] == TrialStored.kind:
-                found.pop(event["key"], None)
+                attempts.pop(event["key"], None)
             elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
                 parts = (why.partition(": ") for why in event["reasons"])
                 reasons = tuple(Reason(ReasonKind(kind), "", detail) for kind, _, detail in parts)
-                found.setdefault(event["key"], []).append(reasons)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when it was killed
+                attempts.setdefault(event["key"], []).append(reasons)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when killed
             continue
-    return found
+    return attempts
 
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()
 
 
 class EventLog:
-    """Appends each event as it happens, with its time (CLOCK_REALTIME); a killed run leaves at most a cut last line."""
+    """Appends each event at once, with its time (CLOCK_REALTIME); a killed run leaves at most a cut last line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def on(self, event: Event) -> None:
-        """Append the event; TestbedError when the disk is full."""
+        """Append the event; TestbedError if the disk is full."""
         line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
         try:
             with self._path.open("a+b") as file:

@@ -1,4 +1,4 @@
-"""manifest.json: what a campaign was, and the environment it ran in, before and after."""
+"""manifest.json: the description of a campaign, and its environment before and after."""
 
 import hashlib
 import json
@@ -25,18 +25,18 @@ from netbench.model.topology import Topology
 
 
 class Digests(BaseModel):
-    """What a topology and a profile say, as a digest by key in dotted form: `uuts.0.kind`, `duration`."""
+    """The digests of the values of a topology and a profile, by dotted key: `uuts.0.kind`, `duration`."""
 
     topology: dict[str, str]
     profile: dict[str, str]
 
 
 class ManifestHead(BaseModel):
-    """The part of a manifest that netbench itself relies on."""
+    """The part of a manifest that netbench itself requires."""
 
     topology: str
     profile: str
-    planned_trials: Annotated[int, Field(strict=True, ge=1)] | None  # None: as many as results ask for
+    planned_trials: Annotated[int, Field(strict=True, ge=1)] | None  # None: it depends on results
     planned_after_search: Annotated[int, Field(strict=True, ge=1)] | None = None
     uuts: Annotated[tuple[str, ...], Field(min_length=1)]
     scenarios: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -60,11 +60,11 @@ def begin_manifest(
     selftest: SelftestRecord | None = None,
     loads_from: ReplayedLoads | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed.
+    """Return the manifest of a campaign that is about to start; `uuts` and `scenarios` are all the selected ones.
 
-    `planned_after_search` trials are known beforehand, and follow those that find what loads are a share of.
-    `revision` is the commit that netbench runs from. `selftest` is the latest one of its testbed: results refer to
-    that, whatever later ones find. `loads_from` are the rates of an earlier campaign that this one replays.
+    `planned_after_search` is the number of known trials that follow the searches for the maxima of relative loads.
+    `revision` is the commit that netbench runs from. `selftest` is the latest self-test of the testbed: results refer
+    to it, regardless of later ones. `loads_from` are the rates of an earlier campaign that this one replays.
     """
     return {
         "netbench": version("netbench"),
@@ -89,7 +89,7 @@ def begin_manifest(
 
 
 def replayed_loads(manifest: Mapping[str, Any]) -> ReplayedLoads | None:
-    """The rates of an earlier campaign that a campaign replays; None without. UsageError where they are damaged."""
+    """Return the rates of an earlier campaign that are replayed; None if there are none. UsageError if damaged."""
     if manifest.get("loads_from") is None:
         return None
     try:
@@ -102,7 +102,7 @@ _REPLAYED = TypeAdapter(ReplayedLoads)
 
 
 def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, Any]:
-    """The manifest with what sends and receives from now on, and the hosts, noted where they are not as last noted."""
+    """Return the manifest with these identities of sources, sinks and hosts added, unless they equal the last ones."""
     known = identities_of(manifest)
     if known and replace(known[-1], since=found.since) == found:
         return manifest
@@ -110,9 +110,9 @@ def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, An
 
 
 def identities_of(manifest: Mapping[str, Any]) -> list[Identities]:
-    """What sent and received, and the hosts, in the order of time; none where that is not noted, or damaged."""
+    """Return the identities of sources, sinks and hosts in order of time; empty if not recorded or damaged."""
     try:
-        return [_IDENTITIES.validate_python(one) for one in manifest.get("tester", [])]
+        return [_IDENTITIES.validate_python(entry) for entry in manifest.get("tester", [])]
     except (TypeError, ValidationError):
         return []
 
@@ -121,12 +121,12 @@ _IDENTITIES = TypeAdapter(Identities)
 
 
 def with_ended_sweep(manifest: dict[str, Any], ended: EndedSweep) -> dict[str, Any]:
-    """The manifest with one more sweep that ended early."""
+    """Return the manifest with one more sweep that ended early."""
     return {**manifest, "ended_sweeps": [*manifest.get("ended_sweeps", []), asdict(ended)]}
 
 
 def ended_sweeps_of(manifest: Mapping[str, Any]) -> tuple[EndedSweep, ...]:
-    """The sweeps that ended early; none where that is not noted, or damaged."""
+    """Return the sweeps that ended early; empty if not recorded or damaged."""
     try:
         return tuple(_ENDED.validate_python(manifest.get("ended_sweeps", [])))
     except ValidationError:
@@ -137,12 +137,12 @@ _ENDED = TypeAdapter(list[EndedSweep])
 
 
 def with_searches(manifest: dict[str, Any], searches: Iterable[SearchResult]) -> dict[str, Any]:
-    """The manifest with these results of searches in place of earlier ones."""
+    """Return the manifest with these results of searches in place of earlier ones."""
     return {**manifest, "searches": plain_value(_SEARCHES, list(searches))}
 
 
 def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
-    """What was found by searching; none where that is not noted, or damaged."""
+    """Return the results of searches; empty if not recorded or damaged."""
     try:
         return tuple(_SEARCHES.validate_python(manifest.get("searches", [])))
     except ValidationError:
@@ -158,7 +158,7 @@ def with_ceilings(manifest: dict[str, Any], ceilings: Iterable[SourceCeiling]) -
 
 
 def ceilings_of(manifest: Mapping[str, object]) -> tuple[SourceCeiling, ...]:
-    """Return the ceilings of the sources; none where they are not noted, or damaged."""
+    """Return the ceilings of the sources; empty if not recorded or damaged."""
     try:
         return tuple(_CEILINGS.validate_python(manifest.get("source_ceilings", [])))
     except ValidationError:
@@ -169,12 +169,12 @@ _CEILINGS = TypeAdapter(list[SourceCeiling])
 
 
 def with_noise_floor(manifest: dict[str, Any], found: NoiseFloor | None) -> dict[str, Any]:
-    """The manifest with the noise floor of the host; None: it could not be measured."""
+    """Return the manifest with the noise floor of the host; None: it could not be measured."""
     return {**manifest, "noise_floor": None if found is None else asdict(found)}
 
 
 def noise_floor_of(manifest: Mapping[str, Any]) -> NoiseFloor | None:
-    """The noise floor of the host; None where it was not measured, or is damaged."""
+    """Return the noise floor of the host; None if it was not measured or is damaged."""
     try:
         return _NOISE_FLOOR.validate_python(manifest.get("noise_floor"))
     except ValidationError:
@@ -185,7 +185,7 @@ _NOISE_FLOOR = TypeAdapter(NoiseFloor)
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
-    """Those of a campaign, as of Digests."""
+    """Return the digests of a campaign, as in Digests."""
     return {
         name: {
             key: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
@@ -196,21 +196,21 @@ def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
 
 
 def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """All that is no list or mapping of others, with its place in dotted form."""
+    """Yield each value that is neither a list nor a mapping with entries, with its dotted key."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner:
         yield key, value
-    for name, one in inner:
-        yield from _leaves(one, f"{key}.{name}" if key else str(name))
+    for name, child in inner:
+        yield from _leaves(child, f"{key}.{name}" if key else str(name))
 
 
 def first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
-    """The first key at which two digests by key differ; None where they say the same."""
+    """Return the first key whose digests differ; None if all are equal."""
     return next((key for key in (*one, *other) if one.get(key) != other.get(key)), None)
 
 
 def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:
-    """The self-test that a campaign refers to; None without one, or with one that is damaged."""
+    """Return the self-test to which a campaign refers; None if there is none or it is damaged."""
     try:
         return SelftestRecord.model_validate(manifest.get("selftest"))
     except ValidationError:
@@ -218,7 +218,7 @@ def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:
 
 
 def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
-    """The manifest with one more session noted."""
+    """Return the manifest with one more session."""
     return {
         **manifest,
         "sessions": [*manifest.get("sessions", []), {"command": list(command), "started": _now()}],
@@ -226,7 +226,7 @@ def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
 
 
 def finished(manifest: dict[str, Any], environment: dict[str, object]) -> dict[str, Any]:
-    """The manifest of a campaign that is complete, with the environment as it is now."""
+    """Return the manifest of a complete campaign, with its present environment."""
     return {**manifest, "finished": _now(), "after": environment}
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a campaign as CSV, JSON or Parquet."""
+"""Writes the numbers of a campaign as CSV, JSON or Parquet."""
 
 import codecs
 import csv
@@ -19,16 +19,16 @@ from netbench.results.manifest import ceilings_of
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows, warm_up_rows
 
 Format = Literal["csv", "json", "parquet"]
-SCHEMA = 1  # of the JSON document; grows when a reader would have to change
-_ROWS_OF_A_GROUP = 4096  # of a Parquet file: as many are in memory at a time
+SCHEMA = 1  # version of the JSON document; it increases when readers must change
+_ROWS_OF_A_GROUP = 4096  # of a Parquet file; so many rows are in memory at a time
 
 
 def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | None, *, warm_ups: bool = False) -> None:
-    """Write one row per trial and stream, or per group of repetitions (`aggregate`), to `out`; or those of `warm_ups`.
+    """Write one row per trial and stream to `out`, or per group of repetitions (`aggregate`), or the warm-up trials.
 
-    Trials are written as they are read, so that a campaign may be larger than memory. `out` is written whole or not at
-    all; None is standard output. Unknown is an empty cell in CSV and null in JSON and Parquet. UsageError for Parquet
-    without `out`, MissingError for Parquet without pyarrow, TestbedError when writing breaks off.
+    Trials are written as they are read, so that a campaign may be larger than memory. `out` is written completely or
+    not at all; None is standard output. Unknown values are empty cells in CSV and null in JSON and Parquet. UsageError
+    for Parquet without `out`, MissingError for Parquet without pyarrow, TestbedError if writing is interrupted.
     """
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
@@ -52,8 +52,8 @@ def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -
 
 
 def _json(_: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
-    # Not by Python's own encoder, which takes several times as long for a cell a line.
-    # What is not finite is unknown, and JSON has no number for it.
+    # Python's own encoder takes several times as long for one cell per line.
+    # Values that are not finite are unknown, and JSON has no numbers for them.
     text, between = _utf8(file), "\n"
     text.write(f'{{\n "schema": {SCHEMA},\n "rows": [')
     for row in rows:
@@ -81,7 +81,7 @@ def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes
 _ENCODERS = {"csv": _csv, "json": _json, "parquet": _parquet}
 
 
-# One that closes nothing when it is gone: the file may be standard output.
+# This writer does not close its file when it is deleted: the file may be standard output.
 _utf8 = codecs.getwriter("utf-8")
 
 
@@ -91,7 +91,7 @@ def _standard_output() -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered would fail once more when Python exits; let it go nowhere.
+        # The buffered rest would fail again when Python exits: send it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # a reader that has seen enough (`| head`) is no error
+        if not isinstance(error, BrokenPipeError):  # a reader that stops early (`| head`) is not an error
             raise TestbedError(f"standard output was not written: {error.strerror}") from None

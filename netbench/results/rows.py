@@ -34,7 +34,7 @@ Source = TypeVar("Source")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Source]):
-    """A column: its name, the type of its known cells, and how a cell is read from what the row is about."""
+    """A column: its name, the type of its known cells, and the function that reads a cell from the row's source."""
 
     name: str
     type: type[str] | type[int] | type[float]
@@ -43,9 +43,9 @@ class Column(Generic[Source]):
 
 @dataclass(frozen=True, slots=True)
 class StreamOfTrial:
-    """What one row is about: a stream of a trial, and the guest that it runs through.
+    """The source of one row: a stream of a trial, and the guest that it runs through.
 
-    `counts` is None for a planned stream of a trial that broke before it was counted.
+    `counts` is None for a planned stream of a trial that failed before it was counted.
     """
 
     trial: TrialResult
@@ -54,15 +54,15 @@ class StreamOfTrial:
     stream: str
     counts: StreamCounts | None
     boot: Boot | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)  # that the UUT and its neighbours told
-    outlier: bool | None = None  # None: cannot be told
-    warm_ups: int = 0  # made on its boot before
-    warm_up: int | None = None  # which of those it is; None: it is none
+    facts: Mapping[str, str] = field(default_factory=dict)  # reported by the UUT and its neighbours
+    outlier: bool | None = None  # None: unknown
+    warm_ups: int = 0  # number of earlier warm-up trials on its boot
+    warm_up: int | None = None  # number of this warm-up trial; None: it is not a warm-up trial
     ceiling: SourceCeiling | None = None  # of the victim's sources; None: unknown
 
     @property
     def of_victim(self) -> bool:
-        """Whether it runs through the guest that is measured."""
+        """True if it runs through the victim."""
         return self.guest.name == VICTIM
 
     @property
@@ -72,7 +72,7 @@ class StreamOfTrial:
 
     @property
     def cpu_s(self) -> Mapping[str, float]:
-        """CPU time in seconds by whose it is, of the guest that this stream runs through."""
+        """CPU time of the guest that this stream runs through, in seconds, by consumer."""
         return cpu_of_victim(self.trial) if self.of_victim else self.measured.cpu_s
 
 
@@ -83,40 +83,41 @@ def stream_rows(
     warm_ups: Iterable[WarmUpTrial] = (),
     ceilings: Iterable[SourceCeiling] = (),
 ) -> Iterator[Row]:
-    """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour.
+    """Yield one row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then each neighbour's.
 
-    `boots`, `warm_ups` and `facts`, by UUT, are as of CampaignResults; `ceilings` are those of the sources. Trials are
-    gone through twice.
+    `boots`, `warm_ups` and `facts` (by UUT) are as in CampaignResults. `ceilings` are those of the sources. The trials
+    are read twice.
     """
-    by_cell = {(one.uut, one.sources, one.frame_size): one for one in ceilings}
-    made = Counter(one.result.boot for one in warm_ups)
+    by_cell = {(known.uut, known.sources, known.frame_size): known for known in ceilings}
+    made = Counter(warm_up.result.boot for warm_up in warm_ups)
     outliers = outlier_marks(trials)
     by_number = {boot.number: boot for boot in boots}
     for trial in trials:
-        told, boot = facts.get(trial.spec.uut, {}), by_number.get(trial.boot)
+        uut_facts, boot = facts.get(trial.spec.uut, {}), by_number.get(trial.boot)
         for stream in _streams(trial):
             own = boot if stream.of_victim else None
             outlier = outliers.get(trial.spec.key) if stream.of_victim else None
             warmed = made[trial.boot]
             ceiling = _ceiling(by_cell, trial) if stream.of_victim else None
-            row = replace(stream, boot=own, facts=told, outlier=outlier, warm_ups=warmed, ceiling=ceiling)
+            row = replace(stream, boot=own, facts=uut_facts, outlier=outlier, warm_ups=warmed, ceiling=ceiling)
             yield _row(STREAM_COLUMNS, row)
 
 
 def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
-    """The same of the warm-up trials, boot by boot in their order."""
+    """Yield one row of `STREAM_COLUMNS` per warm-up trial and stream, in order, boot by boot."""
     by_number = {boot.number: boot for boot in results.boots}
-    for one in results.warm_ups:
-        told, boot = results.facts.get(one.result.spec.uut, {}), by_number.get(one.result.boot)
-        for stream in _streams(one.result):
+    for warm_up in results.warm_ups:
+        uut_facts, boot = results.facts.get(warm_up.result.spec.uut, {}), by_number.get(warm_up.result.boot)
+        for stream in _streams(warm_up.result):
             own = boot if stream.of_victim else None
             yield _row(
-                STREAM_COLUMNS, replace(stream, boot=own, facts=told, warm_ups=one.number - 1, warm_up=one.number)
+                STREAM_COLUMNS,
+                replace(stream, boot=own, facts=uut_facts, warm_ups=warm_up.number - 1, warm_up=warm_up.number),
             )
 
 
 def _ceiling(ceilings: Mapping[tuple[str, int, FrameSize], SourceCeiling], trial: TrialResult) -> SourceCeiling | None:
-    """The ceiling of a trial's sources: found through its UUT, or else without one."""
+    """Return the ceiling of a trial's sources, measured through its UUT, or else without a UUT."""
     sources, size = len(trial.spec.streams), trial.spec.frame_size
     return ceilings.get((trial.spec.uut, sources, size), ceilings.get(("", sources, size)))
 
@@ -125,21 +126,21 @@ def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
     counted = {counts.stream: counts for counts in trial.streams}
     for stream in trial.spec.streams:
         yield StreamOfTrial(trial, trial.spec.victim, trial.victim, stream, counted.get(stream))
-    for one in trial.neighbours:
-        for counts in one.streams:
-            yield StreamOfTrial(trial, trial.spec.task(one.name), one, counts.stream, counts)
+    for guest in trial.neighbours:
+        for counts in guest.streams:
+            yield StreamOfTrial(trial, trial.spec.task(guest.name), guest, counts.stream, counts)
 
 
 def group_rows(results: CampaignResults) -> Iterator[Row]:
-    """One row of `GROUP_COLUMNS` per group of repetitions: means over its valid trials, streams added up.
+    """Yield one row of `GROUP_COLUMNS` per group of repetitions: means over its valid trials, streams added up.
 
-    `_ci95` is the half width of the 95 % interval: None for a single valid trial.
+    `_ci95` is the half width of the 95 % interval; None for a single valid trial.
     """
     return (_row(GROUP_COLUMNS, group) for group in with_limits(group_trials(results)))
 
 
 def reason_kinds(reasons: Iterable[Reason], between: str = ";") -> str:
-    """The kinds of some reasons, each once."""
+    """Return the kinds of these reasons, each once."""
     return between.join(dict.fromkeys(reason.kind.value for reason in reasons))
 
 
@@ -163,20 +164,20 @@ def _thrown_away(trial: TrialResult) -> str:
 
 
 def _start_skew_us(row: StreamOfTrial) -> tuple[float | None, float | None]:
-    """How long after the first source of its trial one began, in µs, and by how much that may be wrong.
+    """Return how long after the first source of its trial this source began, and the error bound, both in µs.
 
-    By the clocks of the sources' machines, as far as they were compared: None for one of another machine.
+    Both are by the clocks of the sources' machines, and None if the clock of this source was not compared.
     """
     begun = [
-        (one.first_sent_ns - one.source_clock.middle_ns, one.source_clock, one.stream)
+        (counts.first_sent_ns - counts.source_clock.middle_ns, counts.source_clock, counts.stream)
         for guest in row.trial.guests
-        for one in guest.streams
-        if one.first_sent_ns is not None and one.source_clock is not None
+        for counts in guest.streams
+        if counts.first_sent_ns is not None and counts.source_clock is not None
     ]
-    found = [(begun_ns, clock) for begun_ns, clock, stream in begun if stream == row.stream]
-    if not found:
+    own_starts = [(begun_ns, clock) for begun_ns, clock, stream in begun if stream == row.stream]
+    if not own_starts:
         return None, None
-    ((own_ns, own),), (first_ns, clock, _) = found, min(begun, key=lambda one: one[0])
+    ((own_ns, own),), (first_ns, clock, _) = own_starts, min(begun, key=lambda start: start[0])
     after_ns = own_ns - first_ns
     bound_ns = 0 if own == clock else own.uncertainty_ns + clock.uncertainty_ns
     return after_ns / 1000, bound_ns / 1000
@@ -194,13 +195,13 @@ def _load(row: StreamOfTrial) -> str | None:
 def _activity(row: StreamOfTrial) -> str:
     if not row.of_victim:
         return str(row.guest.activity)
-    return "; ".join(f"{one.name}: {row.trial.spec.task(one.name).activity}" for one in row.trial.neighbours)
+    return "; ".join(f"{guest.name}: {row.trial.spec.task(guest.name).activity}" for guest in row.trial.neighbours)
 
 
 def _neighbours_cpu(row: StreamOfTrial) -> str:
     if not row.of_victim:
         return ""
-    return "; ".join(f"{one.name}: {_times(one.cpu_s)}" for one in row.trial.neighbours if one.cpu_s)
+    return "; ".join(f"{guest.name}: {_times(guest.cpu_s)}" for guest in row.trial.neighbours if guest.cpu_s)
 
 
 def _times(cpu_s: Mapping[str, float]) -> str:
@@ -236,7 +237,7 @@ def _lost_at(counts: StreamCounts) -> str:
 
 
 def _loss_run_lengths(counts: StreamCounts) -> str:
-    return ";".join(f"{one.from_frames}={one.runs}" for one in counts.loss_run_lengths)
+    return ";".join(f"{length.from_frames}={length.runs}" for length in counts.loss_run_lengths)
 
 
 def _counted(
@@ -285,7 +286,7 @@ def _bandwidth(
 
 
 def _one_size(size: FrameSize | None) -> int | None:
-    """What a column of numbers has of frames that may have several."""
+    """Return the frame size in bytes; None for a mix of sizes."""
     return None if isinstance(size, FrameMix) else size
 
 
@@ -299,7 +300,7 @@ def _mix(size: FrameSize | None, read: Callable[[FrameMix], str]) -> str | None:
 
 def _of_sizes(name: str, read: Callable[[SizeCounts], int | None]) -> Column[StreamOfTrial]:
     def frames(counts: StreamCounts) -> str | None:
-        known = [(one.size, read(one)) for one in counts.by_size]
+        known = [(entry.size, read(entry)) for entry in counts.by_size]
         return ";".join(f"{size}={count}" for size, count in known if count is not None) or None
 
     return _counted(name, str, frames)
@@ -322,7 +323,7 @@ def _maximum_loads(group: Group) -> str | None:
 
 
 def _boots(group: Group) -> int | None:
-    """How many boots the throughput is over; None where that is unknown."""
+    """Return the number of boots of the throughput; None if it is unknown."""
     throughput = group.throughput_fps
     return None if throughput is None or not throughput.boots else throughput.boots
 
@@ -330,15 +331,15 @@ def _boots(group: Group) -> int | None:
 def _outlier_trials(group: Group) -> int | None:
     if len(group.valid) < FEWEST:
         return None
-    found = outliers_of(group)
-    return len(found.marked) if found else 0
+    outliers = outliers_of(group)
+    return len(outliers.marked) if outliers else 0
 
 
 def _without_outliers(group: Group) -> float | None:
-    found = outliers_of(group)
-    if found is None:
+    outliers = outliers_of(group)
+    if outliers is None:
         return None if len(group.valid) < FEWEST or group.throughput_mbps is None else group.throughput_mbps.mean
-    return l1_mbps(found.mean_without, group.frame_size)
+    return l1_mbps(outliers.mean_without, group.frame_size)
 
 
 def _percent(name: str, whose: str) -> tuple[Column[Group], Column[Group]]:
@@ -423,10 +424,10 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("window_s", float, lambda counts: counts.window.seconds if counts.window else None),
     _counted("window_frames", int, lambda counts: counts.window.frames if counts.window else None),
     _counted("buffered_frames", int, lambda counts: counts.buffered_frames),
-    _identity("source", lambda ends: ends.source, lambda what: what.kind),
-    _identity("source_details", lambda ends: ends.source, lambda what: what.details),
-    _identity("sink", lambda ends: ends.sink, lambda what: what.kind),
-    _identity("sink_details", lambda ends: ends.sink, lambda what: what.details),
+    _identity("source", lambda ends: ends.source, lambda identity: identity.kind),
+    _identity("source_details", lambda ends: ends.source, lambda identity: identity.details),
+    _identity("sink", lambda ends: ends.sink, lambda identity: identity.kind),
+    _identity("sink_details", lambda ends: ends.sink, lambda identity: identity.details),
     _counted("order_refused", str, lambda counts: counts.order_refused),
     _counted("late_frames", int, lambda counts: counts.late_frames),
     _counted("control_frames", int, lambda counts: counts.control_frames),
@@ -450,10 +451,10 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("frame_mix", str, lambda row: _mix(row.frame_size, str)),
     Column("frame_mix_genome", str, lambda row: _mix(row.frame_size, lambda mix: mix.in_letters)),
     Column("frame_size_mean", float, lambda row: _mean(row.frame_size)),
-    _of_sizes("sent_frames_by_size", lambda one: one.sent_frames),
-    _of_sizes("received_frames_by_size", lambda one: one.received_frames),
-    _of_sizes("lost_frames_by_size", lambda one: one.lost_frames),
-    _of_sizes("window_frames_by_size", lambda one: one.window_frames),
+    _of_sizes("sent_frames_by_size", lambda counts: counts.sent_frames),
+    _of_sizes("received_frames_by_size", lambda counts: counts.received_frames),
+    _of_sizes("lost_frames_by_size", lambda counts: counts.lost_frames),
+    _of_sizes("window_frames_by_size", lambda counts: counts.window_frames),
     Column("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
     Column("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
     Column("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
@@ -466,17 +467,17 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _tester(
         "software_delay_classes",
         str,
-        lambda delay: ";".join(f"{one.from_us}-{one.below_us}={one.frames}" for one in delay.classes),
+        lambda delay: ";".join(f"{bucket.from_us}-{bucket.below_us}={bucket.frames}" for bucket in delay.classes),
     ),
     Column("source_wait_s", float, lambda row: _wait_s(row, "source")),
     Column("ingress_wait_s", float, lambda row: _wait_s(row, "ingress")),
     Column("uut_wait_s", float, lambda row: _wait_s(row, "uut")),
     Column("sink_wait_s", float, lambda row: _wait_s(row, "sink")),
-    _disturbed("stalled_s", lambda held_up, row: held_up.stalled_of(row.stream)),
-    _disturbed("steal_s", lambda held_up, _: held_up.steal_s),
-    _disturbed("cpu_pressure_s", lambda held_up, _: held_up.cpu_pressure_s),
-    _disturbed("throttled_s", lambda held_up, _: held_up.throttled_s),
-    _disturbed("sending_s", lambda held_up, _: held_up.window_s),
+    _disturbed("stalled_s", lambda disturbance, row: disturbance.stalled_of(row.stream)),
+    _disturbed("steal_s", lambda disturbance, _: disturbance.steal_s),
+    _disturbed("cpu_pressure_s", lambda disturbance, _: disturbance.cpu_pressure_s),
+    _disturbed("throttled_s", lambda disturbance, _: disturbance.throttled_s),
+    _disturbed("sending_s", lambda disturbance, _: disturbance.window_s),
     Column("source_ceiling_fps", float, lambda row: row.ceiling.fps or None if row.ceiling else None),
     Column("source_ceiling_doubt", str, lambda row: row.ceiling.doubt or None if row.ceiling else None),
 )
@@ -520,7 +521,7 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("saturated_trials", int, lambda group: group.saturated),
     Column("outlier_trials", int, _outlier_trials),
     Column("throughput_mbps_without_outliers", float, _without_outliers),
-    # Empty in all rows but those of a maximum.
+    # Empty in all rows except those of a maximum.
     Column("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
     *_interval("maximum_fps", lambda group: None if group.limited_by is None else group.maximum_fps),
     Column("maximum_loads", str, lambda group: _maximum_loads(group)),

@@ -1,7 +1,7 @@
-"""What is known of the testbeds of this machine: the record of the last self-test of each, beyond any campaign.
+"""The records of the last self-test of each testbed of this machine, stored independently of campaigns.
 
-One file each in /var/lib/netbench/selftest ($NETBENCH_STATE/selftest where that is set), named by the testbed's
-fingerprint. `netbench clean` leaves them; removing one makes its ceilings unknown again.
+There is one file for each testbed in /var/lib/netbench/selftest ($NETBENCH_STATE/selftest if that is set), named by the
+testbed's fingerprint. `netbench clean` keeps these files. After one is removed, its ceilings are unknown again.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ from netbench.results.atomic import write_atomically
 
 
 def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, receives: str, sink: SinkSpec) -> str:
-    """Names a testbed by its hosts, links and streams, what really `sends`, and the sink. Not by its UUTs.
+    """Return a name of a testbed by its hosts, links, streams, actual sender (`sends`) and sink, but not its UUTs.
 
-    `receives` is how frames really come in from the sources, which links may have to do otherwise than they say.
+    `receives` is how frames actually come in from the sources, which may differ from the configuration of the links.
     """
     parts = plain(topology, include={"hosts", "links", "streams"}, exclude_none=True)
     parts["generator"], parts["sink"] = {**generator.options, "kind": sends}, {**sink.options, "kind": sink.kind}
@@ -33,7 +33,7 @@ def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, receiv
 
 
 def keep_record(record: SelftestRecord) -> Path:
-    """Make this the latest record of its testbed; its file. TestbedError when it cannot be written."""
+    """Store the latest record of its testbed and return its file; TestbedError if it cannot be written."""
     path = _file(record.fingerprint)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def keep_record(record: SelftestRecord) -> Path:
 
 
 def latest_record(testbed: str) -> SelftestRecord | None:
-    """The latest record of the testbed with this fingerprint; None when there is none that can be read."""
+    """Return the latest record of the testbed with this fingerprint; None if no readable record exists."""
     try:
         return SelftestRecord.model_validate_json(_file(testbed).read_bytes())
     except (OSError, ValidationError):

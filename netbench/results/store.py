@@ -1,4 +1,4 @@
-"""The store: one SQLite file a campaign, one transaction and one JSON document a trial, raw counts as integers."""
+"""The store: one SQLite file per campaign, one transaction and one JSON document per trial, raw counts as integers."""
 
 import resource
 import sqlite3
@@ -22,12 +22,12 @@ from netbench.model.verdict import Warning, WarningKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.results.counters import Counters, added_up, without_counters
 
-# Of the tables, and of the documents in them. Until netbench is 1.0 there is no way from one version to another: a
-# store is read by the netbench that wrote it.
+# The version of the tables and of the documents in them. Until netbench 1.0 there is no migration: a store can only be
+# read by the version of netbench that wrote it.
 SCHEMA_VERSION = 7
-# Beside its document a trial has columns for what it is looked up and sorted by, and for how much its counters grew;
-# what `counted` refers to is the same in many trials. The document is the last column: SQLite has to read a row up to
-# the last one asked for.
+# Beside its document a trial has columns for look-up and sorting, and for the growth of its counters. Many trials share
+# a row of `counters`, to which `counted` refers. The document is the last column: SQLite has to read a row up to the
+# last requested column.
 _SCHEMA = f"""
 CREATE TABLE trials (
     key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
@@ -42,7 +42,7 @@ CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, 
 CREATE TABLE boots (number INTEGER PRIMARY KEY, uut TEXT NOT NULL, start_s REAL, memory_bytes INTEGER) STRICT;
 PRAGMA user_version = {SCHEMA_VERSION};
 """
-# Made with the first of them: a store without any has no such table, nor has one of before there were any.
+# The table is created with the first warm-up trial. Stores without warm-up trials, and older stores, do not have it.
 _WARM_UPS = """
 CREATE TABLE IF NOT EXISTS warm_up_trials (
     boot INTEGER NOT NULL, number INTEGER NOT NULL, uut TEXT NOT NULL, document TEXT NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS warm_up_trials (
 """
 _WHOLE = "document, places, growths FROM trials JOIN counters ON id = counted"
 _TRIAL = TypeAdapter(TrialResult)
-_MOST_KNOWN = 4096  # in memory at a time, while trials are read
+_MOST_KNOWN = 4096  # shared values in memory at a time, while trials are read
 
 
 class Store:
@@ -63,7 +63,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path) -> "Store":
-        """A new store; TestbedError when it cannot be written."""
+        """Create and return a new store; TestbedError if it cannot be written."""
         store = cls(_connect(path), path)
         with store._writing():
             store._connection.executescript(_SCHEMA)
@@ -71,15 +71,15 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> "Store":
-        """An existing store to add to.
+        """Return an existing store for reading and writing.
 
-        UsageError when it is missing, damaged, or of a version that is not known here.
+        UsageError if it is missing, damaged, or of an unknown version.
         """
         return cls._existing(path, _connect)
 
     @classmethod
     def read(cls, path: Path) -> "Store":
-        """An existing store to read from, which may lie where nothing can be written; UsageError as `open`."""
+        """Return an existing store for reading, also from a read-only directory; UsageError as in `open`."""
         return cls._existing(path, _connect_for_reading)
 
     @classmethod
@@ -100,7 +100,7 @@ class Store:
         return cls(connection, path)
 
     def add(self, trial: TrialResult) -> None:
-        """Commit one trial, whole or not at all; TestbedError when it cannot be written (a full disk)."""
+        """Commit one trial, completely or not at all; TestbedError if it cannot be written (a full disk)."""
         spec = trial.spec
         counters = Counters.of(trial)
         columns = {
@@ -108,7 +108,7 @@ class Store:
             "plan_index": spec.index,
             "uut": spec.uut,
             "scenario": spec.scenario,
-            "frame_size": round(mean_bytes(spec.frame_size)),  # the document has what a mix is made of
+            "frame_size": round(mean_bytes(spec.frame_size)),  # the document has the sizes of a mix
             "repetition": spec.repetition,
             "boot": trial.boot,
             "verdict": trial.verdict.value,
@@ -121,22 +121,22 @@ class Store:
             db.execute(f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})", columns)
 
     def replace(self, trial: TrialResult) -> None:
-        """Commit another result of a trial that is there; TestbedError when it cannot be written."""
+        """Replace the result of a stored trial; TestbedError if it cannot be written."""
         counters = Counters.of(trial)
         with self._writing() as db:
             values = trial.verdict.value, _counted(db, counters), counters.growths, _document(trial), trial.spec.key
             db.execute("UPDATE trials SET verdict = ?, counted = ?, growths = ?, document = ? WHERE key = ?", values)
 
     def keep_warnings(self, warnings: Sequence[Warning]) -> None:
-        """Note warnings; one that is already there stays single."""
+        """Store warnings; a warning that is stored already is not repeated."""
         with self._writing() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO warnings VALUES (?, ?)",
-                [(one.kind.value, well_formed(one.text)) for one in warnings],
+                [(warning.kind.value, well_formed(warning.text)) for warning in warnings],
             )
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
-        """Note what a UUT says of itself, in place of what it said before."""
+        """Store the facts that a UUT reports, in place of its earlier ones."""
         with self._writing() as db:
             db.execute("DELETE FROM uuts WHERE name = ?", (uut,))
             db.executemany(
@@ -144,7 +144,7 @@ class Store:
             )
 
     def facts(self) -> dict[str, dict[str, str]]:
-        """What each UUT said of itself when it last became ready; UUTs that said nothing are not there."""
+        """Return the facts that each UUT reported when it last became ready; UUTs without facts are left out."""
         facts: dict[str, dict[str, str]] = {}
         with self._reading() as db:
             for name, fact, value in db.execute("SELECT name, fact, value FROM uuts ORDER BY rowid"):
@@ -152,24 +152,24 @@ class Store:
         return facts
 
     def keep_boot(self, boot: Boot) -> None:
-        """Note a start of a UUT; that of an earlier one of this number, on which nothing was measured, is forgotten."""
+        """Store a boot; it replaces an earlier boot with this number, on which nothing was measured."""
         with self._writing() as db:
             values = boot.number, boot.uut, boot.start_s, boot.memory_bytes
             db.execute("INSERT OR REPLACE INTO boots VALUES (?, ?, ?, ?)", values)
 
     def boots(self) -> tuple[Boot, ...]:
-        """All starts of UUTs that were noted."""
+        """Return all stored boots."""
         with self._reading() as db:
             return tuple(Boot(*row) for row in db.execute("SELECT uut, number, start_s, memory_bytes FROM boots"))
 
     def warnings(self) -> tuple[Warning, ...]:
-        """All warnings noted."""
+        """Return all stored warnings."""
         with self._reading() as db:
             rows = db.execute("SELECT kind, text FROM warnings ORDER BY rowid")
             return tuple(Warning(WarningKind(kind), text) for kind, text in rows)
 
     def keep_warm_up(self, warm_up: WarmUpTrial) -> None:
-        """Commit a warm-up trial, without counters; TestbedError when it cannot be written."""
+        """Commit a warm-up trial, without counters; TestbedError if it cannot be written."""
         result = warm_up.result
         with self._writing() as db:
             db.execute(_WARM_UPS)
@@ -177,7 +177,7 @@ class Store:
             db.execute("INSERT INTO warm_up_trials VALUES (?, ?, ?, ?)", values)
 
     def warm_ups(self) -> Iterator[WarmUpTrial]:
-        """All warm-up trials, boot by boot in their order, one in memory at a time; UsageError as of `trials`."""
+        """Yield all warm-up trials in order, boot by boot, one in memory at a time; UsageError as in `trials`."""
         with self._reading() as db:
             if _has_warm_ups(db):
                 query = "SELECT number, document FROM warm_up_trials ORDER BY boot, number"
@@ -185,29 +185,29 @@ class Store:
                     yield WarmUpTrial(number, _TRIAL.validate_json(document, strict=True))
 
     def keys(self) -> set[str]:
-        """The keys of the trials that are done."""
+        """Return the keys of the finished trials."""
         with self._reading() as db:
             return {key for (key,) in db.execute("SELECT key FROM trials")}
 
     def has(self, key: str) -> bool:
-        """Whether a trial is done."""
+        """Return True if a trial is finished."""
         with self._reading() as db:
             return db.execute("SELECT 1 FROM trials WHERE key = ?", (key,)).fetchone() is not None
 
     def count(self) -> int:
-        """How many trials are done."""
+        """Return the number of finished trials."""
         with self._reading() as db:
             return int(db.execute("SELECT count(*) FROM trials").fetchone()[0])
 
     def last_boot(self) -> int:
-        """The highest number of a boot that trials, or warm-up trials, were measured on; 0 for none."""
+        """Return the highest number of a boot with trials or warm-up trials; 0 if there is none."""
         with self._reading() as db:
             tables = ["trials", *(["warm_up_trials"] if _has_warm_ups(db) else [])]
-            found = [db.execute(f"SELECT coalesce(max(boot), 0) FROM {table}").fetchone()[0] for table in tables]
-            return int(max(found))
+            boots = [db.execute(f"SELECT coalesce(max(boot), 0) FROM {table}").fetchone()[0] for table in tables]
+            return int(max(boots))
 
     def trial(self, key: str) -> TrialResult:
-        """One trial; UsageError when it is not there, or the file does not hold what it should."""
+        """Return one trial; UsageError if it is missing or the file is damaged."""
         with self._reading() as db:
             query = f"SELECT {_WHOLE} WHERE key = ?"
             return _with_counters(*db.execute(query, (key,)).fetchone())
@@ -215,16 +215,15 @@ class Store:
     def trials(
         self, *, uut: str | None = None, scenario: str | None = None, counters: bool = True
     ) -> Iterator[TrialResult]:
-        """Trials in plan order, one in memory at a time: all, or those of a UUT, of a scenario.
+        """Yield trials in plan order, one in memory at a time: all, or only those of a UUT or of a scenario.
 
-        Without `counters` it takes a fraction of the time. UsageError at the trial of which the file does not hold what
-        it should.
+        Without `counters` this takes a fraction of the time. UsageError at a damaged trial.
         """
         query = (
             f"SELECT key, {_WHOLE if counters else 'document FROM trials'} "
             "WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) ORDER BY plan_index"
         )
-        known: dict[Hashable, Hashable] = {}  # of what is the same in many trials
+        known: dict[Hashable, Hashable] = {}  # values that many trials share
         with self._reading() as db:
             for key, document, *of_counters in db.execute(query, (uut, scenario)):
                 if len(known) > _MOST_KNOWN:
@@ -236,9 +235,9 @@ class Store:
                     raise ValueError(f"trial {key}: {first_problem(error)}") from error
 
     def added_up(self) -> Iterator[tuple[TrialResult, int]]:
-        """Trials of a UUT and verdict that have the same counters as one, and how many they are.
+        """Yield one trial for all trials of a UUT and verdict that have the same counters, and their number.
 
-        It is the first of them, its counters those of all added up. UsageError as of `trials`.
+        It is the first of these trials, with the sums of their counters. UsageError as in `trials`.
         """
         query = "SELECT key, uut || ' ' || verdict || ' ' || counted, growths FROM trials ORDER BY plan_index"
         with self._reading() as db:
@@ -283,7 +282,7 @@ def _with_counters(document: str, places: str, growths: str) -> TrialResult:
 
 
 def _counted(db: sqlite3.Connection, counters: Counters) -> int:
-    """Where the places of these counters are, from now on if they were not there."""
+    """Return the row of the places of these counters; the row is added if it is missing."""
     db.execute("INSERT OR IGNORE INTO counters (places) VALUES (?)", (counters.places,))
     ((place,),) = db.execute("SELECT id FROM counters WHERE places = ?", (counters.places,))
     return int(place)
@@ -294,17 +293,17 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -256")  # KiB: what was added is hardly ever read again
+        connection.execute("PRAGMA cache_size = -256")  # KiB: added trials are hardly ever read again
     except sqlite3.DatabaseError as error:
         raise TestbedError(f"{path}: cannot be opened: {error}; {_remedy(error)}") from error
     return connection
 
 
 def _remedy(error: sqlite3.DatabaseError) -> str:
-    """What to do about a store that cannot be written."""
+    """Return the remedy for a store that cannot be written."""
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return f"is the disk full? If not, {FILE_SIZE_REMEDY}"
-    name = getattr(error, "sqlite_errorname", "")  # of an error that SQLite itself reports
+    name = getattr(error, "sqlite_errorname", "")  # set if SQLite itself reported the error
     if name.startswith(("SQLITE_IOERR_SHM", "SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK")):
         return "its file system has no shared memory maps or locks: name a directory on another one with -o"
     if name in ("SQLITE_READONLY", "SQLITE_CANTOPEN"):
@@ -313,12 +312,12 @@ def _remedy(error: sqlite3.DatabaseError) -> str:
 
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, not even beside the file where that is not possible."""
+    """Return a connection that does not write; if the directory is read-only, not even files beside the store."""
     connection = _connect_as(path, "mode=ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
-        # A write-ahead log needs files beside the store: where none can be made, there must be no log.
+        # A write-ahead log needs files beside the store. If none can be created, there must be no log.
         connection.close()
         if _has_log(path):
             raise UsageError(
@@ -339,11 +338,11 @@ def _has_log(path: Path) -> bool:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether there is no store, or none that a trial was ever added to; one that cannot be read may have some."""
+    """Return True if there is no store, or a store without trials; an unreadable store may contain trials."""
     if not path.exists():
         return True
     try:
-        # Without a log nobody is writing: nothing need be made beside the store to read it.
+        # Without a log no process is writing: reading needs no files beside the store.
         with closing(_connect_as(path, "mode=ro" if _has_log(path) else "immutable=1")) as connection:
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             return "trials" not in tables or connection.execute("SELECT count(*) FROM trials").fetchone() == (0,)
@@ -353,9 +352,9 @@ def is_empty(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrials(Sequence[TrialResult]):
-    """The trials of a store in plan order, read anew each time they are gone through: none stays in memory.
+    """The trials of a store in plan order, read again on each iteration: none stays in memory.
 
-    They are without what their counters said, unless `counters`. UsageError as of `Store.read` and `Store.trials`.
+    They have no counters unless `counters` is True. UsageError as in `Store.read` and `Store.trials`.
     """
 
     path: Path
@@ -381,7 +380,7 @@ class StoredTrials(Sequence[TrialResult]):
 
 @dataclass(frozen=True, slots=True)
 class StoredCounters(Iterable[tuple[TrialResult, int]]):
-    """What `Store.added_up` has, read anew each time; UsageError as of `Store.read` and `Store.trials`."""
+    """The items of `Store.added_up`, read again each time; UsageError as in `Store.read` and `Store.trials`."""
 
     path: Path
 
@@ -392,7 +391,7 @@ class StoredCounters(Iterable[tuple[TrialResult, int]]):
 
 @dataclass(frozen=True, slots=True)
 class StoredWarmUps(Iterable[WarmUpTrial]):
-    """What `Store.warm_ups` has, read anew each time; UsageError as of `Store.read` and `Store.trials`."""
+    """The items of `Store.warm_ups`, read again each time; UsageError as in `Store.read` and `Store.trials`."""
 
     path: Path
 

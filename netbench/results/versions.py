@@ -1,4 +1,4 @@
-"""A campaign that measured two versions of its UUTs in turn, as two campaigns."""
+"""Splits a campaign that measured two versions of its UUTs in turn into two campaigns."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from netbench.model.topology import measured_pairs
 def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignResults] | None:
     """Return the results of the base versions, under the names of the UUTs, and those of the UUTs themselves.
 
-    None where the campaign did not measure one version against another (`netbench run --against`).
+    None if the campaign did not measure one version against another (`netbench run --against`).
     """
     pairs = measured_pairs(results.uuts)
     if not pairs:
@@ -19,7 +19,7 @@ def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignR
 
 
 def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults:
-    """The results of some UUTs, renamed.
+    """Return the results of some UUTs, renamed.
 
     Both versions have equally many planned trials, apart from calibration and added trials.
     """
@@ -31,7 +31,7 @@ def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults
     ended = tuple(replace(sweep, uut=names[sweep.uut]) for sweep in results.ended_sweeps if sweep.uut in names)
     planned = len(trials) + sum(sweep.skipped_trials for sweep in ended)
     if len(results.trials) + results.skipped_trials < results.planned_trials:
-        finding, own = (sum(trial.spec.finds_maximum for trial in each) for each in (results.trials, trials))
+        finding, own = (sum(trial.spec.finds_maximum for trial in group) for group in (results.trials, trials))
         planned = (results.planned_trials - finding) * len(names) // len(results.uuts) + own
     return replace(
         results,
@@ -39,10 +39,12 @@ def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults
         planned_trials=planned,
         trials=trials,
         facts={names[uut]: facts for uut, facts in results.facts.items() if uut in names},
-        maxima=tuple(replace(one, uut=names[one.uut]) for one in results.maxima if one.uut in names),
+        maxima=tuple(replace(maximum, uut=names[maximum.uut]) for maximum in results.maxima if maximum.uut in names),
         ended_sweeps=ended,
-        searches=tuple(replace(one, uut=names[one.uut]) for one in results.searches if one.uut in names),
-        maxima_searches=tuple(replace(one, uut=names[one.uut]) for one in results.maxima_searches if one.uut in names),
+        searches=tuple(replace(search, uut=names[search.uut]) for search in results.searches if search.uut in names),
+        maxima_searches=tuple(
+            replace(search, uut=names[search.uut]) for search in results.maxima_searches if search.uut in names
+        ),
         added_up=(),
         boots=(),
         warm_ups=(),

@@ -1,1 +1,1 @@
-"""The highest load at which a UUT still does what is asked of it: how it is looked for."""
+"""Searches for the highest load at which a UUT meets a goal."""

@@ -1,4 +1,4 @@
-"""The highest load without loss by halving: RFC 2544, section 26.1, and ETSI GS NFV-TST 009, section 12.3.3."""
+"""Search by halving for the highest load without loss: RFC 2544, section 26.1; ETSI GS NFV-TST 009, section 12.3.3."""
 
 from math import ceil, log2
 
@@ -6,11 +6,11 @@ from netbench.search.method import Bounds, Goal, Measure, Method
 
 
 class Bisection(Method):
-    """Trials of one length at the middle of what is left, from the highest load downwards.
+    """Search that starts at the highest load and halves the interval; all trials have the same duration.
 
-    A load is above the limit once `verified` trials in a row were not good: 1 is RFC 2544's search, which believes the
-    first; 2 and more are TST 009's binary search with loss verification, which does not take a passing disturbance for
-    the limit.
+    A load is above the limit once `verified` trials in a row missed the goal. 1 is RFC 2544's search, which accepts the
+    first result. 2 and more are TST 009's binary search with loss verification, which does not mistake a passing
+    disturbance for the limit.
     """
 
     def __init__(self, goal: Goal, width: float, *, trial_s: float, verified: int = 1) -> None:
@@ -19,7 +19,7 @@ class Bisection(Method):
         self._bounds = Bounds()
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
-        """The highest load, then the lowest, then halves."""
+        """Measure at the highest load, then at the lowest, then halve the interval."""
         self._bounds = Bounds()
         if self._is_held(highest, measure) or not self._is_held(lowest, measure):
             return
@@ -27,17 +27,17 @@ class Bisection(Method):
             self._is_held((self._lower + self._upper) / 2, measure)
 
     def is_upper(self, bad: int, good: int) -> bool:
-        """Once so many in a row were not good."""
+        """Return True once as many trials in a row as `verified` missed the goal."""
         return bad >= self._verified
 
     def expected(self) -> tuple[int, float]:
-        """Both ends, and halves until they are close enough; every second load is too high."""
+        """Count both ends and the halvings until the bounds are close enough; every second load is too high."""
         loads = 2 + ceil(log2(1 / self.width))
         trials = round(loads * (1 + self._verified) / 2)
         return trials, trials * self._trial_s
 
     def bounds(self, goal: Goal) -> Bounds:
-        """The highest load that was good, and the lowest that was not."""
+        """Return the highest load that met the goal and the lowest load that missed it."""
         return self._bounds
 
     @property

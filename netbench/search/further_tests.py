@@ -1,4 +1,4 @@
-"""The tests of RFC 2544 that follow that of throughput, at the rate that it found: sections 26.2 to 26.5, RFC 9004."""
+"""The tests of RFC 2544 after the throughput test, at the throughput it found: sections 26.2 to 26.6, RFC 9004."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,56 +14,56 @@ from netbench.search.loss_rate import LossRate
 from netbench.search.method import GivenUpError, Goal, Measured
 from netbench.search.options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
 
-# Of trials in which the source did not do what a test needs, so many in a row end it: of bursts more, which are short,
-# so that a moment in which the source did not run is much.
+# So many successive trials in which the source failed the test's requirements end the test. Bursts may fail more often:
+# they are so short that a small pause of the source matters.
 _MOST_USELESS, _MOST_USELESS_BURSTS = 3, 10
 # Section 26.5: at 110 % of the throughput first, then at half of that.
 _OVERLOAD, _REDUCED = 1.1, 0.5
-# What was offered may be a little below the highest rate at which it was to be.
+# The offered load may be slightly below the highest intended rate.
 _NEARLY = 0.95
-# A UUT is not back after a reset where sending ended in the longest silence, or most of it.
+# A UUT did not recover from a reset if sending ended during the longest silence, or after most of it.
 _SILENT_PART = 0.5
 _NO_THROUGHPUT = "frames are lost even at the lowest load: there is no throughput at which to measure"
 _SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
-_TRIAL_S, _SETTLE_S = 60.0, 7.0  # section 24; section 23 (e): 2 s for what is left, 5 s for the UUT to become stable
+_TRIAL_S, _SETTLE_S = 60.0, 7.0  # section 24; section 23 (e): 2 s for residual frames, 5 s for the UUT to stabilize
 _LATENCY_S, _LATENCY_TIMES = 120.0, 20  # section 26.2
 _BURST_S, _BURST_TIMES = 2.0, 50  # section 26.4
 
 
 class Trials(Protocol):
-    """What a test measures with; GivenUpError where nothing can be measured any more."""
+    """The trials that a test can run; they raise GivenUpError once nothing can be measured any more."""
 
     def steady(self, seconds: float, fps: float) -> Measured:
-        """A trial at one load."""
+        """Return the measurement of a trial at one load."""
 
     def burst(self, frames: int, fps: float) -> Measured:
-        """So many frames of each stream, and no more."""
+        """Send exactly so many frames of each stream."""
 
     def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
-        """One rate, in frames/s, for so many seconds, and at once another one."""
+        """Send at one rate, in frames/s, for so many seconds, and immediately afterwards at another rate."""
 
     def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
-        """A steady load, while the UUT is ended and started again after so many seconds."""
+        """Send at a steady load and restart the UUT after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What is known once the throughput was searched for, in frames/s of each stream.
+    """The result of the search for the throughput, in frames/s of each stream.
 
-    There is none (`fps` is 0) where frames are lost even at the lowest load.
+    `fps` is 0 if frames are lost even at the lowest load.
     """
 
     fps: float
-    highest_fps: float  # that the sources can be paced at, or may
+    highest_fps: float  # the highest rate that the sources can be paced at, or the highest allowed rate
     line_rate_fps: float
     state: SearchState
-    is_smallest: bool  # of the frame sizes of the profile: resets are measured with those only (section 26.6)
-    is_mix: bool = False  # of frame sizes: bursts are not measured with such (RFC 9004, section 3)
-    limited_by: str = ""  # why no load is known at which the UUT loses frames; empty where one is known
+    is_smallest: bool  # the smallest frame size of the profile: resets are measured with this size only (section 26.6)
+    is_mix: bool = False  # a mix of frame sizes: bursts are not measured with a mix (RFC 9004, section 3)
+    limited_by: str = ""  # why no load is known at which the UUT loses frames; empty if one is known
 
     @property
     def without_loss(self) -> str:
-        """Why the loss above the throughput is unknown; empty where frames are lost there."""
+        """The reason why the loss above the throughput is unknown; empty if frames are lost there."""
         if self.state is not SearchState.AT_LEAST:
             return ""
         if self.fps >= _NEARLY * self.highest_fps:
@@ -78,12 +78,12 @@ def measure_tests(
     trials: Trials,
     keep: Callable[[Rfc2544Tests], None],
 ) -> None:
-    """All tests that are asked for, in the order of the RFC; `keep` is told again and again what is known by then."""
+    """Run all requested tests, in the order of the RFC; `keep` is called with each intermediate result."""
     found = Rfc2544Tests(throughput.line_rate_fps)
 
     def told(**known: object) -> None:
         nonlocal found
-        found = replace(found, **known)  # type: ignore[arg-type]  # each is what its field holds
+        found = replace(found, **known)  # type: ignore[arg-type]  # each value has the type of its field
         keep(found)
 
     for test in asked.tests:
@@ -107,66 +107,68 @@ def measure_tests(
 
 def _latency(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Latency]:
     wanted = asked.latency
-    found = Latency(throughput.fps, wanted.duration, ())
+    result = Latency(throughput.fps, wanted.duration, ())
     if throughput.state is SearchState.AT_MOST:
-        yield replace(found, refused=_NO_THROUGHPUT)
+        yield replace(result, refused=_NO_THROUGHPUT)
         return
     try:
-        while len(found.means_ns) < wanted.times:
-            one = _useful(lambda: trials.steady(wanted.duration, throughput.fps))
-            mean_ns = None if one.delay is None else one.delay.mean_ns
+        while len(result.means_ns) < wanted.times:
+            trial = _useful(lambda: trials.steady(wanted.duration, throughput.fps))
+            mean_ns = None if trial.delay is None else trial.delay.mean_ns
             if mean_ns is None:
-                raise GivenUpError(one.delay_refused or "the sink tells no delays")
-            found = replace(found, means_ns=(*found.means_ns, mean_ns))
-            yield found
+                raise GivenUpError(trial.delay_refused or "the sink tells no delays")
+            result = replace(result, means_ns=(*result.means_ns, mean_ns))
+            yield result
     except GivenUpError as why:
-        yield replace(found, refused=str(why))
+        yield replace(result, refused=str(why))
 
 
 def _losses(profile: Profile, throughput: Throughput, trials: Trials) -> Iterator[tuple[LossAtLoad, ...]]:
-    """At 100 %, 90 %, … of the highest load, until two in a row lose nothing."""
-    found: list[LossAtLoad] = []
+    """Yield the losses at 100 %, 90 %, … of the highest load, until two loads in a row lose nothing."""
+    losses: list[LossAtLoad] = []
     highest = throughput.highest_fps
 
     def measure(seconds: float, fps: float) -> Measured:
-        one = trials.steady(seconds, fps)
-        refused = one.limited_by
-        ratio = None if refused else one.loss_ratio
-        found.append(LossAtLoad(round(fps / highest, 9), one.offered_fps, ratio, refused))
-        return one
+        trial = trials.steady(seconds, fps)
+        refused = trial.limited_by
+        ratio = None if refused else trial.loss_ratio
+        losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_fps, ratio, refused))
+        return trial
 
     try:
-        # What came out late is not lost, and the ratios that are told do not have it.
+        # Late frames are not lost, and the reported ratios do not include them.
         LossRate(Goal("", 0.0, buffered=1.0), trial_s=profile.duration).search(0.0, highest, measure)
     except GivenUpError as why:
-        found.append(LossAtLoad(0.0, 0.0, None, str(why)))
-    yield tuple(found)
+        losses.append(LossAtLoad(0.0, 0.0, None, str(why)))
+    yield tuple(losses)
 
 
 def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[BackToBack]:
     wanted, rate = asked.back_to_back, throughput.highest_fps
-    found = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
+    result = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
     if throughput.state is SearchState.AT_MOST:
-        yield replace(found, refused=_NO_THROUGHPUT)
+        yield replace(result, refused=_NO_THROUGHPUT)
         return
     if throughput.is_mix:
-        yield replace(found, refused="not with frames of several sizes (RFC 9004, section 3)")
+        yield replace(result, refused="not with frames of several sizes (RFC 9004, section 3)")
         return
-    if throughput.without_loss:  # RFC 9004, section 6.1: such sizes are left out
-        yield replace(found, refused=throughput.without_loss)
+    if throughput.without_loss:  # RFC 9004, section 6.1: such frame sizes are left out
+        yield replace(result, refused=throughput.without_loss)
         return
     try:
-        while len(found.frames) < wanted.times:
-            found = replace(found, frames=(*found.frames, _longest_burst(found.longest_frames, rate, asked, trials)))
-            yield found
+        while len(result.frames) < wanted.times:
+            result = replace(
+                result, frames=(*result.frames, _longest_burst(result.longest_frames, rate, asked, trials))
+            )
+            yield result
     except _UnsendableError as why:
-        yield replace(found, refused=str(why), too_long_frames=why.too_long)
+        yield replace(result, refused=str(why), too_long_frames=why.too_long)
     except GivenUpError as why:
-        yield replace(found, refused=str(why))
+        yield replace(result, refused=str(why))
 
 
 class _UnsendableError(GivenUpError):
-    """Sources do not send a burst at its rate; what is known is that one of so many frames is too long."""
+    """Sources do not send a burst at the intended rate; a burst of `too_long` frames is known to be too long."""
 
     def __init__(self, why: GivenUpError, too_long: int) -> None:
         super().__init__(str(why))
@@ -174,11 +176,11 @@ class _UnsendableError(GivenUpError):
 
 
 def _longest_burst(longest: int, rate: float, asked: SearchOptions, trials: Trials) -> int:
-    """Frames of the longest burst that comes out whole: by halving, to the width that is asked for or to the frame."""
+    """Return the frames of the longest burst without loss, found by halving to the width or to one frame."""
 
     def is_whole(frames: int) -> bool:
-        one = _useful(lambda: _with_what_slow_ones_tell(trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
-        return one.forwarded == one.intended and not one.failed
+        burst = _useful(lambda: _with_what_slow_ones_tell(trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
+        return burst.forwarded == burst.intended and not burst.failed
 
     if is_whole(longest):
         return longest
@@ -196,7 +198,10 @@ def _longest_burst(longest: int, rate: float, asked: SearchOptions, trials: Tria
 
 
 def _with_what_slow_ones_tell(burst: Measured) -> Measured:
-    """A burst that lost frames though sources sent it too slowly is too long at its rate all the more."""
+    """Return the burst, without its limit if it lost frames although it was sent too slowly.
+
+    At its intended rate such a burst would certainly be too long.
+    """
     is_slow = burst.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value)
     return replace(burst, limited_by="") if is_slow and burst.forwarded < burst.offered else burst
 
@@ -205,70 +210,70 @@ def _recovery(asked: SearchOptions, throughput: Throughput, trials: Trials) -> I
     wanted = asked.recovery
     overload = min(_OVERLOAD * throughput.fps, throughput.highest_fps)
     reduced = _REDUCED * overload
-    found = Recovery(overload, wanted.duration, reduced, wanted.reduced, ())
+    result = Recovery(overload, wanted.duration, reduced, wanted.reduced, ())
     if throughput.state is SearchState.AT_MOST:
-        yield replace(found, refused=_NO_THROUGHPUT)
+        yield replace(result, refused=_NO_THROUGHPUT)
         return
     if throughput.without_loss:
-        yield replace(found, refused=f"there is no overload to recover from: {throughput.without_loss}")
+        yield replace(result, refused=f"there is no overload to recover from: {throughput.without_loss}")
         return
     try:
-        while len(found.seconds) + found.unrecovered < wanted.times:
-            one = _useful(lambda: trials.reduced((overload, wanted.duration), (reduced, wanted.reduced)))
-            if one.offered < one.intended:
+        while len(result.seconds) + result.unrecovered < wanted.times:
+            trial = _useful(lambda: trials.reduced((overload, wanted.duration), (reduced, wanted.reduced)))
+            if trial.offered < trial.intended:
                 raise GivenUpError("the link pushes back: the overload could not be offered")
-            if one.last_missing is None:
+            if trial.last_missing is None:
                 raise GivenUpError(f"nothing was lost at {overload:,.0f} frames/s either")
             before = round(overload * wanted.duration)
             after = round(reduced * wanted.reduced)
-            if one.last_missing + 1 >= before + after:
-                found = replace(found, unrecovered=found.unrecovered + 1)
+            if trial.last_missing + 1 >= before + after:
+                result = replace(result, unrecovered=result.unrecovered + 1)
             else:
-                lost_s = max(0, one.last_missing - before) / reduced
-                found = replace(found, seconds=(*found.seconds, lost_s))
-            yield found
+                lost_s = max(0, trial.last_missing - before) / reduced
+                result = replace(result, seconds=(*result.seconds, lost_s))
+            yield result
     except GivenUpError as why:
-        yield replace(found, refused=str(why))
+        yield replace(result, refused=str(why))
 
 
 def _reset(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Reset]:
     wanted = asked.reset
-    found = Reset(throughput.fps, ())
+    result = Reset(throughput.fps, ())
     if throughput.state is SearchState.AT_MOST:
-        yield replace(found, refused=_NO_THROUGHPUT)
+        yield replace(result, refused=_NO_THROUGHPUT)
         return
     try:
-        while len(found.seconds) + found.dead < wanted.times:
-            one = _useful(lambda: trials.restarted(wanted.duration, throughput.fps, wanted.before))
-            if one.failed:
-                raise GivenUpError(one.failed)
-            if one.offered < one.intended:
+        while len(result.seconds) + result.dead < wanted.times:
+            trial = _useful(lambda: trials.restarted(wanted.duration, throughput.fps, wanted.before))
+            if trial.failed:
+                raise GivenUpError(trial.failed)
+            if trial.offered < trial.intended:
                 raise GivenUpError("the link pushes back while the UUT is not there")
-            if one.longest_missing is None or one.silent_s is None:
+            if trial.longest_missing is None or trial.silent_s is None:
                 raise GivenUpError("the sink does not tell which frames are missing")
-            # A UUT that is back may lose one of the last frames too.
-            if one.silent_s * throughput.fps > max(1.0, _SILENT_PART * one.longest_missing):
-                found = replace(found, dead=found.dead + 1)
+            # A recovered UUT may lose one of the last frames too.
+            if trial.silent_s * throughput.fps > max(1.0, _SILENT_PART * trial.longest_missing):
+                result = replace(result, dead=result.dead + 1)
             else:
-                found = replace(found, seconds=(*found.seconds, one.longest_missing / throughput.fps))
-            yield found
+                result = replace(result, seconds=(*result.seconds, trial.longest_missing / throughput.fps))
+            yield result
     except GivenUpError as why:
-        yield replace(found, refused=str(why))
+        yield replace(result, refused=str(why))
 
 
 def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measured:
-    """A trial in which the tester did what it was to; GivenUpError with why it did not when none is one."""
+    """Return a trial that the tester did not limit; GivenUpError with the reason if it limits all attempts."""
     why = ""
     for _ in range(most):
-        one = measure()
-        if not one.limited_by:
-            return one
-        why = one.limited_by
+        trial = measure()
+        if not trial.limited_by:
+            return trial
+        why = trial.limited_by
     raise GivenUpError(why)
 
 
 def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool, is_mix: bool) -> tuple[int, float]:
-    """How many trials they will take for each search, and how many seconds of traffic, about."""
+    """Return an estimate of the number of trials for each search and of the seconds of traffic."""
     trials, seconds = 0, 0.0
     if LATENCY in asked.tests:
         trials, seconds = trials + asked.latency.times, seconds + asked.latency.times * asked.latency.duration
@@ -276,7 +281,7 @@ def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool
         most, most_s = LossRate(Goal("", 0.0, 0.0), trial_s=trial_s).expected()
         trials, seconds = trials + most, seconds + most_s
     if BACK_TO_BACK in asked.tests and not is_mix:
-        # Each halves what is left, and what is left is short soon.
+        # Each trial halves the interval, so that the bursts soon become short.
         halvings = 1 + ceil(log2(1 / asked.width))
         trials += asked.back_to_back.times * halvings
         seconds += asked.back_to_back.times * 2 * asked.back_to_back.longest
@@ -289,7 +294,7 @@ def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool
 
 
 def deviations(asked: SearchOptions, profile: Profile) -> Iterator[str]:
-    """In what a profile does otherwise than RFC 2544 says, where it asks for its tests."""
+    """Yield the deviations of a profile from RFC 2544, for its requested tests."""
     sizes = tuple(size for size in profile.frame_sizes if not isinstance(size, FrameMix))
     if sizes != _SIZES:
         yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"

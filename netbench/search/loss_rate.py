@@ -9,8 +9,8 @@ _CLEAN_IN_A_ROW = 2
 class LossRate(Method):
     """Trials at 100 %, 90 %, 80 %, … of the highest load, until two loads in a row lose nothing.
 
-    What is asked for are the losses themselves, which the trials have. The lower bound is the higher one of those two
-    loads, the upper one what was measured above it.
+    The results are the losses of the trials. The lower bound is the higher of those two loads, the upper bound the load
+    that was measured above it.
     """
 
     def __init__(self, goal: Goal, *, trial_s: float) -> None:
@@ -19,11 +19,11 @@ class LossRate(Method):
         self._bounds = Bounds()
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
-        """Downwards."""
+        """Measure from the highest load downwards."""
         self._bounds = Bounds()
         (goal,) = self.goals
         clean: list[float] = []
-        # Below the lowest load nothing is offered, so the lowest one takes the place of all loads below it.
+        # No load below the lowest one is offered: the lowest load replaces all loads below it.
         steps = dict.fromkeys(max(lowest, highest * (1 - step * STEP)) for step in range(round(1 / STEP)))
         for load in steps:
             if goal.is_met_by(measure(self._trial_s, load)):
@@ -36,14 +36,14 @@ class LossRate(Method):
                 return
 
     def is_upper(self, bad: int, good: int) -> bool:
-        """One is enough."""
+        """Return True: one trial with loss is enough."""
         return bad > 0
 
     def expected(self) -> tuple[int, float]:
-        """All of them, at most."""
+        """Count all loads, which is the maximum."""
         trials = round(1 / STEP)
         return trials, trials * self._trial_s
 
     def bounds(self, goal: Goal) -> Bounds:
-        """Of what was measured so far."""
+        """Return the bounds by the trials so far."""
         return self._bounds

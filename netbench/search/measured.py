@@ -1,4 +1,4 @@
-"""What a trial tells a search."""
+"""Converts the result of a trial into the measurement of a search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.search.method import Goal, Measured
 
-# What may be over when the trial is made again. Nothing that such a trial counted is held against the UUT.
+# Causes that may have passed when the trial is repeated. Counts of such a trial are not attributed to the UUT.
 _PASSING = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
@@ -22,7 +22,7 @@ _PASSING = frozenset(
         ReasonKind.CLOCK_SET,
     }
 )
-# With these a trial is no evidence of what the sources can offer; what a sink or a UUT misses does not matter to that.
+# A trial with one of these is no evidence of the rate of the sources. Failures of a sink or a UUT do not matter here.
 _OF_THE_SOURCE = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
@@ -37,33 +37,32 @@ _OF_THE_SOURCE = frozenset(
         ReasonKind.HOST_LOST,
     }
 )
-# So many frames, or what is due in so many seconds, a source sends back to back whether it is late or not.
+# A source sends so many frames, or those due in so many seconds, back to back even if it is not late.
 _USUAL_BURST, _USUAL_BURST_S = 4, 60e-6
 
 
 def unmeasured(result: TrialResult) -> str:
-    """Why a trial tells nothing at all, such as that the UUT did not come up; empty where it tells something."""
+    """Return why a trial measured nothing at all, such as that the UUT did not come up; else empty."""
     if failed(result) or (result.streams and any(counts.sent_frames for counts in result.streams)):
         return ""
     return _told(result.reasons[0]) if result.reasons else "nothing was sent"
 
 
 def failed(result: TrialResult) -> str:
-    """How the UUT came to an end in a trial that began; empty where it did not, or never was there."""
+    """Return how the UUT failed in a trial that began; empty if it did not fail or was never up."""
     why = [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
     return why[0] if why and (result.boot or result.streams) else ""
 
 
 def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
-    """One that is not unmeasured.
+    """Return the measurement of a trial that measured something.
 
-    It is inconclusive where the tester was disturbed, where the sources fell short by more than the width although
-    their links did not push back, and where one of `goals` is missed by no more frames than the tester's lateness
-    explains.
+    It is inconclusive in three cases. The tester was disturbed; the sources fell short by more than the width without
+    backpressure from their links; or the tester's lateness explains all frames by which one of `goals` is missed.
 
-    Where the UUT's link pushed back, by more than half the width, frames that were not sent in time are lost: sources
-    go on for a while to send those that are late. Where a source fell short by itself within the profile's tolerance,
-    what was offered counts. An invalid trial tells that the tester cannot do this, unless it is the UUT that failed.
+    If the UUT's link caused backpressure for more than half the width, frames that were not sent in time count as lost:
+    sources continue for a while to send late frames. If a source fell short by itself within the profile's tolerance,
+    the offered load counts. An invalid trial shows that the tester cannot offer this load, unless the UUT failed.
     """
     streams, spec = result.streams, result.spec
     offered = sum(counts.sent_frames for counts in streams)
@@ -73,13 +72,13 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
     known = [frames for frames in lost if frames is not None]
     if len(known) < len(lost):
         limits.append("nobody knows how many frames were lost")
-    if any(frames > 0 for frames in known):  # it may be the tester's
+    if any(frames > 0 for frames in known):  # it may be the tester's loss
         limits += [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
     inconclusive = ""
     if not fails:
         inconclusive = _disturbed(result) or ("" if limits or spec.benchmark else _short(result, width))
         limits += [inconclusive] if inconclusive else []
-    told = [counts.delay for counts in streams if counts.delay is not None]
+    delays = [counts.delay for counts in streams if counts.delay is not None]
     refused = next((counts.delay_refused for counts in streams if counts.delay_refused), "")
     planned = round(spec.load.value * spec.duration_s) * len(spec.streams) if spec.load.kind is not LoadKind.MAX else 0
     measured = Measured(
@@ -92,16 +91,18 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
         buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
         limited_by=limits[0] if limits and not fails else "",
         inconclusive=inconclusive,
-        source_fault=next((_told(one) for one in result.reasons if one.kind in _OF_THE_SOURCE), ""),
+        source_fault=next((_told(reason) for reason in result.reasons if reason.kind in _OF_THE_SOURCE), ""),
         failed=fails,
         attempts=result.attempt,
-        delay=max(told, key=lambda delay: delay.median_ns or 0) if told else None,
+        delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
         delay_refused=refused,
         last_missing=max(
-            (one.last_missing_frame for one in streams if one.last_missing_frame is not None), default=None
+            (counts.last_missing_frame for counts in streams if counts.last_missing_frame is not None), default=None
         ),
-        longest_missing=max((run for one in streams if (run := one.longest_loss_run_frames) is not None), default=None),
-        silent_s=max((seconds for one in streams if (seconds := _silent_s(one)) is not None), default=None),
+        longest_missing=max(
+            (run for counts in streams if (run := counts.longest_loss_run_frames) is not None), default=None
+        ),
+        silent_s=max((seconds for counts in streams if (seconds := _silent_s(counts)) is not None), default=None),
         throughput_fps=_throughput(streams),
         each=tuple(map(_one_of_several, streams)) if len(streams) > 1 else (),
     )
@@ -112,12 +113,12 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
 
 
 def _disturbed(result: TrialResult) -> str:
-    """Why the trial is to be made again: what kept the tester from its schedule; empty where nothing did."""
+    """Return why the trial must be repeated: the disturbance of the tester; empty if there was none."""
     return next((_told(reason) for reason in result.reasons if reason.kind in _PASSING), "")
 
 
 def _short(result: TrialResult, width: float) -> str:
-    """How far the sources fell short by themselves, where that is more than the width; else empty."""
+    """Return by how much the sources fell short by themselves, as text; empty if that is within the width."""
     for counts in result.streams:
         intended = counts.intended_frames
         if intended and result.spec.catch_up is not None and not _is_held_up(counts, result.is_saturated, width):
@@ -129,7 +130,7 @@ def _short(result: TrialResult, width: float) -> str:
 
 
 def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
-    """Why the loss may be the tester's doing where a goal is missed for it; empty where the UUT lost more than that."""
+    """Return how the tester may have caused the loss that misses a goal; empty if the UUT lost more than that."""
     by_source = sum(_late_frames(counts, result) for counts in result.streams)
     by_ingress = sum(_held_frames(counts, result) for counts in result.streams)
     frames = by_source + by_ingress
@@ -150,11 +151,11 @@ def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -
 
 
 def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
-    """How many frames of a stream its source sent back to back after a delay: so many a queue or policer may drop."""
+    """Return how many frames of a stream its source sent back to back after a delay; a queue may drop all of them."""
     fps = counts.intended_fps
     if fps is None or result.is_saturated:
         return 0
-    # A source that knows how long its link held it up knows how long it did not run by itself, too.
+    # A source that reports the time of backpressure also reports the time in which it did not run.
     late_s = counts.max_lateness_s if counts.link_s is None else counts.away_s
     if counts.max_burst_frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)):
         return 0
@@ -162,9 +163,9 @@ def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
 
 
 def _held_frames(counts: StreamCounts, result: TrialResult) -> int:
-    """How many frames of a stream came in at once after a wait of the ingress thread: so many may be dropped, too.
+    """Return how many frames of a stream came in at once after a wait of the ingress thread; all may be dropped.
 
-    Searches for maxima are coarse, and are no result: 0.
+    The value is 0 in searches for maxima, which are coarse and are not results.
     """
     fps = counts.intended_fps
     if fps is None or result.is_saturated or result.disturbance is None or result.spec.finds_maximum:
@@ -179,7 +180,7 @@ def _one_of_several(counts: StreamCounts) -> OneOfSeveral:
 
 
 def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
-    """How many frames the load is in the time that sending took, where the link is why that was long, or few sent."""
+    """Return the intended frames in the time that sending took, or the sent frames if the link was not the limit."""
     if counts.intended_fps is None:
         return counts.sent_frames
     wanted = max(counts.intended_frames or 0, round(counts.intended_fps * counts.duration_s))
@@ -188,7 +189,7 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
 
 
 def _is_held_up(counts: StreamCounts, saturated: bool, width: float) -> bool:
-    """Whether the link is why frames were not sent in time."""
+    """Return True if backpressure by the link is the reason why frames were not sent in time."""
     return saturated or (counts.link_s or 0.0) > width / 2 * counts.duration_s
 
 

@@ -1,4 +1,4 @@
-"""The seam between a way to search and what it measures with: trials of a duration at a load, one after the other."""
+"""The interface between a search method and its measurements: successive trials of a duration at a load."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from netbench.model.search import OneOfSeveral
 
 
 class GivenUpError(Exception):
-    """Nothing can be measured; the text says why."""
+    """Nothing can be measured; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a trial must do to count as good: lose no more than this part of its frames; None: whatever it loses.
+    """The condition that a trial must meet: a loss of at most this part of its frames; None: any loss.
 
-    Frames that waited in some queue when sending ended are not lost, but were not forwarded at that load either: with
-    more than the part `buffered` of all a trial is not good. In a longer one they would have been lost.
+    Frames in queues at the end of sending are not lost, but were not forwarded at that load either. If they exceed the
+    part `buffered` of all frames, they count as lost. In a longer trial they would have been lost.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Goal:
     buffered: float
 
     def is_met_by(self, measured: "Measured") -> bool:
-        """Whether a trial was good."""
+        """Return True if a trial met the goal."""
         return not (measured.limited_by or measured.failed) and (
             self.loss_ratio is None or measured.loss_ratio_beyond(self.buffered) <= self.loss_ratio
         )
@@ -33,13 +33,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One trial: frames are those of all streams together, loads in frames/s of each.
+    """One trial: frames of all streams together, loads in frames/s of each stream.
 
-    What was not sent counts as lost where the UUT was in the way of it, so that it never passes for success. With
-    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why. With `inconclusive` it
-    is worth repeating, as the cause may pass: `limited_by` has the same cause. With `failed` the UUT came to an end in
-    it: how. `source_fault` says why `offered_fps` is no evidence of what the sources can offer. The runner made
-    so many `attempts`.
+    Unsent frames count as lost if the UUT pushed back, so that they never pass for success. `limited_by`: why the
+    tester could not offer the load; the trial then does not describe the UUT. `inconclusive`: a cause that may pass, so
+    the trial is worth repeating; `limited_by` is the same cause. `failed`: how the UUT failed in the trial.
+    `source_fault`: why `offered_fps` is no evidence of the rate of the sources. `attempts`: the runs of this trial.
     """
 
     duration_s: float
@@ -48,7 +47,7 @@ class Measured:
     intended: int
     offered: int
     forwarded: int
-    buffered: int = 0  # of those that were forwarded: they were in a queue when sending ended
+    buffered: int = 0  # forwarded frames that were in a queue when sending ended
     limited_by: str = ""
     inconclusive: str = ""
     source_fault: str = ""
@@ -56,24 +55,24 @@ class Measured:
     attempts: int = 1
     delay: Spread | None = None
     delay_refused: str = ""
-    last_missing: int | None = None  # the last frame that never arrived, of those of a stream, counted from 0
-    longest_missing: int | None = None  # of one stream, one after the other
-    silent_s: float | None = None  # at the end of sending, until when nothing had arrived of a stream
+    last_missing: int | None = None  # number of the last frame of a stream that never arrived, counted from 0
+    longest_missing: int | None = None  # the most successive missing frames of one stream
+    silent_s: float | None = None  # how long before the end of sending the last frame of a stream arrived
     throughput_fps: float | None = None  # within the measuring window, of each stream
-    each: tuple[OneOfSeveral, ...] = ()  # stream by stream, where there are several
+    each: tuple[OneOfSeveral, ...] = ()  # stream by stream, if there are several
 
     @property
     def loss_ratio(self) -> float:
-        """The part of the frames that did not come out, 0 to 1; of none, all are lost."""
+        """The part of the frames that were not forwarded, 0 to 1; it is 1 if there were no frames."""
         return self._missing(self.forwarded)
 
     def loss_ratio_beyond(self, buffered: float) -> float:
-        """The same, without those that were buffered, where these are more than this part of all."""
+        """Return the loss ratio; buffered frames count as lost if they exceed this part of all frames."""
         few = self.buffered <= buffered * max(self.intended, self.offered)
         return self._missing(self.forwarded if few else self.forwarded - self.buffered)
 
     def is_at(self, load_fps: float) -> bool:
-        """Whether this load was meant by it."""
+        """Return True if this was the intended load of the trial."""
         return self.load_fps == rounded(load_fps)
 
     def _missing(self, forwarded: int) -> float:
@@ -82,18 +81,18 @@ class Measured:
 
 
 def rounded(fps: float) -> float:
-    """Six digits: a load that people can read, and no further from the other than a source can be paced."""
+    """Return a rate rounded to six digits: easy to read, and no further off than the pacing of a source."""
     return float(f"{fps:.6g}")
 
 
-Measure = Callable[[float, float], Measured]  # so many seconds, so many frames/s of each stream
+Measure = Callable[[float, float], Measured]  # duration in seconds, load in frames/s of each stream
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Loads in frames/s, as intended: the goal was met at `lower`, and was not at `upper`; None: at none so far.
+    """Intended loads in frames/s: the goal was met at `lower` and missed at `upper`; None: not found so far.
 
-    `loss_ratio` is what may be lost at the lower bound, of those trials that count there.
+    `loss_ratio` is the loss ratio at the lower bound, by the trials that count there.
     """
 
     lower: float | None = None
@@ -102,26 +101,26 @@ class Bounds:
 
 
 class Method(ABC):
-    """One search for all of its goals between a lowest and a highest load, in frames/s of each stream."""
+    """A search for all its goals between a lowest and a highest load, in frames/s of each stream."""
 
     goals: tuple[Goal, ...]
-    width: float  # how far apart bounds may be at the end, as a part of the upper one
+    width: float  # the allowed distance of the final bounds, as a part of the upper bound
 
     @abstractmethod
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
-        """Measure until the bounds of all goals are narrow enough; raises whatever `measure` raises.
+        """Measure until the bounds of all goals are narrow enough; exceptions of `measure` are passed on.
 
-        What is measured next depends on nothing but what was measured before.
+        The next measurement depends only on the previous ones.
         """
 
     @abstractmethod
     def is_upper(self, bad: int, good: int) -> bool:
-        """Whether so many trials at a load are enough to say that it is above the limit."""
+        """Return True if so many bad and good trials at a load prove that it is above the limit."""
 
     @abstractmethod
     def expected(self) -> tuple[int, float]:
-        """How many trials it will take, and how many seconds of traffic, about."""
+        """Return an estimate of the number of trials and of the seconds of traffic."""
 
     @abstractmethod
     def bounds(self, goal: Goal) -> Bounds:
-        """What is known by now, also while search() is measuring and once it was broken off."""
+        """Return the present bounds, also during search() and after it was interrupted."""

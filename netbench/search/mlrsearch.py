@@ -1,4 +1,4 @@
-"""Several loss ratios in one search, by MLRsearch (draft-ietf-bmwg-mlrsearch; the library of FD.io CSIT)."""
+"""Search for several loss ratios at once by MLRsearch (draft-ietf-bmwg-mlrsearch), with the library of FD.io CSIT."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,16 @@ from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossR
 
 from netbench.search.method import Bounds, Goal, Measure, Method
 
-# Of the library's own clock, which is not that of the trials: it may be asked again and again for the same search.
+# A limit by the library's own clock, which is not that of the trials: the same search may be computed repeatedly.
 _NEVER_S = 1e12
-_COARSE = 6  # short trials, about
+_COARSE = 6  # approximate number of short trials
 
 
 class MlrSearch(Method):
-    """Bounds that hold for `exceed_ratio` of the time: short trials at one load, until `duration_sum_s` agree.
+    """Search for bounds, with short trials at each load until `duration_sum_s` seconds of them agree.
 
-    `initial_s` is how long the first, coarse trials are, `final_s` those that count.
+    Up to the part `exceed_ratio` of that time may have more loss than the goal. `initial_s` is the duration of the
+    first, coarse trials, `final_s` that of the trials that count.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class MlrSearch(Method):
         self._search: MultipleLossRatioSearch | None = None
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
-        """As of the library: first at the highest load, and from what came out there towards the bounds."""
+        """Run the library's search: first at the highest load, then from the rate forwarded there to the bounds."""
         config = Config()
         config.goals = list(self._theirs.values())
-        config.min_load = lowest  # first: it is below the highest that is there
+        config.min_load = lowest  # set first: the library's default highest load is above it
         config.max_load = highest
         config.search_duration_max = _NEVER_S
         config.warmup_duration = 0.0
@@ -56,28 +57,28 @@ class MlrSearch(Method):
         self._search.search(_Measurer(measure, self.goals), debug=_silent)
 
     def is_upper(self, bad: int, good: int) -> bool:
-        """By the part of the time that may have more loss."""
+        """Return True if more than the part `exceed_ratio` of the trials missed the goal."""
         return bad > self._exceed_ratio * (bad + good)
 
     def expected(self) -> tuple[int, float]:
-        """By benchmarks/search.py: a lower bound takes its whole time, an upper one about half of it."""
+        """Estimate by benchmarks/search.py: a lower bound takes `duration_sum_s`, an upper bound about half of it."""
         seconds = 1.5 * len(self.goals) * self._duration_sum_s
         return _COARSE + round(seconds / self._final_s), _COARSE * self._initial_s + seconds
 
     def bounds(self, goal: Goal) -> Bounds:
-        """The relevant bounds: an upper one has no lower one above it, however the trials there went."""
-        found = self._search
-        if found is None or getattr(found, "database", None) is None:
+        """Return the relevant bounds: no load above the upper bound counts as a lower bound."""
+        search = self._search
+        if search is None or getattr(search, "database", None) is None:
             return Bounds()
-        target = found.scaling.goal_to_final_target[self._theirs[goal]]
-        there = found.database.get_relevant_bounds(target=target)
-        lower, upper = there.clo, there.chi
+        target = search.scaling.goal_to_final_target[self._theirs[goal]]
+        bounds = search.database.get_relevant_bounds(target=target)
+        lower, upper = bounds.clo, bounds.chi
         loss_ratio = 0.0 if lower is None else next(iter(lower.target_to_stat.values())).pessimistic_loss_ratio
         return Bounds(None if lower is None else float(lower), None if upper is None else float(upper), loss_ratio)
 
 
 class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library comes without types
-    """A trial as the library wants it measured."""
+    """Adapter by which the library measures a trial."""
 
     def __init__(self, measure: Measure, goals: Sequence[Goal]) -> None:
         self._measure = measure
@@ -85,10 +86,10 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library comes wi
         self._buffered = min(goal.buffered for goal in goals)
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
-        one = self._measure(intended_duration, intended_load)
-        most = max(one.intended, one.offered, 1)
-        forwarded = round(most * (1 - one.loss_ratio_beyond(self._buffered)))
-        if one.limited_by or one.failed:  # no goal is met by it, and it hints at no rate
+        trial = self._measure(intended_duration, intended_load)
+        most = max(trial.intended, trial.offered, 1)
+        forwarded = round(most * (1 - trial.loss_ratio_beyond(self._buffered)))
+        if trial.limited_by or trial.failed:  # it meets no goal and suggests no rate
             forwarded = min(forwarded, int(most * (1 - self._most_loss) / 2))
         return MeasurementResult(
             intended_duration, intended_load, offered_count=most, intended_count=most, forwarding_count=forwarded
@@ -96,4 +97,4 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library comes wi
 
 
 def _silent(text: str) -> None:
-    """The library tells each of its steps."""
+    """Ignore the debug output of the library."""

@@ -1,4 +1,4 @@
-"""One search of a campaign, made again with the results that are there: which trial it lacks, what it knows by now."""
+"""One search of a campaign, computed again from the stored results: the next missing trial and the present bounds."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -30,29 +30,29 @@ from netbench.search.measured import unmeasured, what_it_tells
 from netbench.search.method import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
 
-# As fast as a source can is not what it can be paced at.
+# A source can be paced only at less than its highest rate.
 _PACED_PART = 0.98
-# Sources hold a rate that they held twice in a row. What is tried at first, and after each rate that they did not hold,
-# is this part of what they offered: they need room to make up for moments in which they were late.
+# A rate is sustained if the sources held it twice in a row. The first rate, and the next one after each miss, is this
+# part of the offered rate: sources need room to catch up after moments in which they were late.
 _HELD_PART, TIMES_HELD, _MOST_TRIED = 0.8, 2, 8
-# Likewise for overload, which is to be as much as there can be.
+# The same part for overload, which should be as high as possible.
 _OVERLOAD_PART = 0.95
-# A trial that the tester disturbed is made again, so many times in all; then its load is one that the tester cannot do.
+# A trial that the tester disturbed is run so many times in all. After that its load counts as limited by the tester.
 # After so many such loads in a row the search is given up.
 _MOST_INCONCLUSIVE, _MOST_LIMITED = 3, 12
-# How often a search is made at most: again where trials above its upper bound contradict it, and trials at it again
-# agree, and where all trials at the bound were disturbed. That may be over by then where no more than this part of all
-# trials was disturbed.
+# The most runs of a search. It is repeated if trials above its upper bound contradict the bound, and new trials at the
+# bound meet the goal. It is also repeated if all trials at the bound were disturbed, but at most this part of all
+# trials: more disturbed trials suggest a lasting disturbance.
 _MOST_SEARCHES, _PASSING_PART = 2, 1 / 3
-# An upper bound is useless if it is more than so many times the lower one.
+# An upper bound is useless if it is more than so many times the lower bound.
 _FARTHEST = 3
-# Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
+# After so many trials without counts in a row a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one search is made of."""
+    """The parameters of one search."""
 
     uut: str
     scenario: str
@@ -61,12 +61,12 @@ class Cell:
     repetition: int
 
     def is_smallest_of(self, profile: Profile) -> bool:
-        """Whether its frames are the smallest ones of the profile."""
+        """Return True if its frame size is the smallest of the profile."""
         return self.frame_size == min(profile.frame_sizes, key=rising)
 
 
 class _TooFastError(Exception):
-    """The sources do not offer the highest load; at most they offered this rate, in frames/s."""
+    """The sources do not offer the highest load; `offered_fps` is the highest rate that they offered, in frames/s."""
 
     def __init__(self, offered_fps: float, why: str) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ class _TooFastError(Exception):
 
 
 class _MissingTrialError(Exception):
-    """This trial is next."""
+    """The trial `spec` has no result yet; it is next."""
 
     def __init__(self, spec: TrialSpec) -> None:
         super().__init__(spec.key)
@@ -82,7 +82,7 @@ class _MissingTrialError(Exception):
 
 
 class OneSearch:
-    """From its first trial on: `follow` comes first, and once only."""
+    """One search, computed from its first trial on; call `follow` first, and only once."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class OneSearch:
         ceiling: SourceCeiling | None = None,
         elsewhere: Sequence[SourceCeiling] = (),
     ) -> None:
-        """`told` has the result of a trial by its key, None where it is missing.
+        """`told` returns the result of a trial by its key; None if it is missing.
 
-        `index` trials, of these loads so many `times` each, and `failures` of the UUT came before. `ceiling` is that of
-        the sources as it was calibrated for the campaign; None: trials through the UUT find it. `elsewhere` are those
-        of the same sources that were found with other UUTs.
+        Before this search there were `index` trials, `times` by load, and `failures` of the UUT. `ceiling` is the
+        calibrated ceiling of the sources; None: trials through the UUT measure it. `elsewhere` are the ceilings of the
+        same sources that were measured with other UUTs.
         """
         self._wanted, self._asked, self._cell, self._told = wanted, asked, cell, told
         self.index, self.times, self.failures = index, times, failures
@@ -111,15 +111,15 @@ class OneSearch:
         self._overload_fps: float | None = None
         self._held_fps: float | None = None
         self._unmeasured = 0
-        self._limited: set[float] = set()  # loads at which the tester was the limit, one after the other
-        self._refuted: list[Measured] = []  # trials of a search that was made again
+        self._limited: set[float] = set()  # successive loads at which the tester was the limit
+        self._refuted: list[Measured] = []  # trials of a search that was repeated
         self.ceiling, self._elsewhere = ceiling, elsewhere
         self._why = ""
         self._highest: float | None = None
         self._is_done = False
 
     def follow(self) -> TrialSpec | None:
-        """The trial that is missing; None when the search is over."""
+        """Return the missing trial; None if the search is over."""
         try:
             highest = self._search(self._highest_load())
             self._measure_delays()
@@ -133,21 +133,21 @@ class OneSearch:
         return None
 
     def found(self) -> tuple[SearchResult, ...]:
-        """What is known of each goal."""
+        """Return the present result for each goal."""
         return tuple(map(self._found_for, self._method.goals))
 
     @property
     def _catch_up(self) -> float:
-        """By what part of the rate sources may exceed it when they are late: no more than the goals tolerate."""
+        """The part by which late sources may exceed the rate: no more than the goals tolerate."""
         return max(self._method.width / 2, *(goal.loss_ratio or 0.0 for goal in self._method.goals))
 
     @property
     def _link_bps(self) -> float:
         topology = self._wanted.topology
-        return min(topology.stream_link(one).rate for one in topology.own_streams[: self._cell.sources])
+        return min(topology.stream_link(stream).rate for stream in topology.own_streams[: self._cell.sources])
 
     def _highest_load(self) -> float:
-        """In frames/s of each stream: as asked, or what the sources can be paced at here."""
+        """Return the highest load in frames/s of each stream: the requested one, or the rate of the paced sources."""
         asked, trial_s = self._asked, self._wanted.profile.duration
         highest = asked.highest
         fps = highest.fps(self._cell.frame_size, self._link_bps)
@@ -156,32 +156,36 @@ class OneSearch:
         if self.ceiling is None:
             self.ceiling = self._ceiling_by_trials()
         if not self.ceiling.is_known:
-            faults = (one.reason for one in self.ceiling.samples if one.reason)
+            faults = (sample.reason for sample in self.ceiling.samples if sample.reason)
             raise GivenUpError(next(faults, "the sources send nothing"))
         if held_s := asked.held_s(trial_s):
             return self._held(rounded(self.ceiling.fps * _HELD_PART), held_s, _HELD_PART).load_fps
         return rounded(self.ceiling.paced_fps or self.ceiling.fps * _PACED_PART)
 
     def _ceiling_by_trials(self) -> SourceCeiling:
-        """What the sources offer as fast as they can, in trials through the UUT; they are of no search."""
+        """Return the highest rate of the sources, by trials through the UUT that are not part of the search."""
         seconds = max(SAMPLE_S, self._asked.first_s(self._wanted.profile.duration))
         samples: list[CeilingSample] = []
         self._measure(seconds, self._asked.highest)  # the warm-up sample
         while not is_settled(samples):
-            one = self._measure(seconds, self._asked.highest)
-            fault = one.source_fault or one.failed
-            samples.append(CeilingSample(one.offered_fps, seconds, accepted=not fault, reason=fault))
+            trial = self._measure(seconds, self._asked.highest)
+            fault = trial.source_fault or trial.failed
+            samples.append(CeilingSample(trial.offered_fps, seconds, accepted=not fault, reason=fault))
         self._trials.clear()
         cell = self._cell
-        others = [CeilingComparison(f"trials with UUT {one.uut}", one.fps) for one in self._elsewhere if one.is_known]
+        others = [
+            CeilingComparison(f"trials with UUT {ceiling.uut}", ceiling.fps)
+            for ceiling in self._elsewhere
+            if ceiling.is_known
+        ]
         kind = self._wanted.profile.generator.kind
         return ceiling_of(kind, cell.sources, cell.frame_size, samples, uut=cell.uut, compared_with=others)
 
     def _search(self, highest: float) -> float:
-        """Search up to this load, or up to what the sources offer where that is less; the highest load.
+        """Search up to this load, or up to the rate of the sources if that is lower; return the highest load.
 
-        Where trials above an upper bound contradict it, that is measured again. If it meets the goal the search is made
-        again, and so it is where the tester was disturbed at an upper bound.
+        If trials above an upper bound contradict it, the bound is measured again. If it then meets the goal, the search
+        is repeated. It is also repeated if the tester was disturbed at an upper bound.
         """
         asked, trial_s = self._asked, self._wanted.profile.duration
         tried = searches = 0
@@ -204,21 +208,21 @@ class OneSearch:
             self._trials.clear()
 
     def _measure_up_to(self, highest: float) -> Measure:
-        """Measure loads; _TooFastError where the sources themselves do not offer this one."""
+        """Return a function that measures loads; _TooFastError if the sources do not offer the load `highest`."""
 
         def measure(seconds: float, fps: float) -> Measured:
-            one = self._measure_at(seconds, fps)
-            if one.is_at(highest) and _is_too_fast(one):
+            trial = self._measure_at(seconds, fps)
+            if trial.is_at(highest) and _is_too_fast(trial):
                 again = self._measure_at(seconds, fps)
-                one = max(one, again, key=lambda each: (not each.limited_by, each.offered_fps))
-                if _is_too_fast(one) and 1 <= one.offered_fps < highest:
-                    raise _TooFastError(one.offered_fps, one.limited_by)
-            return one
+                trial = max(trial, again, key=lambda attempt: (not attempt.limited_by, attempt.offered_fps))
+                if _is_too_fast(trial) and 1 <= trial.offered_fps < highest:
+                    raise _TooFastError(trial.offered_fps, trial.limited_by)
+            return trial
 
         return measure
 
     def _is_refuted(self) -> bool:
-        """Whether an upper bound that trials above it contradict is none: it meets its goal, measured again."""
+        """Return True if trials contradict an upper bound, and new trials at that bound meet the goal."""
         for goal in self._method.goals:
             bounds, width = self._method.bounds(goal), self._method.width
             if bounds.upper is None or not above_upper(self._trials, goal, width, bounds):
@@ -229,7 +233,7 @@ class OneSearch:
         return False
 
     def _is_disturbed(self) -> bool:
-        """Whether the tester was disturbed in all trials at an upper bound, but in few others."""
+        """Return True if the tester was disturbed in all trials at an upper bound, but in few others."""
         if sum(bool(trial.inconclusive) for trial in self._trials) > _PASSING_PART * len(self._trials):
             return False
         uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
@@ -240,42 +244,47 @@ class OneSearch:
         )
 
     def _held(self, fps: float, seconds: float, part: float) -> Measured:
-        """A trial at this rate, or at the highest below it that the sources hold for so long, a `part` after the other.
+        """Return a trial at this rate, or at the highest lower rate that the sources sustain for so many seconds.
 
-        These trials are of no search. GivenUpError where the sources hold none of several.
+        Each miss reduces the rate to `part` of the offered rate. These trials are not part of the search. GivenUpError
+        if the sources sustain none of several rates.
         """
         times = tried = 0
         while times < TIMES_HELD:
-            one = self._repeated(seconds, fps)
-            if _is_too_fast(one):
-                one = max(one, self._repeated(seconds, fps), key=lambda each: (not each.limited_by, each.offered_fps))
+            trial = self._repeated(seconds, fps)
+            if _is_too_fast(trial):
+                trial = max(
+                    trial,
+                    self._repeated(seconds, fps),
+                    key=lambda attempt: (not attempt.limited_by, attempt.offered_fps),
+                )
             self._trials.clear()
-            if not one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+            if not trial.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
                 times += 1
             elif (tried := tried + 1) < _MOST_TRIED:
-                times, fps = 0, rounded(part * min(fps, one.offered_fps))
+                times, fps = 0, rounded(part * min(fps, trial.offered_fps))
             else:
-                raise GivenUpError(f"the sources hold no rate for {seconds:g} s: {one.limited_by}")
-        return one
+                raise GivenUpError(f"the sources hold no rate for {seconds:g} s: {trial.limited_by}")
+        return trial
 
     def _measure_delays(self) -> None:
-        """At parts of what was found for the first goal: these trials are none of the search."""
-        found, searched = self._found_for(self._method.goals[0]).lower_fps, list(self._trials)
-        for share in self._asked.delay_at if found is not None else ():
+        """Measure delays at parts of the load found for the first goal; these trials are not part of the search."""
+        limit_fps, searched = self._found_for(self._method.goals[0]).lower_fps, list(self._trials)
+        for share in self._asked.delay_at if limit_fps is not None else ():
             try:
-                one = self._measure_at(self._wanted.profile.duration, share * (found or 0.0))
-                refused = one.failed or one.limited_by or one.delay_refused
-                self._delays.append(LoadedDelay(share, one.offered_fps, None if refused else one.delay, refused))
+                trial = self._measure_at(self._wanted.profile.duration, share * (limit_fps or 0.0))
+                refused = trial.failed or trial.limited_by or trial.delay_refused
+                self._delays.append(LoadedDelay(share, trial.offered_fps, None if refused else trial.delay, refused))
             except GivenUpError as why:
-                self._delays.append(LoadedDelay(share, share * (found or 0.0), None, str(why)))
+                self._delays.append(LoadedDelay(share, share * (limit_fps or 0.0), None, str(why)))
                 break
             finally:
                 self._trials = list(searched)
 
     def _measure_tests(self, highest: float) -> None:
-        """The other tests of RFC 2544, at what was found for the first goal: these trials are none of the search."""
-        found = self._found_for(self._method.goals[0], is_done=True)
-        if not self._asked.tests or (found.lower_fps is None and found.state is not SearchState.AT_MOST):
+        """Run the other tests of RFC 2544 at the load of the first goal; these trials are not part of the search."""
+        result = self._found_for(self._method.goals[0], is_done=True)
+        if not self._asked.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
             return
 
         def keep(tests: Rfc2544Tests) -> None:
@@ -286,78 +295,78 @@ class OneSearch:
             line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
             is_smallest = self._cell.is_smallest_of(self._wanted.profile)
             throughput = Throughput(
-                found.lower_fps or 0.0,
+                result.lower_fps or 0.0,
                 highest,
                 line_rate,
-                found.state,
+                result.state,
                 is_smallest,
                 is_mix=isinstance(self._cell.frame_size, FrameMix),
-                limited_by=found.limited_by,
+                limited_by=result.limited_by,
             )
             measure_tests(self._asked, self._wanted.profile, throughput, self, keep)
         finally:
             self._trials = searched
 
     def steady(self, seconds: float, fps: float) -> Measured:
-        """A trial at one load, in frames/s."""
+        """Return the measurement of a trial at one load, in frames/s."""
         return self._measure_at(seconds, fps)
 
     def burst(self, frames: int, fps: float) -> Measured:
-        """So many frames of each stream at one rate, and no more."""
+        """Send exactly so many frames of each stream at one rate."""
         fps = rounded(fps)
         return self._measure(frames / fps, Load.of_fps(fps), benchmark=BACK_TO_BACK)
 
     def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
-        """One rate, in frames/s, for so many seconds, and at once another one."""
+        """Send at one rate, in frames/s, for so many seconds, and immediately afterwards at another rate."""
         frames, seconds = round(first[0] * first[1]) + round(then[0] * then[1]), first[1] + then[1]
         return self._measure(seconds, Load.of_fps(rounded(frames / seconds)), first=first, benchmark=SYSTEM_RECOVERY)
 
     def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
-        """A steady load, while the UUT is ended and started again after so many seconds."""
+        """Send at a steady load and restart the UUT after so many seconds."""
         return self._measure(seconds, Load.of_fps(rounded(fps)), benchmark=RESET, restart_at_s=restart_at_s)
 
     def _measure_overload(self, highest: float) -> None:
-        """Above the upper bound of the first goal, where that is the UUT's, as far as the sources hold it."""
-        found, searched, times = (
+        """Measure above the upper bound of the first goal if the UUT set it, at a load that the sources sustain."""
+        result, searched, times = (
             self._found_for(self._method.goals[0]),
             list(self._trials),
             self._asked.overload,
         )
-        if times is None or found.upper_fps is None or found.limited_by:
+        if times is None or result.upper_fps is None or result.limited_by:
             return
-        asked = rounded(times * found.upper_fps)
+        asked = rounded(times * result.upper_fps)
         try:
-            one = self._held(min(asked, highest), self._wanted.profile.duration, _OVERLOAD_PART)
-            if not (one.limited_by or one.failed):
-                self._overload_fps = one.throughput_fps
-                self._held_fps = max(one.load_fps, found.lower_fps or 0.0) if one.load_fps < asked else None
+            trial = self._held(min(asked, highest), self._wanted.profile.duration, _OVERLOAD_PART)
+            if not (trial.limited_by or trial.failed):
+                self._overload_fps = trial.throughput_fps
+                self._held_fps = max(trial.load_fps, result.lower_fps or 0.0) if trial.load_fps < asked else None
         except GivenUpError:
-            pass  # what was found stands without it
+            pass  # the result of the search remains valid
         finally:
             self._trials = searched
 
     def _measure_at(self, seconds: float, fps: float) -> Measured:
-        """A trial at one load; one that is inconclusive is made again, and stays limited by the tester after several.
+        """Return a trial at one load; inconclusive trials are repeated, and after several the tester is the limit.
 
         GivenUpError after several loads in a row at which the tester was the limit.
         """
-        one = self._repeated(seconds, fps)
-        if one.limited_by:
-            self._limited.add(one.load_fps)
+        trial = self._repeated(seconds, fps)
+        if trial.limited_by:
+            self._limited.add(trial.load_fps)
         else:
             self._limited.clear()
         if len(self._limited) == _MOST_LIMITED:
-            raise GivenUpError(f"the tester limits the search: {one.limited_by}")
-        return one
+            raise GivenUpError(f"the tester limits the search: {trial.limited_by}")
+        return trial
 
     def _repeated(self, seconds: float, fps: float) -> Measured:
-        """A trial at one load, made again while it is inconclusive; discarded attempts count, too."""
+        """Return a trial at one load, repeated while it is inconclusive; discarded attempts count as repetitions."""
         attempts = 0
         while True:
-            one = self._measure(seconds, Load.of_fps(rounded(fps)))
-            attempts += one.attempts
-            if not one.inconclusive or attempts >= _MOST_INCONCLUSIVE:
-                return one
+            trial = self._measure(seconds, Load.of_fps(rounded(fps)))
+            attempts += trial.attempts
+            if not trial.inconclusive or attempts >= _MOST_INCONCLUSIVE:
+                return trial
 
     def _measure(
         self,
@@ -368,7 +377,7 @@ class OneSearch:
         benchmark: str = "",
         restart_at_s: float | None = None,
     ) -> Measured:
-        """A trial as the results have it; _MissingTrialError with the one to be made where they do not."""
+        """Return a trial from the results; _MissingTrialError with the trial to run if it is missing."""
         while True:
             self.times[str(load)] += 1
             spec = self._wanted.trial(
@@ -379,7 +388,7 @@ class OneSearch:
                 self.times[str(load)],
                 index=self.index,
                 sources=self._cell.sources,
-                boot=self.failures + 1,  # a UUT that failed is started again, however often
+                boot=self.failures + 1,  # a failed UUT is started again, without a limit
                 duration_s=seconds,
                 first=first,
                 benchmark=benchmark,
@@ -402,25 +411,27 @@ class OneSearch:
                 raise GivenUpError(why)
 
     def _found_for(self, goal: Goal, *, is_done: bool = False) -> SearchResult:
-        """`is_done`: whether the search itself is over, though not all that follows it."""
+        """Return the result for a goal; `is_done`: the search is over, although trials after it may be missing."""
         bounds, width = self._method.bounds(goal), self._method.width
-        at_lower = [one for one in self._trials if bounds.lower is not None and one.is_at(bounds.lower)]
-        at_upper = [one for one in self._trials if bounds.upper is not None and one.is_at(bounds.upper)]
-        counted = [one for one in at_lower if not one.limited_by]
-        lower = fmean(one.offered_fps for one in counted) if counted else None
+        at_lower = [trial for trial in self._trials if bounds.lower is not None and trial.is_at(bounds.lower)]
+        at_upper = [trial for trial in self._trials if bounds.upper is not None and trial.is_at(bounds.upper)]
+        counted = [trial for trial in at_lower if not trial.limited_by]
+        lower = fmean(trial.offered_fps for trial in counted) if counted else None
         upper = None if bounds.upper is None else max(rounded(bounds.upper), lower or 0.0)
-        # Of trials of several lengths the longest ones decide, also where the tester was the limit in all of these.
-        longest_s = max((one.duration_s for one in at_upper), default=0.0)
-        valid = [goal.is_met_by(one) for one in at_upper if not one.limited_by and one.duration_s == longest_s]
+        # Among trials of several durations the longest ones decide, even if the tester was the limit in all of them.
+        longest_s = max((trial.duration_s for trial in at_upper), default=0.0)
+        valid = [goal.is_met_by(trial) for trial in at_upper if not trial.limited_by and trial.duration_s == longest_s]
         limits = [
-            one.limited_by for one in (at_upper if at_upper or lower is not None else self._trials) if one.limited_by
+            trial.limited_by
+            for trial in (at_upper if at_upper or lower is not None else self._trials)
+            if trial.limited_by
         ]
         by_uut = self._method.is_upper(valid.count(False), valid.count(True))
         limited_by = limits[0] if limits and not by_uut else ""
         wide = ""
         if limited_by and lower is not None and (known := self._missed_above(goal, lower)) is not None:
             upper, limited_by, wide = known, "", f"the tester keeps the bounds apart: {limited_by}"
-        fails = next((one.failed for one in at_upper if one.failed), "")
+        fails = next((trial.failed for trial in at_upper if trial.failed), "")
         state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
             limited_by = THE_HIGHEST_ASKED
@@ -444,7 +455,7 @@ class OneSearch:
             upper_fps=upper,
             throughput_fps=None if lower is None else lower * (1 - bounds.loss_ratio),
             trials=len(self._trials) + len(self._refuted),
-            seconds=sum(one.duration_s for one in (*self._refuted, *self._trials)),
+            seconds=sum(trial.duration_s for trial in (*self._refuted, *self._trials)),
             limited_by=limited_by,
             unstable=contradiction(self._trials, goal, width, bounds),
             why=self._why or (fails and f"at the upper bound: {fails}") or wide,
@@ -452,15 +463,15 @@ class OneSearch:
             tests=self._tests if goal == self._method.goals[0] else None,
             overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
             held_fps=self._held_fps if goal == self._method.goals[0] else None,
-            each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
+            each=_added_up(trial for trial in at_lower if not (trial.limited_by or trial.failed)),
         )
 
     def _missed_above(self, goal: Goal, lower: float) -> float | None:
-        """A load above the lower bound up to which the UUT itself missed the goal, in two trials or more."""
+        """Return the load up to which the UUT missed the goal above the lower bound in two or more trials, or None."""
         missed: dict[float, list[bool]] = {}
-        for one in self._trials:
-            if lower < one.load_fps <= _FARTHEST * lower and not one.limited_by:
-                missed.setdefault(one.load_fps, []).append(not goal.is_met_by(one))
+        for trial in self._trials:
+            if lower < trial.load_fps <= _FARTHEST * lower and not trial.limited_by:
+                missed.setdefault(trial.load_fps, []).append(not goal.is_met_by(trial))
         times = 0
         for load, bad in sorted(missed.items()):
             if self._method.is_upper(sum(bad), len(bad) - sum(bad)):
@@ -471,7 +482,7 @@ class OneSearch:
 
     @property
     def _doubt(self) -> str:
-        """Why the highest load may be less than the sources can offer; empty where nothing speaks for that."""
+        """The reason why the highest load may be below the rate of the sources; empty if there is no such sign."""
         ceiling = self.ceiling
         if ceiling is None or ceiling.doubt:
             return "" if ceiling is None else ceiling.doubt
@@ -490,11 +501,11 @@ class OneSearch:
 
 
 def _is_too_fast(one: Measured) -> bool:
-    """Whether the sources by themselves did not offer the load, and nothing disturbed them."""
+    """Return True if the sources did not offer the load although nothing disturbed them."""
     return one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value) and not one.inconclusive
 
 
 def _added_up(trials: Iterable[Measured]) -> tuple[OneOfSeveral, ...]:
-    """Stream by stream, over trials of the same streams."""
-    by_stream = zip(*(one.each for one in trials), strict=True)
+    """Return the sums of each stream over trials of the same streams."""
+    by_stream = zip(*(trial.each for trial in trials), strict=True)
     return tuple(reduce(add, same) for same in by_stream)

@@ -1,4 +1,4 @@
-"""How a profile describes a search."""
+"""The search options of a profile."""
 
 from typing import Annotated, Literal, Self, get_args
 
@@ -14,13 +14,13 @@ from netbench.search.method import Goal, Method
 from netbench.search.sweep import Sweep
 
 _LOWEST_PART = 0.001
-# With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are right.
+# With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are correct.
 _INITIAL_S, _DURATION_SUM_S = 0.2, 5.0
 _FIRST_PART, _FIRST_LEAST_S = 0.1, 0.1
-# Trials at one load of a search for a maximum, of which the most decide: two of three.
+# Trials at one load of a search for a maximum; the majority decides: two of three.
 _FEWEST = 3
 
-# The tests of RFC 2544 that follow that of throughput: sections 26.2 to 26.6.
+# The tests of RFC 2544 after the throughput test: sections 26.2 to 26.6.
 LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK = "latency", "frame-loss-rate", "back-to-back"
 SYSTEM_RECOVERY, RESET = "system-recovery", "reset"
 Test = Literal["latency", "frame-loss-rate", "back-to-back", "system-recovery", "reset"]
@@ -31,26 +31,26 @@ class _Strict(BaseModel):
 
 
 def _in_order(tests: tuple[Test, ...]) -> tuple[Test, ...]:
-    """As the RFC has them."""
+    """Return the tests in the order of the RFC, each once."""
     return tuple(sorted(set(tests), key=get_args(Test).index))
 
 
 class LatencyOptions(_Strict):
-    """Section 26.2: how long a trial is, and how many there are."""
+    """RFC 2544, section 26.2: the duration and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 120.0
     times: Count = 20
 
 
 class BackToBackOptions(_Strict):
-    """Section 26.4 and RFC 9004: how long the longest burst is that is tried, and how many searches there are."""
+    """RFC 2544, section 26.4, and RFC 9004: the duration of the longest burst and the number of searches."""
 
     longest: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 2.0
     times: Count = 50
 
 
 class RecoveryOptions(_Strict):
-    """Section 26.5: how long the overload is, how long the reduced rate after it, and how many trials there are."""
+    """RFC 2544, section 26.5: the durations of the overload and of the reduced rate, and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
     reduced: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 30.0
@@ -58,7 +58,7 @@ class RecoveryOptions(_Strict):
 
 
 class ResetOptions(_Strict):
-    """Section 26.6: how long frames are sent, how long before the reset, and how many trials there are."""
+    """RFC 2544, section 26.6: the duration of sending, the time before the reset, and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
     before: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 5.0
@@ -72,19 +72,22 @@ class ResetOptions(_Strict):
 
 
 class SearchOptions(_Strict):
-    """How the highest load is looked for. Trials that count are as long as the profile's `duration`.
+    """Options of the search for the highest load. Trials that count are as long as the profile's `duration`.
 
-    `method`: `mlrsearch`, for several loss ratios at once; `rfc2544`, by halving, with the first frame lost ending a
-    trial's claim; `tst009`, likewise, but a trial with loss is made again, `verified` times in all; `loss-rate`,
-    RFC 2544's falling loads until two in a row lose nothing; `sweep`, the most that comes out at any of `shares` of the
-    highest load. `loss` are the loss ratios that goals accept: 0 is NDR.
-    `width` is how far apart bounds may be in the end, as a part of the upper one. `highest` and `lowest` limit the
-    loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
-    thousandth of the highest, or where that is less the load of which `width` is a frame in a trial. `initial` and
-    `duration_sum` are of mlrsearch: how long its first trials are, and for how long a load is measured in all, of which
-    `exceed` may have more loss. Once the search is over, delays are measured at these parts, `delay_at`, of the load
-    that was found for the first of `loss`, and the other `tests` of RFC 2544 are made, in the order of the RFC; and
-    what comes out under overload is measured, at the part `overload` of the upper bound, which is more than all of it.
+    `method`: `mlrsearch` searches for several loss ratios at once. `rfc2544` halves the interval; a trial fails at the
+    first lost frame. `tst009` does the same, but makes a trial with loss up to `verified` times in all. `loss-rate`
+    measures RFC 2544's falling loads until two in a row lose nothing. `sweep` finds the highest forwarded rate at any
+    of `shares` of the highest load.
+    `loss`: the loss ratios of the goals; 0 is NDR.
+    `width`: the allowed distance of the final bounds, as a part of the upper bound.
+    `highest` and `lowest` limit the load of each stream. `max` is the rate at which the sources can be paced, found by
+    a calibration. The default of `lowest` is a thousandth of the highest load, or less: the load at which `width` is
+    one frame in a trial.
+    `initial` and `duration_sum` (mlrsearch): the duration of its first trials, and the total time at one load. The part
+    `exceed` of that time may have more loss.
+    After the search, delays are measured at the parts `delay_at` of the load found for the first of `loss`. Then the
+    other `tests` of RFC 2544 run in the order of the RFC. Last, the throughput under overload is measured at `overload`
+    times the upper bound (more than 100 %).
     """
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
@@ -128,11 +131,11 @@ class SearchOptions(_Strict):
         return self
 
     def method_of(self, trial_s: float) -> Method:
-        """The search itself, with trials of this length, in seconds."""
+        """Return the search method, with trials of this duration in seconds."""
         goals = [Goal(goal_name(self.method, ratio), ratio, self.width / 2) for ratio in self.loss]
         match self.method:
             case "mlrsearch":
-                from netbench.search.mlrsearch import MlrSearch  # noqa: PLC0415  # half a second, which few runs need
+                from netbench.search.mlrsearch import MlrSearch  # noqa: PLC0415  # takes 0.5 s, few runs need it
 
                 return MlrSearch(
                     goals,
@@ -152,29 +155,32 @@ class SearchOptions(_Strict):
                 return Bisection(goals[0], self.width, trial_s=trial_s, verified=self.verified)
 
     def first_s(self, trial_s: float) -> float:
-        """How long the trial takes that tells how fast sources are, in seconds."""
+        """Return the duration of a trial that measures the rate of the sources, in seconds."""
         return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
 
     def held_s(self, trial_s: float) -> float:
-        """For how many seconds a test needs the highest rate held, which is more than to try it; 0: none does."""
+        """Return for how many seconds a test needs the highest rate sustained, which a calibration does not show.
+
+        0 if no test needs it.
+        """
         lasting = {FRAME_LOSS_RATE: trial_s, BACK_TO_BACK: self.back_to_back.longest}
         return max((seconds for test, seconds in lasting.items() if test in self.tests), default=0.0)
 
     def lowest_of(self, highest: float, frame_size: FrameSize, link_bps: float, trial_s: float) -> float:
-        """The lowest load that is tried, in frames/s of each stream, below the highest.
+        """Return the lowest load of the search, in frames/s of each stream; it is below the highest load.
 
-        A thousandth of what a source can do may be more than a guest forwards whose CPU is emulated.
+        A thousandth of the rate of a source may be more than a guest with an emulated CPU forwards.
         """
         lowest = None if self.lowest is None else self.lowest.fps(frame_size, link_bps)
         return min(lowest or min(highest * _LOWEST_PART, 1 / (self.width * trial_s)), highest / 2)
 
 
 class MaximaOptions(SearchOptions):
-    """How a search finds the maximum that loads are a share of: in seconds, coarsely, with one loss ratio.
+    """Options of the short, coarse search for the maximum to which relative loads refer, with one loss ratio.
 
-    What counts is the most that comes out, at the highest load of which no more is lost, or under overload. Where a UUT
-    breaks down there, that is at most by that ratio less than what it forwards without loss. RFC 2544's methods have a
-    ratio of 0.
+    The maximum is the highest forwarded rate: at the highest load that loses no more than `loss`, or under overload. If
+    a UUT breaks down under overload, the maximum is less than its rate without loss by at most that ratio. RFC 2544's
+    methods have a ratio of 0.
     """
 
     loss: Annotated[
@@ -187,7 +193,7 @@ class MaximaOptions(SearchOptions):
     overload: Annotated[Percent, Field(gt=1, le=100)] | None = 1.5
 
     def method_of(self, trial_s: float) -> Method:
-        """With trials short enough for several to decide at a load, as far as `duration_sum` allows it."""
+        """Return the search method, with trials short enough for several at each load within `duration_sum`."""
         if self.method == "mlrsearch":
             trial_s = min(trial_s, max(_INITIAL_S, (self.duration_sum or _DURATION_SUM_S) / _FEWEST))
             enough = self.model_copy(update={"duration_sum": max(self.duration_sum or 0.0, _FEWEST * trial_s)})
@@ -203,7 +209,7 @@ class MaximaOptions(SearchOptions):
 
 
 def goal_name(method: str, loss_ratio: float) -> str:
-    """What people call the highest load with no more loss than this: NDR, PDR with its ratio, throughput."""
+    """Return the usual name of the highest load with at most this loss: NDR, PDR with its ratio, or throughput."""
     if method == "loss-rate":
         return "no loss (RFC 2544)"
     if method in ("rfc2544", "tst009"):

@@ -1,4 +1,4 @@
-"""A campaign that searches: for each UUT, scenario, number of streams and frame size, trial after trial."""
+"""The schedule of a campaign of searches, one for each UUT, scenario, number of streams and frame size."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,19 +22,19 @@ from netbench.statistics.groups import grouped
 
 
 class Search(Schedule):
-    """Looks for the highest load that loses nothing, or as little as is allowed: MLRsearch, RFC 2544, TST 009, a sweep.
+    """Searches for the highest load with no loss or an accepted loss: MLRsearch, RFC 2544, TST 009 or a sweep.
 
-    One search comes after the other, UUT by UUT, each as many times as the profile has repetitions. A search is made
-    again from its first trial whenever it is asked what follows, with the results that are there: it ends where one is
-    missing. So it can be resumed, and no state of it is kept.
+    The searches run one after another, UUT by UUT, each as often as the profile has repetitions. To find the next
+    trial, a search is computed again from its first trial with the stored results, until a result is missing. A search
+    can therefore be resumed and keeps no state.
     """
 
     Options = SearchOptions
-    wants_steady = True  # what changes with them at some load would be taken for a limit of the UUT
+    wants_steady = True  # a change of source or sink at some load would be mistaken for a limit of the UUT
     MaximaOptions = MaximaOptions
 
     def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
-        """UsageError where the lowest load is no lower one."""
+        """UsageError if the lowest load is not well below the highest."""
         super().__init__(wanted, options)
         self._asked = options
         self._refuse_nothing_between()
@@ -48,7 +48,7 @@ class Search(Schedule):
         self._by_trials: dict[tuple[str, int, FrameSize], SourceCeiling] = {}
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
-        """The first trial that the first unfinished search lacks."""
+        """Return the first missing trial of the first unfinished search; None if all are done."""
         before, times, failures = 0, Counter[str](), 0
         for place, cell in enumerate(self._cells):
             if place == 0 or not _same_trials(cell, self._cells[place - 1]):
@@ -60,11 +60,11 @@ class Search(Schedule):
             if ceiling is not None and not ceiling.uut and self.wanted.topology.uut(cell.uut).on != ceiling.on:
                 ceiling = self._by_trials.get(_of_ceiling(cell))
             elsewhere = [
-                one
-                for (uut, sources, size), one in self._by_trials.items()
+                known
+                for (uut, sources, size), known in self._by_trials.items()
                 if uut != cell.uut and (sources, size) == (cell.sources, cell.frame_size)
             ]
-            one = OneSearch(
+            search = OneSearch(
                 self.wanted,
                 self._asked,
                 cell,
@@ -75,70 +75,76 @@ class Search(Schedule):
                 ceiling,
                 elsewhere,
             )
-            following = one.follow()
-            self._found[cell] = one.found()
-            if following is None and one.ceiling is not None and one.ceiling.uut:
-                self._by_trials[_of_ceiling(cell)] = one.ceiling
+            following = search.follow()
+            self._found[cell] = search.found()
+            if following is None and search.ceiling is not None and search.ceiling.uut:
+                self._by_trials[_of_ceiling(cell)] = search.ceiling
             if following is not None:
                 return following
-            before, times, failures = one.index, one.times, one.failures
+            before, times, failures = search.index, search.times, search.failures
             self._failures[cell] = failures
             self._trials_before[cell], self._times[cell] = before, Counter(times)
-            self._told.clear()  # nobody asks for them again
+            self._told.clear()  # they are not read again
         return None
 
     @property
     def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
-        """Those of all its searches, where the highest load is what the sources can offer."""
+        """The ceilings that its searches need; none unless the highest load is the rate of the sources."""
         if self._asked.highest.kind is not LoadKind.MAX:
             return ()
         return tuple(dict.fromkeys((cell.sources, cell.frame_size) for cell in self._cells))
 
     def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
-        """Those that are known stand for trials through each UUT."""
-        self._calibrated = {(one.sources, one.frame_size): one for one in ceilings if one.is_known}
+        """Use the known ceilings instead of trials through each UUT."""
+        self._calibrated = {(ceiling.sources, ceiling.frame_size): ceiling for ceiling in ceilings if ceiling.is_known}
 
     @property
     def ceilings(self) -> Sequence[SourceCeiling]:
-        """Those of searches that are over, found by trials through their UUTs."""
+        """The ceilings that finished searches measured in trials through their UUTs."""
         return tuple(self._by_trials.values())
 
     @property
     def remarks(self) -> tuple[Warning, ...]:
-        """In what it does otherwise than RFC 2544 says, where that was asked for."""
+        """The deviations from RFC 2544, if the profile requests its method or its tests."""
         if not (self._asked.tests or self._asked.method == "rfc2544"):
             return ()
-        return tuple(Warning(WarningKind.NOT_AS_RFC_2544, one) for one in deviations(self._asked, self.wanted.profile))
+        return tuple(
+            Warning(WarningKind.NOT_AS_RFC_2544, deviation)
+            for deviation in deviations(self._asked, self.wanted.profile)
+        )
 
     @property
     def searches(self) -> tuple[SearchResult, ...]:
-        """All that were begun, in order."""
-        every = [one for found in self._found.values() for one in found]
+        """The results of all searches that have begun, in order."""
+        every = [result for results in self._found.values() for result in results]
         apart = {
-            what: disagreement(same) for what, same in grouped(every, lambda one: _without_repetition(one.key)).items()
+            what: disagreement(same)
+            for what, same in grouped(every, lambda result: _without_repetition(result.key)).items()
         }
-        return tuple(replace(one, unstable=one.unstable or apart[_without_repetition(one.key)]) for one in every)
+        return tuple(
+            replace(result, unstable=result.unstable or apart[_without_repetition(result.key)]) for result in every
+        )
 
     def expected_s(self, done: Collection[str]) -> float:
-        """How long the searches that are not over should take, in seconds, about: what they find decides.
+        """Return an estimate of the time that the unfinished searches will take, in seconds.
 
-        Those that are over say how many trials one takes here.
+        The number of trials depends on their results. It is estimated from the finished searches.
         """
         alike, boot = [], 1
         for cell, trials, trial_s in self._left(done):
-            one, resets = self._alike(cell, trial_s), min(self._resets(cell), trials)
-            alike += [replace(one, boot=boot)] * (trials - resets)
-            # What follows a reset is measured on another boot, with warm-up trials of its own.
-            alike += [replace(one, boot=boot + number) for number in range(1, resets + 1)]
+            trial, resets = self._alike(cell, trial_s), min(self._resets(cell), trials)
+            alike += [replace(trial, boot=boot)] * (trials - resets)
+            # Trials after a reset are on another boot, with separate warm-up trials.
+            alike += [replace(trial, boot=boot + number) for number in range(1, resets + 1)]
             boot += resets
         return self.wanted.costs.expected_s(alike)
 
     def expected_number(self, done: Collection[str]) -> int:
-        """Trials done, and those that are left by expected_s()."""
+        """Return the number of finished trials plus the trials left, as in expected_s()."""
         return len(done) + sum(trials for _, trials, _ in self._left(done))
 
     def _left(self, done: Collection[str]) -> Iterator[tuple[Cell, int, float]]:
-        """Each search that is not over, with the number of its trials to come, and the seconds of traffic in each."""
+        """Yield each unfinished search, with the number of its remaining trials and the seconds of traffic in each."""
         in_progress = max(0, len(done) - max(self._trials_before.values(), default=0))
         for cell in self._cells:
             if not self._is_over(cell):
@@ -147,12 +153,12 @@ class Search(Schedule):
                 in_progress = 0
 
     def _expected(self, cell: Cell) -> tuple[int, float]:
-        """How many trials a search is, and how many seconds of traffic."""
+        """Return the expected number of trials of a search, and the seconds of traffic."""
         profile = self.wanted.profile
         trials, traffic_s = self._asked.method_of(profile.duration).expected()
-        over = [self._found[one][0] for one in self._trials_before]
+        over = [self._found[searched][0] for searched in self._trials_before]
         if over:
-            trials, traffic_s = round(fmean(one.trials for one in over)), fmean(one.seconds for one in over)
+            trials, traffic_s = round(fmean(result.trials for result in over)), fmean(result.seconds for result in over)
         more, more_s = expected_of_tests(
             self._asked,
             profile.duration,
@@ -168,17 +174,17 @@ class Search(Schedule):
         return trials, traffic_s
 
     def _calibration_trials(self, cell: Cell) -> int:
-        """How many trials calibrate the sources: those of the first search of a UUT, if any are needed."""
+        """Return the number of trials that calibrate the sources: in the first search of a UUT, if needed; else 0."""
         if self._asked.highest.kind is not LoadKind.MAX or (cell.sources, cell.frame_size) in self._calibrated:
             return 0
-        first = next(one for one in self._cells if _of_ceiling(one) == _of_ceiling(cell))
+        first = next(candidate for candidate in self._cells if _of_ceiling(candidate) == _of_ceiling(cell))
         return 1 + FEWEST_SAMPLES if first == cell else 0
 
     def _resets(self, cell: Cell) -> int:
         return self._asked.reset.times if RESET in self._asked.tests and cell.is_smallest_of(self.wanted.profile) else 0
 
     def _alike(self, cell: Cell, seconds: float) -> TrialSpec:
-        """A trial that stands for all of a search, by how long it takes."""
+        """Return a trial that represents all trials of a search in the estimate of time."""
         case = self.wanted.profile.scenario(cell.scenario)
         load = self._asked.highest
         return self.wanted.trial(
@@ -186,9 +192,9 @@ class Search(Schedule):
         )
 
     def _refuse_nothing_between(self) -> None:
-        """UsageError where the loads that may be tried are none."""
+        """Raise UsageError if the lowest load is more than half of the highest."""
         lowest, highest = self._asked.lowest, self._asked.highest
-        link_bps = min(self.wanted.topology.stream_link(one).rate for one in self.wanted.topology.own_streams)
+        link_bps = min(self.wanted.topology.stream_link(stream).rate for stream in self.wanted.topology.own_streams)
         for size in self.wanted.profile.frame_sizes if lowest else ():
             ends = [None if load is None else load.fps(size, link_bps) for load in (lowest, highest)]
             if None not in ends and (ends[0] or 0.0) * 2 > (ends[1] or 0.0):
@@ -201,7 +207,7 @@ class Search(Schedule):
         return cell in self._trials_before
 
     def _result(self, key: str, results: Mapping[str, TrialResult]) -> TrialResult | None:
-        """A result, read once: a search that goes on is made again after each trial."""
+        """Return a result, read only once: an unfinished search is computed again after each trial."""
         if key not in self._told:
             if key not in results:
                 return None
@@ -219,16 +225,16 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
 
 
 def _of_ceiling(cell: Cell) -> tuple[str, int, FrameSize]:
-    """What a ceiling that was found through a UUT is good for: other scenarios and repetitions, too."""
+    """Return the key of a ceiling measured through a UUT: it also applies to other scenarios and repetitions."""
     return cell.uut, cell.sources, cell.frame_size
 
 
 def _same_trials(one: Cell, other: Cell) -> bool:
-    """Whether their trials are told apart by their number alone."""
+    """Return True if the trials of two searches differ in their number only."""
     return replace(one, repetition=1) == replace(other, repetition=1)
 
 
 def _without_repetition(key: str) -> str:
-    """What repeated searches have in common."""
+    """Return the part of the key that repeated searches share."""
     *where, _, goal = key.rsplit("/", 2)
     return "/".join((*where, goal))

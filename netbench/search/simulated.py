@@ -1,4 +1,4 @@
-"""A UUT that is only computed, and a clock that only counts: what is known of its limit, searches must find."""
+"""A simulated UUT with a simulated clock: searches must find its known limit."""
 
 import random
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from netbench.search.method import Measured
 
 @dataclass(slots=True)
 class SimulatedUut:
-    """Forwards `capacity_fps` frames/s and no more; what comes faster waits in a buffer, or is lost.
+    """Forwards at most `capacity_fps` frames/s; the excess is buffered or lost.
 
-    `noise` is the standard deviation of the capacity from trial to trial, as a part of it. In a part `stalls` of all
-    seconds it stops for `stall_s`. A part `floor` of all frames is lost at any load. In the first `warm_up_s` seconds
-    of all it does the part `cold` of what it can. After `breaks_after_s` it does the part `broken` of it. `spent_s` is
-    the clock: seconds of traffic, and `overhead_s` for each trial.
+    `noise` is the standard deviation of the capacity from trial to trial, as a part of the capacity. In the part
+    `stalls` of all seconds it stops for `stall_s`. The part `floor` of all frames is lost at any load. In the first
+    `warm_up_s` seconds of its life its capacity is reduced to the part `cold`, after `breaks_after_s` to the part
+    `broken`. `spent_s` is the clock: seconds of traffic, plus `overhead_s` for each trial.
     """
 
     capacity_fps: float
@@ -36,7 +36,7 @@ class SimulatedUut:
         self._random = random.Random(self.seed)
 
     def measure(self, duration_s: float, load_fps: float) -> Measured:
-        """One trial."""
+        """Return the measurement of one trial."""
         capacity = (
             self.capacity_fps * max(0.0, self._random.gauss(1.0, self.noise)) if self.noise else self.capacity_fps
         )

@@ -1,1 +1,1 @@
-"""One trial: set-up, arm, send, drain, counters, accounting, placement of loss, verdict."""
+"""One trial: set-up, arm, send, drain, counters, accounting, loss attribution, verdict."""

@@ -1,7 +1,7 @@
-"""The frame accounts of one stream: what was sent, what arrived, how late, and where the rest was lost.
+"""The frame accounts of one stream: frames sent, frames received, their delay, and where the rest was lost.
 
-Conservation: sent = received + lost at named points + dropped by the sink. Each point's loss is bounded by
-the counters on both sides of it; whatever they do not explain stays visible as unexplained frames.
+Conservation: sent = received + lost at named points + dropped by the sink. The counters on both sides of a point
+bound its loss. Frames that they do not explain are reported as unexplained.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from netbench.trial.losses import Placed, losses
 
 
 class OneWay(NamedTuple):
-    """Delay and its variation as of StreamCounts, or in words why they are `refused`."""
+    """Delay and its variation, as in StreamCounts; if they are unavailable, `refused` is the reason as text."""
 
     delay: Spread | None
     ipdv: Spread | None
@@ -28,9 +28,9 @@ class OneWay(NamedTuple):
 
 
 def accounts(trial: Sequence[Evidence]) -> dict[str, StreamCounts]:
-    """The accounts of all streams of a trial, by name; what could not be counted is None."""
+    """Return the accounts of all streams of a trial, by name; values that could not be counted are None."""
     placed = losses(trial)
-    return {one.path.name: _account(one, placed[one.path.name]) for one in trial}
+    return {evidence.path.name: _account(evidence, placed[evidence.path.name]) for evidence in trial}
 
 
 def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
@@ -93,7 +93,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
 
 
 def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | None) -> tuple[SizeCounts, ...]:
-    """Of a mix, what became of the frames of each size; its frames have the sizes that their numbers say."""
+    """Return the counts for each frame size of a mix; the number of a frame determines its size."""
     if not isinstance(traffic.frame_size, FrameMix):
         return ()
     counts = []
@@ -115,7 +115,7 @@ def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | No
 
 
 def _no_order(sent: Sent, received: Received) -> str:
-    """Why the order in which frames arrived says nothing of the UUT; empty when it does."""
+    """Return why the order of arrival does not describe the UUT; empty if it does."""
     if not sent.numbered:
         return "the source does not number its frames: one cannot be told from another"
     if not sent.in_order:
@@ -124,7 +124,10 @@ def _no_order(sent: Sent, received: Received) -> str:
 
 
 def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int | None:
-    """Frames on the path that are not the stream's: at the sink, by it or its NIC, and from the source not as far."""
+    """Return the number of frames on the path that do not belong to the stream.
+
+    These are the ones that the sink or its NIC counted, and the ones from the source that did not reach the sink.
+    """
     nic, received = evidence.trusted("sink"), evidence.received
     if received.frames is None or (received.foreign is None and nic is None):
         return None
@@ -134,13 +137,13 @@ def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int
 
 
 def _counters(evidence: Evidence) -> Iterator[PointCount]:
-    """All counters of the path, from the source on."""
+    """Yield all counters of the path, starting at the source."""
     generator, capture = evidence.points[0], evidence.points[-1]
     yield _count(generator, "sent", "passed", evidence.sent.frames)
     yield _count(generator, "errors", "errors", evidence.sent.errors)
     nics = [(evidence.point(f"{role} NIC"), nic) for role, nic in evidence.nics.items()]
-    of_nics = [one for point, nic in nics for one in _nic_counts(point, nic)]
-    yield from sorted([*of_nics, *(one.count for one in evidence.growths)], key=lambda one: one.order)
+    of_nics = [count for point, nic in nics for count in _nic_counts(point, nic)]
+    yield from sorted([*of_nics, *(growth.count for growth in evidence.growths)], key=lambda count: count.order)
     yield _count(capture, "matched filter", "passed", evidence.received.matched)
     yield _count(capture, "dropped", "dropped", evidence.received.dropped)
 
@@ -161,10 +164,10 @@ def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> P
 
 
 def one_way(evidence: Evidence) -> OneWay:
-    """What the stamps in the frames tell.
+    """Return the delay and its variation, computed from the time stamps in the frames.
 
-    Of two machines whose clocks were compared, delays are by how much they differ less than was measured, give or take
-    what is not known of that: refused where this is more than the delay itself.
+    Between two machines whose clocks were compared, the difference of the clocks is subtracted from the delay. Its
+    uncertainty widens the clock offset. The delay is refused if that uncertainty exceeds the delay itself.
     """
     received, path = evidence.received, evidence.path
     refused = _refused(evidence)

@@ -1,4 +1,4 @@
-"""How probes arrive that their sink does not count: with tags, of another length, with other addresses."""
+"""Probes that arrive but are not counted by their sink: with VLAN tags, another length or other addresses."""
 
 import socket
 import struct
@@ -28,22 +28,22 @@ _STAMP_TOLERANCE_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One frame that arrived: its length with FCS and without `taken`, the tag that the kernel took from it."""
+    """One frame that arrived; `length` includes the FCS, but not `taken`, the tag that the kernel removed."""
 
     length: int
-    taken: tuple[int, int] | None  # TPID and TCI
+    taken: tuple[int, int] | None  # TPID and TCI of the removed tag
     data: bytes
 
     @classmethod
     def of(cls, line: str) -> "Arrival":
-        """Return the frame of a line that the witness prints; ValueError for another line."""
+        """Return the frame that a line of the witness's output describes; ValueError for any other line."""
         length, tag, data = line.split()
         taken = None if tag == "-" else (int(tag[:4], 16), int(tag[4:], 16))
         return cls(int(length) + FCS_BYTES, taken, bytes.fromhex(data))
 
     @property
     def tags(self) -> list[tuple[int, int]]:
-        """TPID and TCI of its VLAN tags, the outer one first."""
+        """TPID and TCI of each VLAN tag, the outermost tag first."""
         tags, at = [self.taken] if self.taken else [], _HEADER_BYTES - 2
         while (tag := self._tag(at)) and tag[0] in _TAGS:
             tags.append(tag)
@@ -52,18 +52,18 @@ class Arrival:
 
     @property
     def ethertype(self) -> int | None:
-        """The EtherType behind its tags; None where it ends before."""
+        """The EtherType after the tags; None if the frame ends before it."""
         tag = self._tag(self._type_at)
         return tag[0] if tag else None
 
     @property
     def ip(self) -> bytes:
-        """What is behind its Ethernet header and tags."""
+        """The bytes after the Ethernet header and the tags."""
         return self.data[self._type_at + 2 :]
 
     @property
     def bytes_on_link(self) -> int:
-        """Its length with FCS and all tags."""
+        """The length in bytes, including the FCS and all tags."""
         return self.length + (_TAG_BYTES if self.taken else 0)
 
     @property
@@ -77,13 +77,13 @@ class Arrival:
         return tpid, tci
 
     def is_probe_of(self, path: StreamPath, traffic: Traffic) -> bool:
-        """Whether it is a frame of this stream, as far as what is left of it says so."""
+        """Return True if an IP address or the pktgen header shows that the frame belongs to this stream."""
         network, ip = socket.inet_aton(path.src_network.partition("/")[0])[:3], self.ip
         ours = len(ip) >= _IP_BYTES and (ip[12:15] == network or ip[16:20] == socket.inet_aton(traffic.dst_ip))
         return ours or _MAGIC in self.data
 
     def changes(self, path: StreamPath, traffic: Traffic, sent: Sent) -> list[str]:
-        """Return how it differs from what the source sent, as phrases."""
+        """Return the differences between this frame and the frame that the source sent, as phrases."""
         phrases = [_tag_text(*tag) for tag in self.tags]
         if self.bytes_on_link != traffic.frame_size:
             phrases.append(f"{self.bytes_on_link} bytes")
@@ -93,7 +93,7 @@ class Arrival:
             phrases += self._changes_of_ip(path, traffic)
         if _MAGIC not in self.data:
             phrases.append("no pktgen header")
-        elif self.ip[12:16] == socket.inet_aton(traffic.src_ip):  # not of an earlier probe
+        elif self.ip[12:16] == socket.inet_aton(traffic.src_ip):  # not a frame of an earlier probe
             phrases += self._changes_of_pktgen(sent)
         if self.data[6:12].hex(":") != traffic.src_mac:
             phrases.append(f"source MAC address {self.data[6:12].hex(':')}")
@@ -139,7 +139,7 @@ def _tag_text(tpid: int, tci: int) -> str:
 
 
 def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic, sent: Sent) -> str:
-    """Return how probes arrived, as a phrase to follow "arrived"; empty for none, and for unchanged ones."""
+    """Return how probes were changed, as a phrase to follow "arrived"; empty if none arrived or none was changed."""
     probes = (arrival for arrival in arrived if arrival.is_probe_of(path, traffic))
     texts = [", ".join(arrival.changes(path, traffic, sent)) for arrival in probes]
     texts = [text for text in dict.fromkeys(texts) if text]
@@ -147,10 +147,10 @@ def summary(arrived: Sequence[Arrival], path: StreamPath, traffic: Traffic, sent
 
 
 class Witness:
-    """A process at a sink's interface that sees frames which the sink does not count."""
+    """A process at a sink's interface that captures the frames that the sink does not count."""
 
     def __init__(self, host: Host, path: StreamPath, traffic: Traffic) -> None:
-        """Start it, and return once it listens; without it nothing is known of such frames."""
+        """Start the process and return once it listens; if it fails, `changes` reports nothing."""
         self._path, self._traffic = path, traffic
         patterns = _MAGIC, socket.inet_aton(traffic.src_ip)[:3], socket.inet_aton(traffic.dst_ip)
         arguments = (path.sink.interface, *(pattern.hex() for pattern in patterns))
@@ -165,7 +165,7 @@ class Witness:
             self._lines.take(_START_S)
 
     def changes(self, sent: Sent) -> str:
-        """Have it end, and return how the probes `sent` arrived, as `summary` has it."""
+        """End the process and return the `summary` of the probes that arrived."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -176,5 +176,5 @@ class Witness:
         return summary(arrived, self._path, self._traffic, sent)
 
     def close(self) -> None:
-        """End it; harmless when it has ended."""
+        """End the process; harmless if it has ended already."""
         end(self._process)

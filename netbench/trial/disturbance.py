@@ -1,9 +1,9 @@
-"""From readings before and after sending to how far the tester was held up, and by whom.
+"""Computes how long programs outside the trial stalled the tester, from readings before and after sending.
 
-A wait for a CPU is only a disturbance where somebody else took the CPU. Threads of the tester, guests and the loads of
-neighbours share CPUs by design: what they take from each other is part of the measurement. So is what the kernel's own
-threads take that handle softirqs: frames on their way to the UUT, and from there to the sink. The threads by which the
-victim forwards are watched too: loss while another program had their CPU is not the UUT's.
+A wait for a CPU is a disturbance only if a program outside the trial used that CPU. Threads of the tester, guests and
+the loads of neighbours share CPUs by design: the CPU time that they take from each other is part of the measurement.
+The same applies to the kernel's softirq threads, which carry frames to the UUT and from there to the sink. The threads
+by which the victim forwards are watched too: loss while another program had their CPU is not the UUT's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +16,27 @@ from netbench.model.disturbance import Disturbance, Role, ThreadDelay
 from netbench.model.traffic import Sent
 from netbench.trial.setup import Endpoints, TrialGuest
 
-# CPU times of /proc/stat are sampled at each tick of the kernel: the difference of two readings may be so far off.
+# The kernel samples the CPU times in /proc/stat at each tick: the difference of two readings may be off by this much.
 _SAMPLES_OFF_S = 0.02
-# A process that forwards waits often, for what the kernel does beside: CPU time of no known thread, up to this
-# part of the time.
+# A forwarding process often waits for kernel work that belongs to no known thread: up to this part of the time.
 _UNSEEN_PART = 0.05
-# They are shown in whole ticks: steal time of less than that is not seen for certain.
+# The CPU times are in whole ticks: less steal time than one tick is not reliably visible.
 _TICK_S = 1 / USER_HZ
-# Whenever a thread wakes up it waits a moment, on an idle CPU too: so long at most, and for so much of all time.
+# Each wake-up of a thread takes a short wait, even on an idle CPU: at most this long, and this part of all time.
 _WAKE_UP_S, _WAKE_UPS_PART = 10e-6, 0.03
-# And at least so long, each time.
+# The shortest wait of one wake-up.
 _SHORTEST_WAKE_UP_S = 50e-9
 
 
 class GuestTime(NamedTuple):
-    """CPU time that a guest and the load in it used while frames were sent, and the CPUs it runs on (empty: any)."""
+    """CPU time of a guest and the load in it while frames were sent, and the CPUs it runs on (empty: any)."""
 
     used_s: float
     cpus: tuple[int, ...] = ()
 
 
 class _Thread(NamedTuple):
-    """One thread while it was at work; `paused_s` is the sum of the pauses that it saw itself."""
+    """One thread while it was working; `paused_s` is the sum of the pauses that it measured itself."""
 
     role: Role
     name: str
@@ -45,7 +44,7 @@ class _Thread(NamedTuple):
     cpu: int | None = None  # None: any
     ran_s: float | None = None
     wait_s: float | None = None
-    turns: int = 0  # how often it was given a CPU
+    turns: int = 0  # how often it was scheduled
     paused_s: float | None = None
 
 
@@ -59,17 +58,17 @@ class Watched(NamedTuple):
 
 
 def watched_threads(guests: Sequence[TrialGuest]) -> list[Watched]:
-    """The threads of this machine that take in frames, receive them, and by which the victim forwards them."""
-    victim, found = guests[0], []
+    """Return this machine's threads that take in frames at the ingress, forward them in the victim, or capture them."""
+    victim, watched = guests[0], []
     for process, name in victim.active.uut.forwarding_threads().items():
-        found += [Watched("uut", name, ends.path.name, process) for ends in victim.endpoints]
+        watched += [Watched("uut", name, ends.path.name, process) for ends in victim.endpoints]
     for ends in (ends for guest in guests for ends in guest.endpoints):
         stream, thread = ends.path.name, ends.receiver()
         if thread:
-            found.append(Watched("ingress", thread.name, stream, thread.process))
+            watched.append(Watched("ingress", thread.name, stream, thread.process))
         kind = ends.identities.sink.kind
-        found += [Watched("sink", kind, stream, process) for process in ends.sink.processes()]
-    return found
+        watched += [Watched("sink", kind, stream, process) for process in ends.sink.processes()]
+    return watched
 
 
 def disturbance_of(
@@ -81,14 +80,14 @@ def disturbance_of(
     *,
     is_here: bool = True,
 ) -> Disturbance:
-    """How far the tester was held up between two readings, which have the counters of the threads watched.
+    """Return how long the tester was stalled between two readings, by the counters of the watched threads.
 
-    Unless the sources are on this machine (`is_here`), its own steal time, pressure and limits say nothing of them.
+    If the sources are not on this machine (`is_here` is False), its steal time, pressure and limits are left out.
     """
     before, after = readings
     threads = [
         *(_source(ends, sent[ends.path.name]) for ends in endpoints),
-        *(_watched(one, before, after) for one in watched),
+        *(_watched(thread, before, after) for thread in watched),
     ]
     testers = [thread for thread in threads if thread.role != "uut"]
     # The CPU time of a guest without CPU binding cannot be attributed to one CPU.
@@ -96,14 +95,14 @@ def disturbance_of(
     foreign_s = _foreign_s(testers, guests, before, after) if is_anywhere else 0.0
     delays = [
         ThreadDelay(
-            one.role,
-            one.name,
-            _rounded(one.wait_s),
-            _rounded(_stalled_s(one, testers, guests, before, after, foreign_s)),
-            one.stream,
-            _rounded(_longest_s(one, testers, guests, before, after)),
+            thread.role,
+            thread.name,
+            _rounded(thread.wait_s),
+            _rounded(_stalled_s(thread, testers, guests, before, after, foreign_s)),
+            thread.stream,
+            _rounded(_longest_s(thread, testers, guests, before, after)),
         )
-        for one in threads
+        for thread in threads
     ]
     return Disturbance(
         window_s=(after.at_ns - before.at_ns) / 1e9,
@@ -136,7 +135,7 @@ def _stalled_s(
     after: CpuDelays,
     foreign_s: float,
 ) -> float | None:
-    """For how long others than this trial's own parties kept a thread from running; None where that is unknown.
+    """Return for how long programs outside the trial kept a thread from running, in seconds; None if unknown.
 
     `foreign_s` is the CPU time that programs outside the trial used on all CPUs.
     """
@@ -147,9 +146,9 @@ def _stalled_s(
     wake_ups_s = min(thread.turns * _WAKE_UP_S, window_s * _WAKE_UPS_PART)
     wait_s = max(0.0, waited_s - wake_ups_s)
     if thread.role == "uut":
-        stopped_s = 0.0  # it may have been idle then
+        stopped_s = 0.0  # it may have been idle
     elif thread.paused_s is None:
-        # It does not see its pauses: those in which its CPU was taken away are in no run delay either.
+        # It does not measure its pauses. A run delay does not include the time in which its CPU was stolen either.
         steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
         stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
     else:
@@ -167,7 +166,7 @@ def _stalled_s(
 
 
 def _foreign_s(threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays) -> float:
-    """The CPU time on all CPUs of programs that are no party of the trial; 0 where it is unknown."""
+    """Return the CPU time of programs outside the trial on all CPUs, in seconds; 0 if it is unknown."""
     busy_s, ran_s = _busy_s(None, before, after), [thread.ran_s for thread in threads]
     if busy_s is None or None in ran_s:
         return 0.0
@@ -179,7 +178,7 @@ def _foreign_s(threads: Sequence[_Thread], guests: Sequence[GuestTime], before: 
 def _longest_s(
     thread: _Thread, threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays
 ) -> float | None:
-    """How long one stall of a thread may have been, where others than this trial's own parties caused it."""
+    """Return the longest stall of a thread that programs outside the trial can have caused, in seconds."""
     if thread.wait_s is None:
         return None
     parties_s = _guests_s(thread, guests) + _tester_s(thread, threads, before, after)
@@ -187,19 +186,19 @@ def _longest_s(
 
 
 def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
-    """CPU time of guests and their loads on the CPU of a thread, but for that of the thread itself."""
+    """Return the CPU time of guests and their loads on the CPU of a thread, without the thread's own CPU time."""
     used_s = sum(guest.used_s for guest in guests if not guest.cpus or thread.cpu is None or thread.cpu in guest.cpus)
     return max(0.0, used_s - (thread.ran_s or 0.0)) if thread.role == "uut" else used_s
 
 
 def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, after: CpuDelays) -> float:
-    """CPU time of the tester's other threads, and of the kernel's for softirqs, on the CPU of a thread."""
-    beside = [one for one in threads if one is not thread and _share_cpu(one.cpu, thread.cpu)]
-    return sum(one.ran_s or 0.0 for one in beside) + sum(_softirqs_s(thread.cpu, before, after))
+    """Return the CPU time of the tester's other threads and of the softirq threads on the CPU of a thread."""
+    rivals = [rival for rival in threads if rival is not thread and _share_cpu(rival.cpu, thread.cpu)]
+    return sum(rival.ran_s or 0.0 for rival in rivals) + sum(_softirqs_s(thread.cpu, before, after))
 
 
 def _softirqs_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> Iterator[float]:
-    """CPU time of each of the kernel's threads for softirqs on a CPU, or on all."""
+    """Yield the CPU time of each softirq thread of the kernel on a CPU, or on all CPUs."""
     for its_cpu, later in after.softirqs.items():
         if its_cpu in before.softirqs and _share_cpu(its_cpu, cpu):
             yield (later.ran_ns - before.softirqs[its_cpu].ran_ns) / 1e9
@@ -210,7 +209,7 @@ def _share_cpu(one: int | None, other: int | None) -> bool:
 
 
 def _busy_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> float | None:
-    """CPU time that everything together used on a CPU, or on all."""
+    """Return the CPU time that all programs and the kernel used on a CPU, or on all CPUs."""
     if cpu not in before.ticks or cpu not in after.ticks:
         return None
     earlier, later = before.ticks[cpu], after.ticks[cpu]

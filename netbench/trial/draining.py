@@ -1,9 +1,9 @@
-"""How long a trial waits for its last frames: until all are there, or those that are missing will surely not come.
+"""How long a trial waits for its last frames: until all have arrived, or the missing ones can no longer arrive.
 
-Counters that stand still are no proof of the latter: something may hold frames for longer than one looks. Counters of
-drops are, where they have counted every frame that is missing, to the frame. Otherwise, the first time that frames are
-missing of a UUT they are waited for as long as a trial may. From then on it is known for how long it holds frames at
-most, and counters that stand still for longer than that are enough.
+Counters that stand still do not prove that frames are lost: a device may delay frames for longer than the wait. Drop
+counters prove it, if they have counted every missing frame exactly. Otherwise, the first time that a UUT misses frames,
+the trial waits for them up to its limit. From then on the largest delay of the UUT is known, and counters that stand
+still for longer than that are enough.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from netbench.trial.evidence import growth
 from netbench.trial.setup import TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
 
-# Counters that move when the time is up may be moved by others, now and then. A stand is awaited for a little longer.
+# Foreign frames may move the counters just when the time is up. The wait for standing counters is then extended a bit.
 _STANDS_AWAITED = 3
 
 
@@ -29,17 +29,18 @@ def drain(
     limit_s: float,
     all_dropped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Wait for what was `sent`, by stream; whether the path's counters came to a stand within about `limit_s`.
+    """Wait for the frames `sent`, by stream; return True if the path's counters stood still within about `limit_s`.
 
-    `before` is what the NICs had counted before it was sent. `all_dropped` is asked at a stand at which frames are
-    missing: whether these were counted as dropped. Notes with the guests that missing frames were waited for.
+    `before` are the counters of the NICs before sending. `all_dropped` is called when the counters stand still while
+    frames are missing. It returns True if all of these were counted as dropped. A wait up to the limit for missing
+    frames is recorded in the delays of each guest.
     """
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     places, clock, delays = places_of(endpoints), setup.clock, [guest.active.delays for guest in guests]
     quiet_s = max(guest.active.ready.quiet_time_s for guest in guests)
-    gaps_s = [2 * one.duration_s / one.frames for one in sent.values() if one.frames]
+    gaps_s = [2 * source.duration_s / source.frames for source in sent.values() if source.frames]
     least_s = min(limit_s, max([quiet_s, *gaps_s]))
-    enough_s = max(least_s, quiet_s + max(one.largest_s for one in delays))
+    enough_s = max(least_s, quiet_s + max(delay.largest_s for delay in delays))
 
     def is_missing(now: Mapping[Place, NicCounters]) -> bool:
         for name, place in ((ends.path.name, ends.path.sink.place) for ends in endpoints):
@@ -58,31 +59,31 @@ def drain(
         passed_s, stood_s, missing = (now_ns - began_ns) / 1e9, (now_ns - moved_ns) / 1e9, is_missing(now)
         if stood_s >= least_s and not missing:
             return True
-        if stood_s >= enough_s and all(one.waited_out for one in delays):
+        if stood_s >= enough_s and all(delay.waited_out for delay in delays):
             return True
-        if stood_s >= least_s and asked_ns != moved_ns:  # once a stand: asking disturbs, and takes a guest some time
+        if stood_s >= least_s and asked_ns != moved_ns:  # once per stand: reading disturbs and takes a guest some time
             asked_ns = moved_ns
             if all_dropped():
                 return True
         if passed_s >= limit_s and (stood_s >= least_s or passed_s >= limit_s + _STANDS_AWAITED * least_s):
-            for one in delays:
-                one.waited_out |= missing
+            for delay in delays:
+                delay.waited_out |= missing
             return stood_s >= least_s
 
 
 def learn_delays(guests: Sequence[TrialGuest], results: Sequence[GuestResult]) -> None:
-    """Note with each guest how long it was seen to hold frames, and when it held some for longer than was thought."""
+    """Record the largest observed delay of each guest, and start over where frames came later than expected."""
     for guest, result in zip(guests, results, strict=True):
         seen = guest.active.delays
         for ends, counts in zip(guest.endpoints, result.streams, strict=True):
             if counts.late_frames:
                 seen.waited_out = False
-            if ends.path.source.machine == ends.path.sink.machine:  # one clock
+            if ends.path.source.machine == ends.path.sink.machine:  # both use the same clock
                 seen.largest_s = max(seen.largest_s, *_delays_s(counts))
 
 
 def _delays_s(counts: StreamCounts) -> tuple[float, float]:
-    """Of the frame that came last, at least, and the largest by the stamps in the frames; 0 where unknown."""
+    """Return a lower bound of the last frame's delay, and the largest delay by the time stamps; 0 if unknown."""
     sent_ns, received_ns, delay = counts.last_sent_ns, counts.last_received_ns, counts.delay
     of_last = 0 if sent_ns is None or received_ns is None else received_ns - sent_ns
     return of_last / 1e9, ((delay.largest_ns or 0) if delay else 0) / 1e9

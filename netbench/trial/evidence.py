@@ -1,4 +1,4 @@
-"""What one trial knows about one stream: what was sent and caught, and how every counter on its path grew."""
+"""The evidence of one trial about one stream: frames sent and captured, and the growth of all counters on its path."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ RESET = "whose counter was reset meanwhile"
 REPLACED = "which was replaced meanwhile"
 CHANGED = "which were changed during the trial"
 
-# No counter of 64 bits is ever full. Some are of 32, whatever they are shown as.
+# Counters of 64 bits never wrap. Some counters have 32 bits, although they are displayed as 64.
 _NARROW = 1 << 32
 
 
 def growth(before: int | None, after: int | None) -> int | None:
-    """By how much a counter grew; None when that cannot be known.
+    """Return by how much a counter grew; None if that is unknown.
 
-    A counter that is lower than before has either wrapped or been reset. It has wrapped when it fitted into 32 bits,
-    filled more than half of them, and grew by less than half (as RFC 1982, section 3.2, compares numbers).
+    A counter that is lower than before has either wrapped or been reset. It has wrapped if it was between 2³¹ and 2³²
+    and grew by less than 2³¹ (RFC 1982, section 3.2, compares numbers in this way).
     """
     if before is None or after is None:
         return None
@@ -37,13 +37,13 @@ def growth(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one counter at a point grew over a trial, in frames; None when unknown. `role` as of CounterReading.
+    """The growth of one counter at a point over a trial, in frames; None if unknown. `role` is as in CounterReading.
 
-    `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
-    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED, RESET, REPLACED or CHANGED. One that is
-    `indiscriminate` counts whatever comes its way, frames of others than the trial too. Growths of one `identity` are
-    those of one counter, which frames meet at several points or on several paths. `went_back`: its second reading is
-    lower than the first, though it did not wrap. `resettable` is as of CounterReading.
+    `shared`: it also counts frames of other streams of the trial. `silent` is the reason why the number of frames that
+    it dropped is unknown, although it may have dropped some: UNCOUNTED, REMOVED, RESET, REPLACED or CHANGED.
+    `indiscriminate`: it counts all frames that pass, including foreign ones. Growths with the same `identity` belong
+    to one counter, which frames pass at several points or on several paths. `went_back`: its second reading is lower
+    than the first, although it did not wrap. `resettable` is as in CounterReading.
     """
 
     point: CountingPoint
@@ -59,21 +59,21 @@ class Growth:
 
     @property
     def exact(self) -> bool:
-        """Whether it counts frames of one stream alone."""
+        """True if it counts frames of one stream only."""
         return not (self.shared or self.indiscriminate)
 
     @property
     def count(self) -> PointCount:
-        """It as a trial's result has it."""
+        """The growth in the form of a trial's result."""
         return PointCount(self.point.name, self.point.where, self.point.order, self.counter, self.role, self.frames)
 
 
 @dataclass(frozen=True, slots=True)
 class NicDelta:
-    """How the counters of one NIC grew over a trial, in frames, and whether its link held.
+    """The growth of the counters of one NIC over a trial, in frames, and the state of its link.
 
-    `trustworthy` when these are the counters of one NIC that was not reset. `rx_otherhost_dropped` is as of
-    NicCounters. `changed_mac` holds the MAC address when the UUT became ready and the present one, where they differ.
+    `trustworthy`: both readings are from the same NIC, and it was not reset. `rx_otherhost_dropped` is as in
+    NicCounters. `changed_mac`: the MAC address when the UUT became ready and the present one, if they differ.
     """
 
     rx: int
@@ -109,19 +109,19 @@ class NicDelta:
 
 
 def _handed_over(nic: NicDelta, frames: int) -> NicDelta:
-    """As if so many of the frames that it dropped had left it."""
+    """Return the growth with so many dropped frames counted as sent."""
     return replace(nic, tx=nic.tx + frames, tx_dropped=nic.tx_dropped - frames)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything one trial knows about one stream.
+    """All evidence of one trial about one stream.
 
-    `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
-    `points` are all those of its way, in order; `growths` those of all other counters, along it.
+    `nics` is the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
+    `points` are all counting points of its path, in order. `growths` are those of all other counters on the path.
     `clock_set_ns` is by how much the clock of the source, or of the captures, was set during the trial. `sink_sends`:
-    whether a source of the trial sends from the sink's NIC, that of the way back. The clocks are CLOCK_REALTIME of
-    their machines less that of this one, None where nobody knows.
+    the source of the reverse stream sends from the sink's NIC. The clocks are CLOCK_REALTIME of their machines minus
+    that of this machine; None if unknown.
     """
 
     path: StreamPath
@@ -137,13 +137,13 @@ class Evidence:
     sink_clock: ClockDifference | None = SAME_CLOCK
 
     def trusted(self, role: str) -> NicDelta | None:
-        """The growth at a NIC of the path, if it can be believed.
+        """Return the growth at a NIC of the path; None if it is not trustworthy.
 
-        On a veth pair what the receiving end has no room for is a drop of the sending end. Of a path with a ring it has
-        left the sender here and was dropped by the receiver, as with a cable between NICs: by the ring that the source
-        sends to (the kernel tells that end only of XDP frames), by the backlog at a sink behind a UUT (it tells both).
-        So it is with what a sink that has a ring had no room for, unless nothing came in at all: no ring is as small as
-        that.
+        On a veth pair, the kernel counts frames that do not fit into the receiving end as drops of the sending end.
+        On a path with a ring they count here as sent by the sender and dropped by the receiver, as on a cable between
+        NICs. The receiver is the ring that the source sends to, or the backlog at a sink behind a UUT. The kernel
+        counts only XDP frames at that ring, but at both ends of the backlog's link. The same applies to frames that did
+        not fit into the ring of a sink, unless the sink received nothing at all: no ring is that small.
         """
         nic, source, sink = self._known(role), self._known("source"), self._known("sink")
         if nic is None or source is None or sink is None:
@@ -159,12 +159,12 @@ class Evidence:
         return nic
 
     def has_ring(self, role: str) -> bool:
-        """Whether the NIC of this role receives from a ring."""
+        """Return True if the NIC of this role receives from a ring."""
         return role in (receiver for _, receiver in self._rings)
 
     @property
     def _rings(self) -> Iterator[tuple[str, str]]:
-        """The links that end in a ring, by the roles of the NICs at their ends."""
+        """The links that end in a ring, as the roles of sender and receiver."""
         if self.path.receive == "napi":
             yield "source", self.path.receiver[0]
         sink = self._known("sink")
@@ -176,22 +176,25 @@ class Evidence:
         return nic if nic is not None and nic.trustworthy else None
 
     def point(self, name: str) -> CountingPoint:
-        """The point of this name on the way."""
-        return next(one for one in self.points if one.name == name)
+        """Return the point of this name on the path."""
+        return next(point for point in self.points if point.name == name)
 
     def nic(self, where: Where) -> CountingPoint:
-        """The NIC at one end of the way, or of the UUT."""
-        return next(one for one in self.points if one.where is where and one.passing)
+        """Return the NIC at one end of the path, or at one end of the UUT."""
+        return next(point for point in self.points if point.where is where and point.passing)
 
     @property
     def arrived(self) -> int | None:
-        """Frames of the stream that the sink counted, further copies included."""
+        """Frames of the stream that the sink counted, including duplicates; None if unknown."""
         received = self.received
         return None if received.frames is None else received.frames + (received.duplicates or 0)
 
     @property
     def dropped_by_sink(self) -> int | None:
-        """Frames of ours that the sink itself dropped: at most as many as are missing, and came to its NIC."""
+        """Frames of the stream that the sink itself dropped; None if unknown.
+
+        They are at most as many as are missing, and at most as many as reached its NIC.
+        """
         received, nic = self.received, self.trusted("sink")
         if received.frames is None or self.arrived is None or received.dropped is None:
             return None
@@ -201,29 +204,29 @@ class Evidence:
 
     @property
     def extra_at_sink(self) -> int:
-        """Frames the sink NIC counted beyond ours: those that the sink did not count, nor say it dropped.
+        """Frames that the sink's NIC counted, but that the sink neither counted nor reported as dropped.
 
-        None that can be told when something between the two may drop frames without counting them.
+        0 if something between the two may drop frames without counting them.
         """
         nic = self.trusted("sink")
         if (
             nic is None
             or self.arrived is None
-            or any(one.silent and one.point.where is Where.SINK and one.role == "dropped" for one in self.growths)
+            or any(drop.silent and drop.point.where is Where.SINK and drop.role == "dropped" for drop in self.growths)
         ):
             return 0
         return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))
 
     @property
     def outward(self) -> int:
-        """Frames that left the sink's NIC, which sends nothing while it listens; what a source there sends is its own.
+        """Frames that left the sink's NIC, which sends nothing while it captures.
 
-        Of what that NIC sent beyond it the account of the way back tells.
+        0 if a source sends from that NIC: the account of the reverse stream then covers all frames that the NIC sent.
         """
         nic = self.trusted("sink")
         return nic.tx if nic and not self.sink_sends else 0
 
     @property
     def counters_known(self) -> bool:
-        """Whether all NICs of the path could be read and believed."""
+        """True if all NICs of the path could be read and are trustworthy."""
         return all(nic is not None and nic.trustworthy for nic in self.nics.values())

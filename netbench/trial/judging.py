@@ -1,4 +1,4 @@
-"""From the evidence of a trial to the typed reasons against it."""
+"""Judges a trial: derives from its evidence the typed reasons against it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
@@ -15,37 +15,37 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import RESET, UNCOUNTED, Evidence
 from netbench.trial.losses import RING_FULL
 
-# How much of the duration a neighbour's sources may miss at either end.
+# The part of the duration that a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
-# How much of the duration a source may fall behind, and of its frames send back to back to catch up: so much, at most,
-# of what it sent can be lost or late for that. No queue is overrun by so few frames that they are one batch.
+# The part of the duration that a source may fall behind, and the part of its frames that it may send back to back to
+# catch up. At most this part of the frames can be lost or late because of it. One batch of frames overruns no queue.
 _MAY_BE_LATE_PART = 0.1
 _ONE_BATCH = 64
-# A stream that lost more than so many times the frames that its source sent late was overloaded anyhow.
+# A stream that lost more than this many times the frames that its source sent late was overloaded in any case.
 _OVERLOADED = 2
-# How much of what was sent may be in queues at the end: by so much, at most, is loss less than in a steady state.
+# The part of the sent frames that may be in queues at the end. Loss is too low by at most this part.
 _MAY_BE_BUFFERED_PART = 0.05
-_USUAL_QUEUE = 1000  # frames: what Linux gives a NIC or a tap (txqueuelen)
-# For what part of the time that it took a source may not have run, and still be told by its link alone.
+_USUAL_QUEUE = 1000  # frames: the default queue of a NIC or a tap in Linux (txqueuelen)
+# The part of its sending time that a source may not have run, if its link alone is to be blamed for unsent frames.
 _MAY_BE_AWAY_PART = 0.05
-# By what part of its frames a saturated source may be ahead of an even rate, or behind.
+# The part of its frames by which a saturated source may be ahead of an even rate, or behind it.
 _MAY_BE_UNEVEN_PART = 0.1
-# The link is to blame when it took at least so much of the time that is missing, or of all.
+# The link is to blame if backpressure took at least this part of the missing time, or of the total time.
 _MOST_OF_MISSING = 0.5
 _MUCH_OF_ALL = 0.25
-# A saturated source that offers so much of the tester's own ceiling may be what is saturated itself.
+# A saturated source that offers at least this part of the tester's own ceiling may be the bottleneck itself.
 _NEAR_CEILING = 0.9
-# So much of what was intended has to be offered before a ring that was full says that no tester was the limit.
+# The part of the intended load that must be offered before a full ring proves that the tester was not the limit.
 _REACHED = 0.99
-# For what part of the duration the source and the ingress thread of a stream, both together, may be kept from running,
-# and for how long in a short trial: up to 2 % and 3 ms were seen on a host that had other work to do.
+# How long the source and the ingress thread of a stream together may be stalled, as a part of the duration, and in a
+# short trial in seconds. Up to 2 % and 3 ms were seen on a host that had other work to do.
 _MAY_BE_STALLED_PART = 0.03
 _MAY_BE_STALLED_S = 0.005
-# How far apart the victim's sources may begin or end, as a part of the duration.
+# How far apart in time the victim's sources may begin or end, as a part of the duration.
 _MAY_BE_APART_PART = 0.1
 
 
-# What is said of a trial in which the UUT was restarted: its own counters and links began anew meanwhile.
+# Reasons that apply to a trial in which the UUT was restarted. Its own counters and links started anew in between.
 _OF_THE_TESTER = frozenset(
     {
         ReasonKind.SATURATED,
@@ -71,28 +71,28 @@ def judge_trial(
     drained: bool,
     disturbance: Disturbance | None = None,
 ) -> Iterator[Reason]:
-    """Why a trial is not simply valid, by what its guests counted: the victim and its neighbours, with their evidence.
+    """Yield the reasons against a trial, by the counts and the evidence of its guests: the victim, then the neighbours.
 
-    Of one in which the victim was restarted only what is the tester's own doing is said. A stream whose tester was
-    disturbed is never saturated: what it offered is not what the path takes.
+    If the victim was restarted, only reasons that concern the tester are yielded. A stream whose tester was disturbed
+    is never reported as saturated: its offered load does not show the limit of the path.
 
-    `clocks_set_ns` is by how much clocks were set, by machine; `drained`: whether counters came to a stand.
+    `clocks_set_ns` is by how much clocks were set, by machine. `drained`: the counters stood still after the trial.
     """
-    found = disturbed(spec, disturbance) if disturbance else []
-    held_up = {reason.stream for reason in found}
-    for reason in (*_judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained), *found):
-        is_saturated = reason.kind is ReasonKind.SATURATED and not held_up.isdisjoint(("", reason.stream))
+    stalls = disturbed(spec, disturbance) if disturbance else []
+    stalled_streams = {reason.stream for reason in stalls}
+    for reason in (*_judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained), *stalls):
+        is_saturated = reason.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", reason.stream))
         if not is_saturated and (spec.restart_at_s is None or reason.kind in _OF_THE_TESTER):
             yield reason
 
 
 def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
-    """Which streams of the victim were measured while the tester or the victim was held up, and for how long.
+    """Return a reason for each stream of the victim during which the tester or the victim was stalled, with the time.
 
-    The limit is 3 % of the duration, or the tolerance of the trial where that is more, and 5 ms at least.
+    The limit is 3 % of the duration, or the tolerance of the trial if that is more, and at least 5 ms.
     """
     limit_s = max(_MAY_BE_STALLED_S, max(_MAY_BE_STALLED_PART, spec.tolerance) * spec.duration_s)
-    found = []
+    reasons = []
     for stream in spec.streams:
         stalled_s = disturbance.stalled_of(stream)
         if stalled_s is not None and stalled_s > limit_s:
@@ -105,14 +105,14 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
                 f"{who} was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
                 f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
             )
-            found.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
+            reasons.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
     if disturbance.throttled_s is not None and disturbance.throttled_s > limit_s:
         detail = (
             f"a CPU limit stopped netbench's control group for {disturbance.throttled_s * 1e3:,.0f} ms (all CPUs added "
             f"up) of {spec.duration_s:g} s, more than {limit_s * 1e3:,.0f} ms; run netbench without the limit"
         )
-        found.append(Reason(ReasonKind.TESTER_DISTURBED, "", detail))
-    return found
+        reasons.append(Reason(ReasonKind.TESTER_DISTURBED, "", detail))
+    return reasons
 
 
 def _judged(
@@ -123,15 +123,15 @@ def _judged(
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
 ) -> Iterator[Reason]:
-    for guest, found in zip(guests, evidence, strict=True):
-        for one, counts in zip(found, guest.streams, strict=True):
+    for guest, guest_evidence in zip(guests, evidence, strict=True):
+        for stream_evidence, counts in zip(guest_evidence, guest.streams, strict=True):
             if guest.name == VICTIM:
-                yield from judge(one, counts, spec.tolerance, spec.max_lateness_s)
+                yield from judge(stream_evidence, counts, spec.tolerance, spec.max_lateness_s)
                 continue
-            # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
-            yield from judge(one, counts, inf, inf)
-            if _falls_short(one, spec.tolerance) and not _at_fault(one):
-                yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(one))
+            # The offered load of a neighbour has no tolerance: it is measured, and all results refer to it.
+            yield from judge(stream_evidence, counts, inf, inf)
+            if _falls_short(stream_evidence, spec.tolerance) and not _at_fault(stream_evidence):
+                yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(stream_evidence))
     for counts in guests[0].streams:
         yield from buffered(counts)
     for task in spec.guests:
@@ -150,8 +150,8 @@ def _judged(
             yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
     victim, *neighbours = evidence
     yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
-    for guest, found in zip(guests[1:], neighbours, strict=True):
-        yield from _absences(guest.name, found, victim, spec)
+    for guest, guest_evidence in zip(guests[1:], neighbours, strict=True):
+        yield from _absences(guest.name, guest_evidence, victim, spec)
     for machine, set_ns in clocks_set_ns.items():
         whose = f"the clock of host {machine}" if machine else "the clock"
         detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
@@ -162,17 +162,17 @@ def _judged(
 
 
 def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
-    """Why this stream's part of a trial is not simply valid.
+    """Return the reasons against one stream of a trial.
 
-    `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall: no
-    more than a tenth of the duration, or the tolerance where that is more, whatever is asked for.
+    `tolerance` is a ratio of the intended load. `max_lateness_s` is how far a source may fall behind its schedule. It
+    is limited to a tenth of the duration, or to the tolerance if that is more.
     """
     of_source = list(_generator(evidence, counts, tolerance))
-    # A source whose link pushes back is late all the time, and was not stopped.
+    # A source with backpressure from its link is late all the time, although it was not stopped.
     is_saturated = ReasonKind.SATURATED in (kind for kind, _ in of_source)
     if not (is_saturated or _is_overloaded(evidence, counts)):
         of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
-    found = [
+    findings = [
         *of_source,
         *_sink(evidence.received),
         *_dropped_unknown(evidence.received, counts),
@@ -182,29 +182,29 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_foreign_programs(evidence, counts),
         *_frames(evidence, counts),
     ]
-    return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
+    return [Reason(kind, evidence.path.name, detail) for kind, detail in findings]
 
 
 def _absences(
     neighbour: str, evidence: Sequence[Evidence], victim: Sequence[Evidence], spec: TrialSpec
 ) -> Iterator[Reason]:
-    """Where a neighbour's sources did not send all the time while the victim's did."""
-    first_ns = min((one.sent.first_ns for one in victim if one.sent.first_ns is not None), default=None)
-    last_ns = max((one.sent.last_ns for one in victim if one.sent.last_ns is not None), default=None)
-    for one in evidence:
-        sent = one.sent
+    """Yield a reason for each source of a neighbour that did not send during all the time of the victim's sources."""
+    first_ns = min((stream.sent.first_ns for stream in victim if stream.sent.first_ns is not None), default=None)
+    last_ns = max((stream.sent.last_ns for stream in victim if stream.sent.last_ns is not None), default=None)
+    for stream in evidence:
+        sent = stream.sent
         if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
             continue
         missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
-        if _falls_short(one, spec.tolerance):
+        if _falls_short(stream, spec.tolerance):
             missed_s += sent.away_s
         if missed_s > _MAY_MISS_PART * spec.duration_s:
             detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
-            yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, one.path.name, detail)
+            yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, stream.path.name, detail)
 
 
 def buffered(counts: StreamCounts) -> Iterator[Reason]:
-    """Whether a path that does not keep up put so much of the load into queues that loss is not yet what it will be."""
+    """Yield a reason if an overloaded path still had so many frames in queues that the measured loss is too low."""
     window, offered_fps = counts.window, counts.offered_fps
     if window is None or offered_fps is None:
         return
@@ -219,23 +219,24 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
 
 
 def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
-    """Where sources, or threads of one, did not send at the same time: the sum of their rates is that of no moment.
+    """Yield a reason if sources, or the threads of one source, did not send at the same time.
 
-    Told of those whose clocks were compared, and of those that share a machine, and so a clock.
+    The sum of their rates then never occurred. Only sources whose clocks were compared, or that share a machine and so
+    a clock, are checked against each other.
     """
     spans: dict[str | None, list[tuple[int, int]]] = {}
-    for one in evidence:
-        if one.sent.first_ns is not None and one.sent.last_ns is not None:
-            clock, machine = one.source_clock, one.path.source.machine
+    for stream in evidence:
+        if stream.sent.first_ns is not None and stream.sent.last_ns is not None:
+            clock, machine = stream.source_clock, stream.path.source.machine
             by_ns = clock.middle_ns if clock else 0
-            span = one.sent.first_ns - by_ns, one.sent.last_ns - by_ns
+            span = stream.sent.first_ns - by_ns, stream.sent.last_ns - by_ns
             spans.setdefault(None if clock else machine, []).append(span)
-        if one.sent.apart_s > limit_s:
+        if stream.sent.apart_s > limit_s:
             detail = (
-                f"the threads of the source began or ended {one.sent.apart_s * 1e3:,.0f} ms apart, so its rate is not "
-                "that of all of them; a longer duration makes this small"
+                f"the threads of the source began or ended {stream.sent.apart_s * 1e3:,.0f} ms apart, so its rate is "
+                "not that of all of them; a longer duration makes this small"
             )
-            yield Reason(ReasonKind.SOURCES_APART, one.path.name, detail)
+            yield Reason(ReasonKind.SOURCES_APART, stream.path.name, detail)
     for together in spans.values():
         first_ns, last_ns = zip(*together, strict=True)
         began_s, ended_s = ((max(times) - min(times)) / 1e9 for times in (first_ns, last_ns))
@@ -252,16 +253,16 @@ def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
 def beyond_ceiling(
     counts: StreamCounts, sources: int, frame_size: FrameSize, ceilings: Ceilings, *, saturated: bool = False
 ) -> list[Reason]:
-    """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
+    """Return a reason if the load of a stream exceeds the tester's own ceiling without a UUT for so many sources.
 
-    What was intended counts, or offered where that is more. Of a saturated stream what was offered counts, which must
-    stay clear of the ceiling. What a ring had no room for was offered all the same, and no sink had to take it: then
-    what was received counts. Nothing is said where no ceiling is known.
+    The load is the intended or the offered load, whichever is higher. For a saturated stream it is the offered load,
+    which must stay 10 % below the ceiling. If a receive ring was full, the sink did not have to take the frames that
+    the ring dropped: the load is then the received rate. Without a known ceiling no reason is returned.
     """
     ceiling = ceilings.fps(sources, frame_size)
     load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
     full = any(loss.cause == RING_FULL for loss in counts.lost_at)
-    reached = (counts.offered_fps or 0.0) >= _REACHED * (counts.intended_fps or 0.0)  # else the source is the limit
+    reached = (counts.offered_fps or 0.0) >= _REACHED * (counts.intended_fps or 0.0)  # if not, the source is the limit
     if full and reached and counts.received_frames and counts.duration_s:
         load = min(load, counts.received_frames / counts.duration_s)
     if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
@@ -285,8 +286,8 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
         yield ReasonKind.GENERATOR_FAILED, sent.error
     elif sent.frames == 0 and not evidence.received.error:
         yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
-    # A source without a rate to keep finds the NIC's queue full as a matter of course, and tries again; so does one
-    # that tells how long its link held it up.
+    # A source without an intended rate regularly meets a full queue of the NIC and tries again. So does a source that
+    # reports how long its link held it up.
     if sent.errors and evidence.traffic.fps is not None and sent.link_s is None:
         yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
     offered, intended = counts.offered_fps, evidence.traffic.fps
@@ -308,7 +309,7 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
 
 
 def _falls_short(evidence: Evidence, tolerance: float) -> bool:
-    """Whether a source that can tell why offered less than it was to."""
+    """Return True if a source that reports its backpressure offered less than the intended load."""
     sent, intended = evidence.sent, evidence.traffic.fps
     if intended is None or sent.error or not sent.frames or sent.link_s is None:
         return False
@@ -316,7 +317,7 @@ def _falls_short(evidence: Evidence, tolerance: float) -> bool:
 
 
 def _at_fault(evidence: Evidence) -> str:
-    """Why the source, and not its link, is to blame for what it did not offer; empty when its link alone is."""
+    """Return why the source, and not its link, is to blame for the unsent frames; empty if only its link is."""
     sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
     missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
     if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
@@ -333,7 +334,7 @@ def _saturation(evidence: Evidence) -> str:
 
 
 def _is_overloaded(evidence: Evidence, counts: StreamCounts) -> bool:
-    """Whether a paced stream lost far more frames than its source sent late: it was overloaded in any case."""
+    """Return True if a paced stream lost far more frames than its source sent late: it was overloaded in any case."""
     sent, fps = evidence.sent, evidence.traffic.fps
     if fps is None or counts.lost_frames is None:
         return False
@@ -347,7 +348,7 @@ def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[
         if sent.max_lateness_s > part * traffic.duration_s:
             yield ReasonKind.UNEVEN_PACING, f"the source was stopped for {sent.max_lateness_s * 1e3:,.0f} ms"
         return
-    # Where catching up is limited there is no burst, and what could not be caught up with is unsent.
+    # Limited catching up causes no burst: the frames beyond the limit remain unsent.
     limit_s = max_lateness_s if traffic.catch_up is None else inf
     is_late = sent.max_lateness_s > min(limit_s, part * traffic.duration_s)
     if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):
@@ -382,15 +383,16 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
 
 
 def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
-    """What stands in the way at the tester's own NICs, before or behind all that is measured."""
+    """Yield a finding for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
     for loss in counts.lost_at:
         if loss.where is Where.SINK:
             yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames were lost at the {loss.place}: the tester's loss"
-    for one in evidence.growths:
-        if one.point.where in (Where.SOURCE, Where.SINK) and one.role in ("dropped", "repeated") and one.frames:
+    for drops in evidence.growths:
+        if drops.point.where in (Where.SOURCE, Where.SINK) and drops.role in ("dropped", "repeated") and drops.frames:
             yield (
                 ReasonKind.TESTER_DROPPED,
-                f"{one.counter} dropped {one.frames:,} frames at the {one.point.name}: not the UUT's doing; remove it",
+                f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: not the UUT's doing; "
+                "remove it",
             )
 
 
@@ -418,7 +420,7 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _addressed_elsewhere(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
-    """Yield a finding where a NIC of the UUT took frames that were addressed to another one."""
+    """Yield a finding if a NIC of the UUT received frames for another MAC address."""
     for loss in counts.lost_at:
         if loss.cause == OTHERHOST:
             yield (
@@ -431,7 +433,7 @@ def _addressed_elsewhere(evidence: Evidence, counts: StreamCounts) -> Iterator[F
 def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     seen = evidence.extra_at_sink + evidence.outward - (counts.late_frames or 0) - (counts.control_frames or 0)
     at_sink = seen > 0 or evidence.received.foreign
-    # Those that left the source NIC and came no further do not matter, unless the stream's own may be taken for them.
+    # Foreign frames that only left the source NIC do not matter, unless frames of the stream may be mistaken for them.
     if counts.foreign_frames and (at_sink or counts.lost_frames):
         where = "at the sink" if at_sink else "that left the source NIC"
         source = evidence.trusted("source")
@@ -457,9 +459,9 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
             )
         if counts.unexplained_frames > 0 and counts.duplicate_frames:
             detail += "; as many copies may be frames whose sequence number was rewritten on the way"
-        for one in evidence.growths:
-            if counts.unexplained_frames > 0 and one.resettable:
-                detail += f"; {one.counter} at the {one.point.name} explains them if its counter was reset meanwhile"
+        for drop in evidence.growths:
+            if counts.unexplained_frames > 0 and drop.resettable:
+                detail += f"; {drop.counter} at the {drop.point.name} explains them if its counter was reset meanwhile"
         yield ReasonKind.UNEXPLAINED_FRAMES, detail
     if counts.overcounted_frames:
         yield (
@@ -472,17 +474,17 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
 
 
 def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
-    """Yield a finding for each BPF program of others that may have dropped the frames lost at a place."""
-    for one in evidence.growths:
-        if one.counter.startswith(BPF_PROGRAMS):
-            frames = sum(loss.frames for loss in counts.lost_at if one.counter in loss.cause)
+    """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
+    for drops in evidence.growths:
+        if drops.counter.startswith(BPF_PROGRAMS):
+            frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.cause)
             if frames:
-                detail = f"{one.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
+                detail = f"{drops.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
                 yield ReasonKind.FOREIGN_PROGRAM, detail
 
 
 def _changed_counters(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for each counter of drops that was reset, removed or replaced while frames were lost."""
+    """Yield a finding for each drop counter that was reset, removed or replaced while frames were lost."""
     changed = {
         drops.identity or (drops.point.name, drops.counter): drops
         for drops in evidence.growths

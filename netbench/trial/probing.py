@@ -1,9 +1,9 @@
-"""Whether frames get through where netbench did not make the way: ports, cables, devices that nobody here controls.
+"""Probes the paths that netbench did not create: ports, cables and devices outside its control.
 
-A port that spanning tree holds back has a carrier, forwards nothing for half a minute, and then does. What is sent
-meanwhile is no loss of anybody's: the way is not ready. So probes are sent before the first trial, until the sink has
-one, and again after a trial of which nothing arrived. Probes that arrive changed, such as with a VLAN tag, are not
-counted by every sink: a second look at its interface shows them.
+A port that spanning tree blocks has a carrier, but forwards nothing for half a minute. Frames sent meanwhile are not
+lost by the UUT: the path is not ready. Probes are therefore sent before the first trial, until the sink receives one,
+and again after a trial in which nothing arrived. Not every sink counts probes that arrive changed, for example with a
+VLAN tag. A capture at its interface shows them.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ from netbench.trial.sources import prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 
-# A probe is a few frames, which a sink waits for so long; for longer when those of an earlier one come only then.
+# The frames of a probe, and how long a sink waits for them. It waits longer if frames of an earlier probe arrive late.
 _FRAMES, _FPS = 3, 100.0
 _WAIT_S = 1.0
 _CARRIER_POLL_S = 0.1
 
 
 class Probed(NamedTuple):
-    """What was sent down a stream, and what its sink received of it; how frames that were looked at had changed."""
+    """The frames sent on a stream, those that its sink received, and how captured probes had been changed."""
 
     sent: Sent
     received: Received
@@ -43,17 +43,17 @@ class Probed(NamedTuple):
 
     @property
     def why_not(self) -> str:
-        """Why nobody can tell whether the way is ready; empty when nothing went wrong."""
+        """The reason why it is unknown whether the path is ready; empty if no error occurred."""
         return self.sent.error or self.received.no_room or self.received.error
 
 
 def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], limit_s: float) -> None:
-    """Return once the links of all are up and probes come out at each sink.
+    """Return once all links are up and probes arrive at each sink.
 
-    TestbedError when they do not within `limit_s`, or as soon as a sink has no room for what it captures.
+    TestbedError if that takes longer than `limit_s`, or as soon as a sink has no disk space for its capture.
     """
     clock, waiting, wait_s, probes = setup.clock, list(endpoints), _WAIT_S, 0
-    changed: Counter[str] = Counter()  # in how many probes, by stream
+    changed: Counter[str] = Counter()  # number of changed probes, by stream
     deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
     while down := _without_carrier(setup, endpoints):
         if clock.monotonic_ns() > deadline_ns:
@@ -62,15 +62,15 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
     while waiting:
         probed = probe(setup, active, waiting, wait_s, look=probes > 0)
         probes += 1
-        for name, one in probed.items():
-            if one.received.no_room:  # nor will there be
-                raise TestbedError(f"stream {name}: not ready: {one.received.no_room}")
-            changed[name] += bool(one.changes and not one.received.frames)
+        for name, result in probed.items():
+            if result.received.no_room:  # waiting would not help
+                raise TestbedError(f"stream {name}: not ready: {result.received.no_room}")
+            changed[name] += bool(result.changes and not result.received.frames)
             if changed[name] > 1:
-                raise TestbedError(f"stream {name}: not ready: {_arrived_changed(setup.endpoints[name], one)}")
-        if any(one.received.late for one in probed.values()):
+                raise TestbedError(f"stream {name}: not ready: {_arrived_changed(setup.endpoints[name], result)}")
+        if any(result.received.late for result in probed.values()):
             wait_s = min(2 * wait_s, limit_s)
-            clock.sleep(wait_s)  # what is still on its way would be taken for the next probe by the NIC's counter
+            clock.sleep(wait_s)  # the NIC's counter would mistake late frames for the next probe
         waiting = [ends for ends in waiting if not probed[ends.path.name].received.frames]
         if waiting and clock.monotonic_ns() > deadline_ns:
             path = waiting[0].path
@@ -85,16 +85,16 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
 
 
 def prove_ways(setup: TrialSetup, guest: TrialGuest, counted: Sequence[StreamCounts], wait_s: float) -> None:
-    """TestbedError when nothing arrived of a stream for its way not being ready, or frames taking longer than `wait_s`.
+    """Raise TestbedError if no frame of a stream arrived because its path is not ready or is slower than `wait_s`.
 
-    Where probes come out, it was the UUT that has lost everything.
+    If unchanged probes arrive in time, the UUT lost all frames, and no error is raised.
     """
     silent = [
         ends
         for ends, counts in zip(guest.endpoints, counted, strict=True)
         if ends.path.leads_outside and counts.sent_frames and counts.received_frames == 0
     ]
-    # A link that is down is a reason of its own.
+    # A link that is down is reported as a separate reason.
     if not silent or guest.active.ready.probe_limit_s is None or _without_carrier(setup, silent):
         return
     for name, probed in probe(setup, guest.active, silent, wait_s, look=True).items():
@@ -119,13 +119,13 @@ def _arrived_changed(ends: Endpoints, probed: Probed) -> str:
 def probe(
     setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], wait_s: float, *, look: bool = False
 ) -> dict[str, Probed]:
-    """Send some frames down each stream, which their sinks wait for up to `wait_s`; what came of them, by stream.
+    """Send some frames on each stream, wait up to `wait_s` for them, and return the results by stream.
 
-    With `look` frames that the sinks do not count are looked at too.
+    With `look`, frames that the sinks do not count are captured too.
     """
     number = next(setup.numbers)
     traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
-    # Where it is open whether frames get through at all, nothing is learned of delays.
+    # Delays are not learned from probes, which may not arrive at all.
     guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
     with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch, ExitStack() as stack:
         began = number, setup.clock.realtime_ns(), setup.realtime
@@ -158,10 +158,11 @@ def _witnesses(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -
 
 
 def learn(endpoints: Sequence[Endpoints]) -> None:
-    """Have learning frames sent on all ways that others made (RFC 2544, section 23): bridges learn where sinks are.
+    """Send learning frames (RFC 2544, section 23) on all paths that netbench did not create.
 
-    Such a frame comes out of a sink for its source, as an answer to the test frames would. To be called before each
-    trial: what was learned is forgotten after minutes, and sooner when spanning tree changes its mind.
+    Bridges learn from them where the sinks are. Such a frame goes from the sink to the source, like an answer to the
+    test frames. Call it before each trial: bridges forget addresses after minutes, and sooner when the spanning tree
+    changes.
     """
     for ends in endpoints:
         if ends.path.leads_outside:
@@ -185,7 +186,7 @@ def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:
 
 
 def _without_carrier(setup: TrialSetup, endpoints: Sequence[Endpoints]) -> list[str]:
-    """The interfaces of these ways whose link is not up."""
+    """Return the interfaces of these paths whose link is not up."""
     places = places_of(endpoints)
     counted = setup.read_nics(places)
     return [place.interface for place in places if not (place in counted and forwards(counted[place]))]

@@ -1,4 +1,4 @@
-"""The sinks of one trial, all at once: what they are told to receive, and what they say of it."""
+"""The sinks of one trial: which frames they are to receive, and which frames they received."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ _ARM_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where sinks that write frames down do so, `snap_length` bytes of each, and whether that is kept.
+    """Where sinks write captures, with `snap_length` bytes of each frame, and whether the captures are kept.
 
-    `reference_holds` is what the default sink held when the testbed was tested.
+    `reference_holds` are the rates that the default sink sustained when the testbed was tested.
     """
 
     directory: Path
@@ -30,7 +30,7 @@ class Recording:
 
     @classmethod
     def as_wanted(cls, profile: Profile, directory: Path) -> "Recording":
-        """As a profile says."""
+        """Return the recording that a profile specifies."""
         return cls(directory, profile.keep_captures != "none", profile.snap_length)
 
     def incoming(
@@ -42,7 +42,7 @@ class Recording:
         from_ns: int = 0,
         sinks: int = 1,
     ) -> Incoming:
-        """What the sink of a stream is to receive in a trial; the rest as of Incoming."""
+        """Return the frames that the sink of a stream is to receive in a trial; parameters are as in Incoming."""
         record = self.directory / f"trial-{trial}-{path.name}"
         held = self.reference_holds.fps(sinks, traffic.frame_size)
         return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks, held)
@@ -63,7 +63,7 @@ class Receiving:
         started_ns: int,
         realtime: ClockReader = of_this_machine,
     ) -> None:
-        """`traffic` is by stream; `trial` is the trial's index. TestbedError where a source's machine is gone."""
+        """`traffic` is by stream; `trial` is the trial's index. TestbedError if the machine of a source is gone."""
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         machines = dict.fromkeys(ends.path.source.machine for ends in endpoints)
         began_ns = {machine: _by_clock(realtime(machine), started_ns) for machine in machines}
@@ -76,35 +76,35 @@ class Receiving:
                 began_ns[ends.path.source.machine],
                 len(endpoints),
             )
-            for name, ends in ((one.path.name, one) for one in endpoints)
+            for name, ends in ((stream.path.name, stream) for stream in endpoints)
         }
         self._shortage = ""
 
     def arm(self) -> None:
-        """Have all sinks begin to receive, or none of them when the disk has too little room; returns at once."""
-        sizes = {one.record: self._sinks[name].writes(one) for name, one in self._incoming.items()}
+        """Start all sinks without waiting for them, or none of them if the disk has too little space."""
+        sizes = {incoming.record: self._sinks[name].writes(incoming) for name, incoming in self._incoming.items()}
         self._shortage = shortage({record: size for record, size in sizes.items() if size})
         if not self._shortage:
-            for name, one in self._incoming.items():
-                self._sinks[name].arm(one)
+            for name, incoming in self._incoming.items():
+                self._sinks[name].arm(incoming)
 
     def armed(self) -> bool:
-        """Return True once all of them receive, False when one does not: nothing must be sent then."""
+        """Return True once all sinks receive; False if one does not, and then nothing may be sent."""
         return not self._shortage and all(sink.armed(_ARM_LIMIT_S) for sink in self._sinks.values())
 
     def stop(self, limit_s: float) -> None:
-        """Stop all, each of which may take `limit_s` to have what has arrived safe."""
+        """Stop all sinks; each may take `limit_s` to save the frames that have arrived."""
         if not self._shortage:
             for sink in self._sinks.values():
                 sink.stop(limit_s)
 
     def received(self, stream: str, sent: Sent) -> Received:
-        """What there is of the frames that a source sent."""
+        """Return what the sink of a stream received of the frames that its source sent."""
         if self._shortage:
             return Received(error=self._shortage, no_room=self._shortage)
         return self._sinks[stream].received(sent)
 
 
 def _by_clock(difference: ClockDifference | None, at_ns: int) -> int:
-    """What another clock showed at the earliest when ours showed `at_ns`; 0 where nobody knows."""
+    """Return the earliest time of another clock at `at_ns` of our clock; 0 if the difference is unknown."""
     return 0 if difference is None else at_ns + difference.least_ns

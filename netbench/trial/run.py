@@ -33,13 +33,13 @@ from netbench.trial.snapshots import (
 )
 from netbench.trial.sources import prepare, send
 
-# A comparison of clocks is at most so old: hosts are asked each second.
+# The greatest age of a comparison of clocks: hosts are queried each second.
 _COMPARED_AGO_NS = 2_000_000_000
 
 
 @dataclass(slots=True)
 class _Steps:
-    """How long each step took, for the record."""
+    """The duration of each step, in seconds."""
 
     clock: Clock
     seconds: dict[str, float] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class _Steps:
 
 
 def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt: int) -> TrialResult:
-    """Measure once. What is recorded stays for the caller to keep or remove.
+    """Measure once and return the result; the caller keeps or removes the captures.
 
-    Whatever goes wrong with a generator, sink, link, UUT or neighbour during the trial is a reason in the result;
-    TestbedError is raised only when the testbed cannot go on.
+    Each failure of a generator, sink, link, UUT or neighbour during the trial becomes a reason in the result.
+    TestbedError is raised only if the testbed cannot continue.
     """
     steps, trouble = _Steps(setup.clock), Trouble()
     started_ns, clocks = setup.clock.realtime_ns(), read_clocks(setup.clock)
     guests = guests_of(setup, spec)
     endpoints = [ends for guest in guests for ends in guest.endpoints]
-    traffic = {stream: one for guest in guests for stream, one in guest.traffic.items()}
+    traffic = {stream: stream_traffic for guest in guests for stream, stream_traffic in guest.traffic.items()}
     began_ns, compared = setup.clock.monotonic_ns(), _compared(setup, _machines(endpoints) & set(setup.not_own))
     with ExitStack() as loads:
         with steps.step("load"):
@@ -90,7 +90,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s, all_dropped)
             setup.clock.sleep(max(0.0, spec.settle_after_s - (setup.clock.monotonic_ns() - sent_ns) / 1e9))
             after = take_snapshot(setup, guests, trouble)
-            # Now: counting may take long, and clocks run apart meanwhile.
+            # Compare the clocks before counting, which may take long: they drift apart meanwhile.
             realtime, took_ns = _compared(setup, _machines(endpoints)), setup.clock.monotonic_ns() - began_ns
             receiving.stop(spec.drain_limit_s)
             set_ns = _clocks_set(clock_set_ns(clocks, read_clocks(setup.clock)), compared, realtime, took_ns)
@@ -100,16 +100,16 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
         known = before, after, len(endpoints), set_ns, realtime.get
-        evidence = [evidence_of(one, sent, received, *known) for one in guests]
-        counts = accounts([one for found in evidence for one in found])
+        evidence = [evidence_of(guest, sent, received, *known) for guest in guests]
+        counts = accounts([stream for streams in evidence for stream in streams])
         results = tuple(
             GuestResult(
                 guest.name,
-                tuple(counts[one.path.name] for one in found),
+                tuple(counts[stream.path.name] for stream in streams),
                 shared_counters(guest, before, after),
                 cpu_growth(guest, before, after),
             )
-            for guest, found in zip(guests, evidence, strict=True)
+            for guest, streams in zip(guests, evidence, strict=True)
         )
         if not set_ns:
             learn_delays(guests, results)
@@ -139,20 +139,21 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
 def _cpu_delays(setup: TrialSetup, watched: Sequence[Watched]) -> CpuDelays:
     if setup.cpu_delays is None:
         return CpuDelays(setup.clock.monotonic_ns())
-    return setup.cpu_delays([one.process for one in watched])
+    return setup.cpu_delays([thread.process for thread in watched])
 
 
 def _used_s(guest: GuestResult, part: float) -> float:
-    """CPU time of a guest and its load while frames were sent, which is `part` of the time that they were watched.
+    """Return the CPU time of a guest and its load while frames were sent, in seconds.
 
-    What a guest's own kernel counts is part of what it costs its host. A load computes all the time.
+    Sending took `part` of the observed time. The CPU time that a guest's own kernel counts is included in the CPU time
+    that the host counts for it. A load computes all the time.
     """
     forwarding_s = max(guest.cpu_s.get("guest", 0.0), guest.cpu_s.get("host", 0.0))
     return forwarding_s + guest.cpu_s.get("load", 0.0) * min(1.0, part)
 
 
 def _machines(endpoints: Sequence[Endpoints]) -> set[str | None]:
-    """Those of all sources and sinks."""
+    """Return the machines of all sources and sinks."""
     return {nic.machine for ends in endpoints for nic in (ends.path.source, ends.path.sink)}
 
 
@@ -166,19 +167,19 @@ def _clocks_set(
     after: Mapping[str | None, ClockDifference | None],
     took_ns: int,
 ) -> dict[str | None, int]:
-    """By how much the clocks of machines were set, where one was: this machine's, or those that were compared to it."""
+    """Return by how much clocks were set, by machine: this machine's clock if it was set, or else the compared ones."""
     if here_ns:
-        return {None: here_ns}  # by which the others seem to have been set
-    found = {
+        return {None: here_ns}  # the other clocks seem to have been set by as much
+    differences = {
         machine: earlier.set_by_ns(later, took_ns + _COMPARED_AGO_NS)
         for machine, earlier in before.items()
         if earlier and (later := after[machine])
     }
-    return {machine: set_ns for machine, set_ns in found.items() if set_ns}
+    return {machine: set_ns for machine, set_ns in differences.items() if set_ns}
 
 
 def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: Trouble) -> None:
-    """End the victim and start it again, when that is due in this trial: another one is in its place afterwards."""
+    """Restart the victim if this trial requires it, and replace it in `guests` by the new one."""
     victim, *others = guests
     if spec.restart_at_s is None:
         return
@@ -190,7 +191,7 @@ def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], troub
 
 
 def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: Trouble) -> bool:
-    """Start the neighbours' loads, to be ended at the latest when `loads` is left; whether all are at work."""
+    """Start the neighbours' loads, which end with `loads` at the latest; return True if all are running."""
     for guest in guests:
         if guest.load is not None:
             loads.callback(_end_quietly, guest.load)
@@ -200,7 +201,7 @@ def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: Troubl
 
 
 def _end_quietly(load: Neighbour) -> None:
-    with suppress(TestbedError):  # what went wrong with it is on record already
+    with suppress(TestbedError):  # its failure is recorded already
         load.stop()
 
 
@@ -214,11 +215,11 @@ def _stop_loads(guests: Sequence[TrialGuest], trouble: Trouble) -> None:
 def _all_dropped(
     setup: TrialSetup, guests: Sequence[TrialGuest], sent: Mapping[str, Sent], before: Snapshot, trouble: Trouble
 ) -> bool:
-    """Whether every frame that has not come to its sink's NIC by now was counted as dropped."""
+    """Return True if every frame that has not reached its sink's NIC by now was counted as dropped."""
     now = take_snapshot(setup, guests, trouble)
     received = {}
     for ends in (ends for guest in guests for ends in guest.endpoints):
         nic, frames = nic_deltas(ends.path, before, now)["sink"], sent[ends.path.name].frames
         received[ends.path.name] = Received(frames=min(nic.rx, frames) if nic else None, dropped=0)
-    evidence = [one for guest in guests for one in evidence_of(guest, sent, received, before, now, len(sent))]
+    evidence = [stream for guest in guests for stream in evidence_of(guest, sent, received, before, now, len(sent))]
     return all_counted(evidence)

@@ -1,7 +1,8 @@
-"""What dropped the frames that are missing along paths: counters share out what they counted, the rest is named.
+"""Attributes the missing frames of path segments to drop counters, and the rest to the segments themselves.
 
-A counter that frames meet on several segments of the way, of one stream or of many, has dropped no more on all of them
-together than it counted, and on each at least what cannot have been elsewhere. Only that is explained by it.
+Frames may pass one counter on several segments, of one stream or of many. Its drops on all segments together are at
+most its count. Its drops on one segment are at least the part of its count that does not fit into the other segments.
+It explains only that minimum.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from netbench.model.counts import Loss
 from netbench.model.points import CountingPoint
 from netbench.trial.evidence import UNCOUNTED, Growth
 
-_MOST_NAMED = 3  # of those that may have dropped a frame
-_MOST_COMBINED = 12  # segments of which every combination is tried
+_MOST_NAMED = 3  # counters that may have dropped a frame
+_MOST_COMBINED = 12  # segments whose combinations are all tried
 _OF_ALL = "counted for all streams"
 _IN_ALL = "counted in several places"
 _MAYBE_RESET = "whose counter may have been reset meanwhile"
@@ -21,11 +22,11 @@ _MAYBE_RESET = "whose counter may have been reset meanwhile"
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """Part of a path, and what may have dropped frames on it: counters, and the NIC at one end (for `nic_cause`).
+    """Part of a path, with the counters and the NIC at one end (for `nic_cause`) that may have dropped frames on it.
 
-    `rest` are the frames missing at its end, whosever, that nothing explains so far. What nothing ever does was lost at
-    the point and for the cause of `name`, where there is one. `uut` is the point of what has none of its own. `perhaps`
-    are counters that have dropped more than they must have here, there or elsewhere.
+    `rest` are the frames missing at its end, of any stream, that are unexplained so far. If they stay unexplained, they
+    were lost at the point and for the cause in `name`, if it is set. `uut` is the point of losses without a point of
+    their own. `perhaps` are counters with drops that may have been on this segment or on another.
     """
 
     uut: CountingPoint
@@ -40,24 +41,24 @@ class Segment:
 
     @property
     def silent(self) -> list[Growth]:
-        """What may have dropped frames that nobody counted."""
-        return [one for one in self.drops if one.silent]
+        """The counters that may have dropped uncounted frames."""
+        return [growth for growth in self.drops if growth.silent]
 
     def explain(self, point: CountingPoint, cause: str, frames: int) -> None:
-        """So many of the missing frames were lost there."""
+        """Record that so many of the missing frames were lost at a point, for this cause."""
         self.rest -= frames
         if frames:
             self.found.append(Loss(point.name, cause, point.where, point.order, frames))
 
     def explain_nic(self) -> None:
-        """What the NIC itself dropped; of whomever, so no more than is missing."""
+        """Explain the drops of the NIC itself; they include foreign frames, so at most as many as are missing."""
         if self.nic:
             self.explain(self.nic, self.nic_cause, min(self.nic_dropped, self.rest))
 
     def blame(self, suspects: Sequence[Growth], why: str, frames: int) -> None:
-        """One of these dropped them: at their point, where they share one."""
-        points = {one.point for one in suspects}
-        names = [one.counter if len(points) == 1 else f"{one.point.name}: {one.counter}" for one in suspects]
+        """Record that one of these counters dropped the frames, at their point if they share one, else at the UUT."""
+        points = {growth.point for growth in suspects}
+        names = [drop.counter if len(points) == 1 else f"{drop.point.name}: {drop.counter}" for drop in suspects]
         if len(names) > _MOST_NAMED:
             names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
         cause = " or ".join(names) + (f", {why}" if why else "")
@@ -66,9 +67,9 @@ class Segment:
 
 @dataclass(slots=True)
 class Counter:
-    """A counter of drops that has grown by so many `frames`; the segments on which frames meet it, and as what.
+    """A drop counter that grew by `frames`; `met` are the segments on which frames pass it, with its growths there.
 
-    It cannot have dropped more than `most` on a segment, where that is known.
+    `most` is the upper bound of its drops on a segment, if known.
     """
 
     frames: int
@@ -76,37 +77,37 @@ class Counter:
     most: dict[Segment, int] = field(default_factory=dict)
 
     def missing(self) -> dict[Segment, int]:
-        """The frames that it may have dropped, where any are missing."""
+        """Return the number of frames that it may have dropped, for each segment with missing frames."""
         most = {segment: min(self.most.get(segment, segment.rest), segment.rest) for segment in self.met}
         return {segment: frames for segment, frames in most.items() if frames > 0}
 
 
 def share_out(counters: Sequence[Counter]) -> None:
-    """Explain what these counters, and nothing else, must have dropped."""
+    """Explain the frames that these counters must have dropped."""
     waiting = list(counters)
-    while fitting := next(((one, fit) for one in waiting if (fit := _fit(one, waiting))), None):
-        one, fit = fitting
-        waiting.remove(one)
+    while fitting := next(((counter, fit) for counter in waiting if (fit := _fit(counter, waiting))), None):
+        counter, fit = fitting
+        waiting.remove(counter)
         for segment, frames in fit.items():
-            _explain([one], segment, frames)
+            _explain([counter], segment, frames)
     groups: dict[frozenset[Segment], list[Counter]] = {}
-    for one in waiting:
-        groups.setdefault(frozenset(one.missing()), []).append(one)
+    for counter in waiting:
+        groups.setdefault(frozenset(counter.missing()), []).append(counter)
     for group in groups.values():
         missing = group[0].missing()
-        counted, total = sum(one.frames for one in group), sum(missing.values())
+        counted, total = sum(counter.frames for counter in group), sum(missing.values())
         if len(group) > 1 and (counted > total or (counted == total and len(missing) > 1)):
             for segment, frames in missing.items():
-                _explain(group, segment, frames)  # one of them did, but which of them where nobody knows
+                _explain(group, segment, frames)  # one of them did; which one is unknown
             continue
-        for one in group:
-            _explain_certain(one)
+        for counter in group:
+            _explain_certain(counter)
 
 
 def _explain_certain(counter: Counter) -> None:
-    """What a counter must have dropped: on each segment what it has counted beyond all that it can have elsewhere.
+    """Explain on each segment the drops of a counter that cannot have been on its other segments.
 
-    Where nothing drops without counting, frames that it may have dropped were not lost in another way.
+    On a segment where nothing drops uncounted frames, the counter dropped all frames that it may have dropped.
     """
     missing, left = counter.missing(), counter.frames
     plain = {segment: frames for segment, frames in missing.items() if not segment.silent}
@@ -123,7 +124,10 @@ def _explain_certain(counter: Counter) -> None:
 
 
 def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Segment, int]:
-    """The segments on which together exactly as many frames are missing as it counted, if no others fit as well."""
+    """Return the only segments whose missing frames add up to exactly the counter's count.
+
+    The result is empty if several combinations fit, or if a rival with the same count meets a segment of this counter.
+    """
     missing = counter.missing()
     if len(missing) > _MOST_COMBINED:
         return {}
@@ -133,20 +137,21 @@ def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Segment, int]:
         for some in combinations(missing, many)
         if sum(missing[segment] for segment in some) == counter.frames
     ]
-    alike = [one for one in rivals if one.frames == counter.frames and one.missing().keys() & missing.keys()]
+    alike = [rival for rival in rivals if rival.frames == counter.frames and rival.missing().keys() & missing.keys()]
     return {segment: missing[segment] for segment in fitting[0]} if len(fitting) == 1 and len(alike) == 1 else {}
 
 
 def _explain(counters: Sequence[Counter], segment: Segment, frames: int) -> None:
-    """One of these counters counted so many of the frames missing on a segment."""
-    named = [grown for one in counters for grown in one.met[segment]]
+    """Record that one of these counters counted so many of the frames missing on a segment."""
+    named = [grown for counter in counters for grown in counter.met[segment]]
     segment.blame(named, _OF_ALL if any(grown.shared for grown in named) else "", frames)
 
 
 def name_rest(segment: Segment) -> None:
-    """What no counter explains: something that does not count, or the segment itself.
+    """Attribute the unexplained frames to something that does not count, or else to the segment itself.
 
-    A counter that may have been reset may have counted it: then nothing explains it, or that counter or what does not.
+    A counter that may have been reset may have counted them. It is then named as a suspect beside what does not count.
+    Without anything else that does not count, the frames then stay unexplained.
     """
     if segment.silent:
         certain = [*segment.silent, *segment.perhaps]
@@ -157,5 +162,5 @@ def name_rest(segment: Segment) -> None:
             whys[_MAYBE_RESET] = None
         why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
         segment.blame(suspects, why, segment.rest)
-    elif segment.name and not any(one.resettable for one in segment.drops):
+    elif segment.name and not any(growth.resettable for growth in segment.drops):
         segment.explain(*segment.name, segment.rest)

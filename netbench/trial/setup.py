@@ -1,4 +1,4 @@
-"""What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
+"""The parts of a trial: running sources and sinks, the victim, its neighbours, and the streams of each guest."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from netbench.sinks.base import Sink
 from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
-# What is counted at these points beside the NICs' own counters.
+# Reads the counters at these points, except the NICs' own counters.
 CounterReader = Callable[[Points], tuple[CounterReading, ...]]
-# CLOCK_REALTIME of a machine (None: this one) less that of this one; None where nobody knows.
+# CLOCK_REALTIME of a machine (None: this machine) minus that of this machine; None if unknown.
 ClockReader = Callable[[str | None], ClockDifference | None]
 
 
@@ -36,22 +36,22 @@ class KernelThread(NamedTuple):
 
 
 def no_receiver() -> KernelThread | None:
-    """Where no thread takes frames in, or it is another machine's."""
+    """Return None: no kernel thread takes in the frames, or it is on another machine."""
     return None
 
 
 def of_this_machine(machine: str | None) -> ClockDifference | None:
-    """What is known where nobody has compared clocks."""
+    """Return the clock difference where clocks were not compared: SAME_CLOCK for this machine, else None."""
     return None if machine else SAME_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """One stream with its source and sink at work; `usual` is what they are unless they know better.
+    """One stream with its running source and sink; `usual` are their identities unless they report others.
 
-    `source_clock` is CLOCK_MONOTONIC of the source's machine less that of this one. `sink_host` is where the sink is;
-    None: frames that the sink does not count cannot be looked at. `receiver` is the thread that takes in the source's
-    frames at the UUT, where that is one of this machine.
+    `source_clock` is CLOCK_MONOTONIC of the source's machine minus that of this machine. `sink_host` is the host of the
+    sink; if it is None, frames that the sink does not count cannot be captured. `receiver` is the thread that takes in
+    the source's frames at the UUT, if it is on this machine.
     """
 
     path: StreamPath
@@ -64,21 +64,21 @@ class Endpoints:
 
     @property
     def identities(self) -> StreamEnds:
-        """What they really are, by the last trial."""
+        """The actual identities of source and sink, by the last trial."""
         usual = self.usual
         return StreamEnds(self.source.identity().completed(usual.source), self.sink.identity().completed(usual.sink))
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """What a trial needs of a ready testbed.
+    """The parts of a ready testbed that a trial needs.
 
-    `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows; that of machines that are
-    `not_own` somebody else may set.
-    `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
-    the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
-    `scratch` is a directory for what is not kept; None: where temporary files are. `cpu_delays` reads what keeps
-    threads of this machine from running.
+    `realtime` is CLOCK_REALTIME of a machine minus that of this machine; None if unknown. On machines that are
+    `not_own`, other people may set the clock.
+    `guests` are all running guests, by name. `loads` are the loads inside some of them. `machine_cpu_s` is the CPU time
+    that the UUT's machine has used so far. `numbers` are the numbers of all trials on this testbed.
+    `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
+    the delays of threads of this machine.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -107,7 +107,7 @@ class TrialGuest:
 
 
 def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
-    """The victim, then each neighbour."""
+    """Return the guests of a trial: the victim, then each neighbour."""
     guests, trial = [], next(setup.numbers)
     for task in spec.guests:
         active = setup.guests[task.name]

@@ -1,4 +1,4 @@
-"""All counters around the traffic of a trial, and how they grew."""
+"""Readings of all counters before and after the traffic of a trial, and their growth."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,12 +29,12 @@ from netbench.trial.evidence import CHANGED, REMOVED, REPLACED, RESET, UNCOUNTED
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, TrialSetup, of_this_machine
 from netbench.uut.base import Reading
 
-_GUEST, _MACHINE = "guest", "machine"  # who says what was counted
+_GUEST, _MACHINE = "guest", "machine"  # the source of a reading
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All counters at one moment; what a guest says of itself by its name."""
+    """All counters at one moment; `guests` are the guests' own readings, by name."""
 
     at_ns: int
     nics: dict[Place, NicCounters]
@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Trouble:
-    """What went wrong with a guest or its load: the reasons, each once."""
+    """The failures of guests and their loads, as reasons, each once."""
 
     reasons: dict[Reason, None] = field(default_factory=dict)
 
@@ -60,14 +60,14 @@ class Trouble:
         except TestbedError as error:
             kind, detail = ReasonKind.UUT_FAILED, str(error)
             if of_load:
-                kind = ReasonKind.NEIGHBOUR_LOAD_FAILED  # which says whose load it is
+                kind = ReasonKind.NEIGHBOUR_LOAD_FAILED  # its message names the guest
             elif guest != VICTIM:
                 kind, detail = ReasonKind.NEIGHBOUR_FAILED, f"neighbour {guest}: {error}"
             self.reasons[Reason(kind, "", detail)] = None
 
 
 def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trouble) -> Snapshot:
-    """Read everything now; a guest that cannot be read is left out and noted."""
+    """Return a reading of all counters; a guest that cannot be read is left out and recorded in `trouble`."""
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     machine_s = setup.machine_cpu_s() if setup.machine_cpu_s else None
     at_ns = setup.clock.monotonic_ns()
@@ -76,7 +76,7 @@ def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trou
     readings, loads_s = {}, {}
     for guest in guests:
         with trouble.noted(guest.name):
-            # Who forwards nothing has no counters to read, and may be too busy to be asked at length.
+            # A guest that forwards nothing has no counters to read, and may be too busy for a long query.
             uut = guest.active.uut
             readings[guest.name] = uut.read() if guest.endpoints else Reading(cpu_s=uut.cpu_s())
         if guest.load is not None:
@@ -88,8 +88,8 @@ def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trou
 
 
 def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str, float]:
-    """CPU time used in between, in seconds, by whose it is."""
-    earlier, later = (one.guests.get(guest.name, Reading()).cpu_s for one in (before, after))
+    """Return the CPU time used between two snapshots, in seconds, by consumer."""
+    earlier, later = (snapshot.guests.get(guest.name, Reading()).cpu_s for snapshot in (before, after))
     used = {whose: round(later[whose] - spent, 6) for whose, spent in earlier.items() if whose in later}
     if guest.name in before.loads_s and guest.name in after.loads_s:
         used["load"] = round(after.loads_s[guest.name] - before.loads_s[guest.name], 6)
@@ -97,7 +97,7 @@ def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str
 
 
 def machine_cpu_growth(before: Snapshot, after: Snapshot) -> tuple[float | None, float | None]:
-    """CPU time that the UUT's machine used in between, and what of it softirqs did, in seconds; None: not read."""
+    """Return the CPU time of the UUT's machine between two snapshots, and its softirq part, in s; None: not read."""
     if before.machine_s is None or after.machine_s is None:
         return None, None
     (busy_s, softirq_s), (later_s, later_softirq_s) = before.machine_s, after.machine_s
@@ -105,26 +105,26 @@ def machine_cpu_growth(before: Snapshot, after: Snapshot) -> tuple[float | None,
 
 
 def points_of(guest: TrialGuest) -> Points:
-    """The whole paths of the streams of a guest that it forwards now, and what it declares of those that it could."""
+    """Return the points of the whole paths of a guest's present streams, and its declared points of other streams."""
     declared = guest.active.ready.points
     paths = {ends.path.name: whole_path(ends.path, declared.get(ends.path.name, ())) for ends in guest.endpoints}
     return {**declared, **paths}
 
 
 def shared_counters(guest: TrialGuest, before: Snapshot, after: Snapshot) -> tuple[PointCount, ...]:
-    """What is counted on the way of all streams of a guest together."""
-    return tuple(one.count for one in growths_of(guest, "", 0, before, after))
+    """Return the counts of the counters that all streams of a guest share."""
+    return tuple(delta.count for delta in growths_of(guest, "", 0, before, after))
 
 
 def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
-    """Where all NICs of some endpoints are, each once."""
+    """Return the places of all NICs of these endpoints, each once."""
     return list(dict.fromkeys(nic.place for ends in endpoints for nic in ends.path.nics.values()))
 
 
 def nic_deltas(
     path: StreamPath, before: Snapshot, after: Snapshot, macs: Mapping[Place, str] = {}
 ) -> dict[str, NicDelta | None]:
-    """How the counters of each NIC of a path grew, by role; None for a NIC that could not be read.
+    """Return the growth of the counters of each NIC of a path, by role; None for a NIC that could not be read.
 
     `macs` are the MAC addresses when the UUT became ready.
     """
@@ -147,12 +147,12 @@ def evidence_of(
     clocks_set_ns: Mapping[str | None, int] = {},
     realtime: ClockReader = of_this_machine,
 ) -> list[Evidence]:
-    """What is known of each stream of a guest, in a trial of so many streams of all guests."""
+    """Return the evidence of each stream of a guest; the trial has so many `streams` of all guests."""
     points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}
 
     def throughout(machine: str | None) -> ClockDifference | None:
-        told = realtime(machine)
-        return told.over(after.at_ns - before.at_ns) if machine and told else told
+        difference = realtime(machine)
+        return difference.over(after.at_ns - before.at_ns) if machine and difference else difference
 
     nics = {ends.path.name: nic_deltas(ends.path, before, after, guest.active.macs) for ends in guest.endpoints}
     return [
@@ -179,30 +179,30 @@ def evidence_of(
 
 
 def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) -> Iterator[Growth]:
-    """Yield the count of frames for another MAC address, where an IP layer takes what comes in at the ingress NIC.
+    """Yield the count of frames for another MAC address, if an IP layer takes the frames of the ingress NIC.
 
-    Elsewhere the IP layer may drop copies of frames that something else forwards.
+    Otherwise the IP layer may drop copies of frames that something else forwards.
     """
-    if ingress and ingress.rx_otherhost_dropped is not None and any(one.kind is Kind.IP_LAYER for one in points):
-        point = next(one for one in points if one.where is Where.INGRESS)
+    if ingress and ingress.rx_otherhost_dropped is not None and any(layer.kind is Kind.IP_LAYER for layer in points):
+        point = next(candidate for candidate in points if candidate.where is Where.INGRESS)
         identity = (OTHERHOST, str(point.place))
         frames = ingress.rx_otherhost_dropped
         yield Growth(point, OTHERHOST, "dropped", frames, indiscriminate=True, identity=identity)
 
 
 def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
-    """How all counters but those of the NICs grew on the way of one stream, from source to sink.
+    """Return the growths of all counters on the path of one stream, from source to sink, except those of the NICs.
 
-    `others` are how many more streams the trial has. What does not tell streams apart is this stream's own when no
-    other one can have taken the same way: through the guest, or through its machine.
+    `others` is the number of other streams in the trial. A counter that does not distinguish streams belongs to this
+    stream if no other stream can have passed it, in the guest or on its machine.
     """
-    earlier, later = (_readings(guest, one) for one in (before, after))
-    changed = (one for key, one in earlier.items() if key not in later or later[key].handle != one.handle)
-    gone = {one.owner for one in changed if one.owner}
+    earlier, later = (_readings(guest, snapshot) for snapshot in (before, after))
+    changed = (old for key, old in earlier.items() if key not in later or later[key].handle != old.handle)
+    gone = {old.owner for old in changed if old.owner}
     alone = {_GUEST: len(guest.endpoints) == 1, _MACHINE: not others}
     along = points_of(guest)[stream or guest.endpoints[0].path.name] if guest.endpoints else ()
     points = {point.name: point for point in along}
-    found = []
+    growths = []
     for key, reading in (earlier | later).items():
         who, was, now = key[0], earlier.get(key), later.get(key)
         is_as_before = reading.counter == ALL_RULES and was is not None and was == now
@@ -211,7 +211,7 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
         grown, silent = _grown(was, now, new_from_0=who == _MACHINE, gone=gone)
         if silent and reading.counter == ALL_RULES:
             silent = CHANGED
-        found.append(
+        growths.append(
             Growth(
                 point=points.get(reading.point) or replace(points[UUT], name=reading.point),
                 counter=reading.counter,
@@ -225,7 +225,7 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
                 resettable=reading.resettable,
             )
         )
-    return tuple(sorted(found, key=lambda one: one.point.order))
+    return tuple(sorted(growths, key=lambda delta: delta.point.order))
 
 
 def _went_back(was: CounterReading | None, now: CounterReading | None) -> bool:
@@ -236,10 +236,10 @@ def _went_back(was: CounterReading | None, now: CounterReading | None) -> bool:
 def _grown(
     was: CounterReading | None, now: CounterReading | None, *, new_from_0: bool, gone: Collection[str]
 ) -> tuple[int | None, str]:
-    """By how much a counter grew, and as of Growth why nobody knows what it dropped, empty when that is not so.
+    """Return by how much a counter grew, and why its drops are unknown (`silent` of Growth; empty if they are known).
 
-    A new one began at 0 where so many are read as there are (`new_from_0`), unless it took the place of one that is
-    gone, with its owner or from it.
+    With `new_from_0` all existing counters are read: a new counter began at 0, unless it replaced one that is gone,
+    together with its owner or within the same owner.
     """
     if now is None:
         return None, REMOVED
@@ -253,9 +253,9 @@ def _grown(
 
 
 def _readings(guest: TrialGuest, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
-    """What a guest and its machine have counted, by who says it, stream, point and counter."""
+    """Return the readings of a guest and its machine, by source of the reading, stream, point and counter."""
     own = {ends.path.name for ends in guest.endpoints}
     inside = snapshot.guests.get(guest.name, Reading()).counters
-    machine = [one for one in snapshot.counters if one.stream in own or (not one.stream and own)]
-    said = [*((_GUEST, one) for one in inside), *((_MACHINE, one) for one in machine)]
-    return {(who, one.stream, one.point, one.counter): one for who, one in said}
+    machine = [reading for reading in snapshot.counters if reading.stream in own or (not reading.stream and own)]
+    readings = [*((_GUEST, reading) for reading in inside), *((_MACHINE, reading) for reading in machine)]
+    return {(who, reading.stream, reading.point, reading.counter): reading for who, reading in readings}

@@ -1,4 +1,4 @@
-"""Calibration of the sources of a testbed without a UUT: what they offer while the ingress NICs drop every frame."""
+"""Calibrates the sources of a testbed without a UUT: the rates they offer while the ingress NICs drop every frame."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,19 +21,19 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.trial.sources import prepare, start_sources
 
-# No NIC has this address: the ingress NIC's host drops the frames as meant for another one.
+# No NIC has this address: the ingress NIC's host drops the frames because they are for another host.
 _OF_NO_NIC = "02:6e:62:ff:ff:ff"
 _LIMIT_S = 10.0  # for sources to end
-# The highest rate that sources are to hold, as a part of what they offer without one; and of each that they miss twice.
+# The next rate to try, as a part of the unpaced rate or of the rate that was missed; and the misses that lower it.
 _PACED_PART, _MISSED = 0.98, 2
-# How far below a rate the offered load may be, as a part of it, for the rate to be held; as in trials by default.
+# The offered load may be below a sustained rate by this part of it; the default of trials.
 TOLERANCE = 0.01
-# By what part of the rate late sources may exceed it, as in searches for maxima.
+# Late sources may exceed the rate by this part of it, as in searches for maxima.
 _CATCH_UP = 0.05
 
 
 def can_calibrate(endpoints: Sequence[Endpoints]) -> bool:
-    """Whether frames to an unknown MAC address stay within what netbench made: over its own links to its own hosts."""
+    """Return True if frames to an unknown MAC address stay on links and hosts that netbench created."""
     return bool(endpoints) and not any(ends.path.leads_outside for ends in endpoints)
 
 
@@ -47,9 +47,9 @@ def calibrate_sources(
     on: str | None = None,
     compared_with: Sequence[CeilingComparison] = (),
 ) -> SourceCeiling:
-    """Return what each of these sources offers at most, all at once; no UUT is up.
+    """Return the highest rate that each of these sources offers while all send at once and no UUT is up.
 
-    The first sample is the warm-up, and is discarded. TestbedError when a source cannot send at all.
+    The first sample is the warm-up and is discarded. TestbedError if a source cannot send at all.
     """
 
     def sample(fps: float | None = None) -> CeilingSample:
@@ -60,41 +60,43 @@ def calibrate_sources(
     while not is_settled(samples):
         samples.append(sample())
     kinds = dict.fromkeys(ends.identities.source.kind for ends in endpoints)
-    found = ceiling_of("+".join(kinds), len(endpoints), frame_size, samples, on=on, compared_with=compared_with)
-    return replace(found, **_paced(found.fps, sample)) if found.is_known else found
+    ceiling = ceiling_of("+".join(kinds), len(endpoints), frame_size, samples, on=on, compared_with=compared_with)
+    return replace(ceiling, **_paced(ceiling.fps, sample)) if ceiling.is_known else ceiling
 
 
 def _paced(fps: float, sample: Callable[[float], CeilingSample]) -> dict[str, Any]:
-    """Find a rate that the sources hold in two samples, from the ceiling downwards; two that miss it are too many.
+    """Find a rate that the sources sustain in two samples, from the ceiling downwards; two misses lower the rate.
 
-    Samples in which something kept a source from running miss nothing.
+    Samples in which a source was kept from running do not count as misses.
     """
     rate = float(f"{fps * _PACED_PART:.6g}")
     samples: list[CeilingSample] = []
     held, missed = 0, list[float]()
     while len(samples) < MOST_SAMPLES and held < FEWEST_SUSTAINED:
-        samples.append(one := sample(rate))
-        held += one.accepted
-        if not (one.accepted or one.disturbed):
-            missed.append(one.offered_fps)
+        samples.append(latest := sample(rate))
+        held += latest.accepted
+        if not (latest.accepted or latest.disturbed):
+            missed.append(latest.offered_fps)
         if len(missed) == _MISSED:
             rate, held, missed = float(f"{min(rate, max(missed)) * _PACED_PART:.6g}"), 0, []
     return {"paced_fps": rate, "paced_samples": tuple(samples)}
 
 
 def sample_of(sent: Mapping[str, Sent], intended_fps: float | None = None) -> CeilingSample:
-    """Return the sample of sources, by stream, that sent as fast as they could, or that had a rate to hold."""
-    every = list(sent.values())
-    offered = min((one.frames / one.duration_s if one.duration_s else 0.0 for one in every), default=0.0)
-    longest_s = max((one.duration_s for one in every), default=0.0)
-    reason = fault = next((why for one in every if (why := fault_of(one, is_paced=intended_fps is not None))), "")
+    """Return the sample of these sources, by stream; they sent at `intended_fps`, or as fast as possible if None."""
+    sources = list(sent.values())
+    offered = min((source.frames / source.duration_s if source.duration_s else 0.0 for source in sources), default=0.0)
+    longest_s = max((source.duration_s for source in sources), default=0.0)
+    reason = fault = next(
+        (why for source in sources if (why := fault_of(source, is_paced=intended_fps is not None))), ""
+    )
     if not fault and intended_fps is not None and offered < (1 - TOLERANCE) * intended_fps:
         reason = f"offered {offered:,.0f} of {intended_fps:,.0f} frames/s"
     return CeilingSample(offered, longest_s, not reason, reason, intended_fps, disturbed=bool(fault))
 
 
 def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
-    """Return why what a source sent is less than it can send; empty where nothing speaks for that."""
+    """Return why a source may have sent less than it can; empty if there is no such sign."""
     if sent.error:
         return sent.error
     if not sent.frames:
@@ -120,7 +122,7 @@ def _sample(
     traffic = {ends.path.name: _traffic(ends, frame_size, flows, seed, trial, fps) for ends in endpoints}
     unready = prepare(endpoints, traffic)
     if unready:
-        raise TestbedError("; ".join(one.error for one in unready.values()))
+        raise TestbedError("; ".join(source.error for source in unready.values()))
     start_sources(endpoints, setup.clock)
     sent = {ends.path.name: ends.source.wait(_LIMIT_S) for ends in endpoints}
     return sample_of(sent, fps)
