@@ -267,8 +267,8 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     for campaign in found:
         if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
             raise UsageError(
-                f"{campaign.name} was stopped before its first search was over, so that there is nothing to compare yet; "
-                f"go on with `netbench resume {campaign.directory.path}`"
+                f"{campaign.name} was stopped before its first search was over, so that there is nothing to compare "
+                f"yet; go on with `netbench resume {campaign.directory.path}`"
             )
     kinds = {bool(campaign.results.searches) for campaign in found}
     if len(kinds) > 1:
