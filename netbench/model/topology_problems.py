@@ -1,4 +1,4 @@
-"""What makes no sense in a topology as a whole: names that mean nothing, NICs used twice, links that cannot be made."""
+"""Contradictions within a topology: unknown names, NICs used twice, impossible links."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def topology_problems(topology: "Topology") -> Iterator[str]:
-    """What contradicts itself in a topology, or cannot be made, in words; nothing where all is well."""
+    """Yield the contradictions and impossible parts of a topology as text; nothing if it is valid."""
     ends = [end for link in topology.links for end in link.ends]
     yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
     for end in ends:
@@ -67,9 +67,9 @@ def topology_problems(topology: "Topology") -> Iterator[str]:
 
 
 def _stream_of_own(topology: "Topology", interface: str) -> str:
-    """The stream for which netbench may make an interface of this name beside its NICs; empty for none.
+    """Return the stream for which netbench may make an interface of this name beside its NICs; empty for none.
 
-    That is its bridge, or what attaches a guest: the first letters of a kind and of `ingress` or `egress`.
+    That is its bridge, or the attachment of a guest: the first letters of a kind and of `ingress` or `egress`.
     """
     return next((s.name for s in topology.streams if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{s.name}", interface)), "")
 
@@ -131,7 +131,7 @@ def _one_machine_problems(topology: "Topology") -> Iterator[str]:
 
 
 def _place_problems(topology: "Topology") -> Iterator[str]:
-    """What is wrong with the VMs that UUTs are on."""
+    """Yield the problems of the VMs that UUTs are on."""
     fixed = [name for name, host in topology.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
     for uut in topology.uuts:
         if uut.on is None:
@@ -141,7 +141,7 @@ def _place_problems(topology: "Topology") -> Iterator[str]:
         elif fixed:
             yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
         else:
-            yield from (f"UUT {uut.name}: on: {one}" for one in _link_problems(topology.on(uut.on)))
+            yield from (f"UUT {uut.name}: on: {problem}" for problem in _link_problems(topology.on(uut.on)))
 
 
 def _link_problems(topology: "Topology") -> Iterator[str]:
@@ -168,10 +168,10 @@ def _stream_problems(topology: "Topology", stream: "StreamSpec") -> Iterator[str
 def _way_back_problems(topology: "Topology", stream: "StreamSpec") -> Iterator[str]:
     rates = {link.rate for link in topology.links if {stream.source, stream.sink} & set(link.ends)}
     if stream.reverse and len(rates) > 1:
-        told = " and ".join(map(format_bit_rate, sorted(rates)))
+        listed = " and ".join(map(format_bit_rate, sorted(rates)))
         yield (
             f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
-            f"{told}; give both the lower one"
+            f"{listed}; give both the lower one"
         )
 
 
