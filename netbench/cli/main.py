@@ -15,7 +15,7 @@ from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 # New objects before garbage collection starts. With Python's default of 700, collections take a seventh of the time to
 # load a campaign, in which nothing is garbage.
 _NEW_OBJECTS = 50_000
-# These load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
+# These commands load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
 _WITH_SCIPY = frozenset({"run", "resume", "search", "report", "export", "compare", "selftest"})
 _LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a campaign takes 360 MB
 

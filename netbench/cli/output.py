@@ -94,7 +94,7 @@ class _Output(TextIOBase):
         return self._stream.buffer
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]  # rich asks for it
+    def encoding(self) -> str:  # type: ignore[override]  # rich reads it
         return self._stream.encoding
 
     def writable(self) -> bool:

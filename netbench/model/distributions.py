@@ -65,7 +65,7 @@ _ONE_CLOCK_NS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How much too late captures are stamped, by the clock that stamps frames: at least and at most, ns."""
+    """The delay of capture time stamps against the clock that stamps frames: at least and at most, ns."""
 
     least_ns: int
     most_ns: int
@@ -159,7 +159,7 @@ class SoftwareDelay:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How many frames after the first one with a higher number reordered frames came (RFC 4737, section 4.2).
+    """The distance of reordered frames from the first frame with a higher number, in frames (RFC 4737, section 4.2).
 
     The median is right within 0.05 %, all else is exact.
     """

@@ -1,7 +1,7 @@
 """Frames of several sizes in one stream, in an order that repeats (RFC 6985, "IMIX Genome").
 
 A frame size is a number of bytes, or a mix. Rates, loads and line rates of a mix are those of its mean size, because
-the time of a frame on a wire depends only on its bytes.
+only the bytes of a frame determine its time on a wire.
 """
 
 import re

@@ -65,8 +65,8 @@ class Stress:
 class Network:
     """The neighbour forwards frames of `frame_size` bytes, or a mix, at one rate on each of its streams.
 
-    The rate is `load`, or `share` percent of the highest throughput of one stream of the victim with frames of
-    this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
+    The rate is `load`, or `share` percent of the highest throughput of one stream of the victim. That was measured with
+    frames of this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
     """
 
     load: Load | None

@@ -91,10 +91,10 @@ class SearchResult:
     RFC 9971, with the offered load. None: there is none so far. `trials` and `seconds` of traffic are those of the
     whole search, which may have had other goals. `width` is the allowed distance of the bounds at the end, as a ratio
     of the upper one. `limited_by` is the reason if the upper bound is not due to the UUT. `unstable` describes trials
-    that contradict a single limit. `why` is how the UUT failed, in all trials or at the upper bound, or how the tester
-    kept the bounds further apart than the width. `delays` were measured afterwards, at parts of the lower bound of the
-    first goal, and so were the other `tests` of RFC 2544, if they were requested. `overload_fps` is the throughput then
-    above its upper bound, at `held_fps` if the sources did not sustain the intended load. `each` has the single
+    that contradict a single limit. `why` is how the UUT failed, in all trials or at the upper bound. It may also be how
+    the tester kept the bounds further apart than the width. `delays`, and the other `tests` of RFC 2544 if they were
+    requested, were measured afterwards, at parts of the lower bound of the first goal. `overload_fps` is the throughput
+    then above its upper bound, at `held_fps` if the sources did not sustain the intended load. `each` has the single
     streams, if there are several, in all trials at the lower bound that are conclusive about the UUT. A search that is
     `for_maxima` found the maximum that loads are a share of.
     """

@@ -98,8 +98,9 @@ def traffic_of(plain: Mapping[str, Any]) -> Traffic:
 class Sent:
     """The frames that a source really sent.
 
-    `duration_s` runs from when the first frame is due to the end of the last frame's slot (1/fps after its due time,
-    or the return of the last send when that is later, or when unpaced). Times are CLOCK_REALTIME in ns.
+    `duration_s` runs from the due time of the first frame to the end of the last frame's slot. The slot ends 1/fps
+    after the due time, or at the return of the last send if that is later, or if unpaced. Times are CLOCK_REALTIME in
+    ns.
 
     `link_s` and `away_s` explain why less was sent than intended. `link_s` is how long the link delayed the source
     (refused frames, waiting for a full queue, a receiver that runs inside the sender's system call); None if the source

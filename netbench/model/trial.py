@@ -88,11 +88,11 @@ class TrialSpec:
 
     `guests` begins with the victim. Trials of one planned `boot` follow each other on one start of the UUT, unless it
     fails. Trials of a `phase` need the results of earlier phases. `benchmark` names the test of RFC 2544 that the trial
-    is for, if its load is not steady, so that it is no repetition of any other. `tolerance` is the allowed distance of
-    the victim's offered load from the intended one, as a ratio. `max_lateness_s` is how far its sources may fall
-    behind. At `restart_at_s` seconds after their start the victim is ended and started again, while they go on. A trial
-    that `finds_maximum` serves only to find the maximum that loads are a share of. `catch_up` is the ratio by which the
-    victim's sources may exceed the rate to catch up, as in Traffic.
+    is for, if its load is not steady. It keeps the trial from being a repetition of others. `tolerance` is the allowed
+    distance of the victim's offered load from the intended one, as a ratio. `max_lateness_s` is how far its sources may
+    fall behind. At `restart_at_s` seconds after their start the victim is ended and started again, while they go on. A
+    trial that `finds_maximum` serves only to find the maximum that loads are a share of. `catch_up` is the ratio by
+    which the victim's sources may exceed the rate to catch up, as in Traffic.
     """
 
     index: int  # position in the campaign, from 0

@@ -63,7 +63,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
 
 
 def resources(topology: Topology, machine: str | None = None) -> set[str]:
-    """Return the names of the locks on this machine, or on an SSH host, that exclude other runs meanwhile."""
+    """Return the names of the locks on this machine, or on an SSH host, that exclude other runs."""
     here = {host for host in topology.hosts if topology.machine(host) == machine}
     names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
     names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms if machine is None}

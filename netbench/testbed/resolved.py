@@ -87,7 +87,7 @@ class Resolved:
 
     @property
     def resources(self) -> set[str]:
-        """The names of the locks on this machine for the whole campaign, on whatever machine its UUTs are now."""
+        """The names of the locks on this machine for the whole campaign, independent of the machine of its UUTs."""
         topology = (self.part_of or self).topology
         machines = {topology.uut(name).on for name in self._measured}
         return {resource for machine in machines for resource in resources(topology.on(machine))}

@@ -52,12 +52,12 @@ class VmMachine(Machine):
 
     @property
     def monotonic(self) -> ClockDifference:
-        """As for every machine, but read anew each time: an emulated clock may drift. TestbedError if unreadable."""
+        """Its CLOCK_MONOTONIC minus this machine's, read each time, as an emulated clock may drift; TestbedError."""
         return self._differences().monotonic
 
     @property
     def realtime(self) -> ClockDifference:
-        """Likewise."""
+        """Its CLOCK_REALTIME minus this machine's, read anew each time; TestbedError."""
         return self._differences().realtime
 
     def _differences(self) -> Differences:
