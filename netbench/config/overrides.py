@@ -79,6 +79,6 @@ def _item(items: Sequence[object], steps: tuple[str, ...], override: Override) -
     known = list(filter(None, names))
     close = close_to(steps[0], known)
     meant = f"did you mean {close}? " if close else ""
-    there = f"there are {', '.join(known)}, or " if known else ""
+    choices = f"there are {', '.join(known)}, or " if known else ""
     numbers = f"numbers from 0 to {len(items) - 1}" if items else "it is empty"
-    raise UsageError(f"--set {override.text}: there is no {steps[0]!r} in that list; {meant}{there}{numbers}")
+    raise UsageError(f"--set {override.text}: there is no {steps[0]!r} in that list; {meant}{choices}{numbers}")

@@ -99,8 +99,8 @@ def _neighbour_problems(topology: "Topology") -> Iterator[str]:
     for uut in topology.uuts:
         for name, changes in uut.neighbours.items():
             if name not in names:
-                there = f"neighbours are {', '.join(names)}" if names else "the topology has none"
-                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {there}"
+                choices = f"neighbours are {', '.join(names)}" if names else "the topology has none"
+                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {choices}"
             for key in sorted({"name", "streams"} & set(changes)):
                 yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
 
@@ -108,8 +108,8 @@ def _neighbour_problems(topology: "Topology") -> Iterator[str]:
 def _host_problems(topology: "Topology") -> Iterator[str]:
     for name, host in topology.hosts.items():
         if host.on is not None and host.on not in topology.vms | topology.ssh_hosts:
-            there = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
-            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{there}"
+            choices = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
+            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{choices}"
         if vm := topology.vms.get(host.on or ""):
             yield from (
                 f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"

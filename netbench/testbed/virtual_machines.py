@@ -64,8 +64,8 @@ class VmMachine(Machine):
         found = Differences()
         for _ in range(_QUESTIONS):
             before = time.monotonic_ns(), time.time_ns()
-            there = self._clocks()
-            found.add(before, there, (time.monotonic_ns(), time.time_ns()))
+            readings = self._clocks()
+            found.add(before, readings, (time.monotonic_ns(), time.time_ns()))
         return found
 
 
