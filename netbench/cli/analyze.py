@@ -1,4 +1,4 @@
-"""What `netbench analyze` prints: a capture's counts as text for people or JSON for programs."""
+"""The output of `netbench analyze`: the counts of a capture as text or JSON."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9
 
 
 def analyze_command(path: Path, as_json: bool) -> str:
-    """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
+    """Return the analysis of the capture at `path` as printable text; UsageError when it cannot be read."""
     from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
 
     counts = analyze_capture(path)
@@ -33,14 +33,14 @@ def analyze_command(path: Path, as_json: bool) -> str:
 
 
 def _json(path: Path, counts: "CaptureCounts") -> str:
-    """Integers where frames, bytes and nanoseconds are counted; null for what is not known."""
+    """Return the analysis as JSON: integers for frames, bytes and nanoseconds; null for unknown values."""
     import json  # noqa: PLC0415 - likewise
 
     doubts, oddities = Doubts(counts), counts.oddities
     document = {
         "file": str(path),
         "format": counts.flavour,
-        "link_types": list(dict.fromkeys(one.link_type for one in counts.interfaces)) or [counts.link_type],
+        "link_types": list(dict.fromkeys(interface.link_type for interface in counts.interfaces)) or [counts.link_type],
         "snap_length_bytes": counts.snap_length,
         "frames": counts.frames,
         "pktgen_frames": counts.pktgen_frames,
@@ -71,13 +71,13 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         ],
         "across_interfaces": [
             {
-                "src_ip": one.src_ip,
-                "dst_ip": one.dst_ip,
-                "interfaces": one.interfaces,
-                "received_frames": one.received,
-                "missing_frames": one.missing if doubts.trusts_loss_across(one.src_ip, one.dst_ip) else None,
+                "src_ip": stream.src_ip,
+                "dst_ip": stream.dst_ip,
+                "interfaces": stream.interfaces,
+                "received_frames": stream.received,
+                "missing_frames": stream.missing if doubts.trusts_loss_across(stream.src_ip, stream.dst_ip) else None,
             }
-            for one in counts.across_interfaces
+            for stream in counts.across_interfaces
         ],
         "streams": [_stream_json(counts, number, doubts) for number in range(len(counts.streams))],
         "warnings": list(_warnings(counts, doubts)),
@@ -86,7 +86,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
 
 
 def _rate_of_all(counts: "CaptureCounts") -> "Rate | None":
-    """The rate of all frames; None where several interfaces may have the same frame."""
+    """Return the rate of all frames; None where several interfaces may have captured the same frame."""
     return counts.span.rate(counts.frames) if len(counts.interfaces) <= 1 else None
 
 
@@ -136,7 +136,7 @@ def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[s
 def _trusted_spreads(
     stream: "StreamCapture", number: int, doubts: Doubts
 ) -> tuple["Spread | None", "Spread | None", "Spread | None"]:
-    """Delay, PDV and IPDV; None for what rests on a clock that cannot be trusted."""
+    """Return delay, PDV and IPDV; None for those that depend on an untrusted clock."""
     delay = stream.delay
     pdv = delay.above_smallest if delay else None
     trusts_variation = doubts.trusts_variation(number)
@@ -174,7 +174,7 @@ def _span_json(span: "Span", rate: "Rate | None", *, trusts_time: bool) -> dict[
 
 
 def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
-    """In lines of at most that width, as far as words and numbers allow."""
+    """Return the analysis in lines of at most this width, if words and numbers allow it."""
     doubts = Doubts(counts)
     facts = _facts(counts, trusts_time=doubts.trusts_time())
     parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in facts)]
@@ -249,7 +249,7 @@ def _facts(counts: "CaptureCounts", *, trusts_time: bool) -> Iterator[tuple[str,
 
 
 def _kinds(frames: Mapping[str, int]) -> str:
-    """How many frames of each kind, the most frequent first."""
+    """Return the number of frames of each kind, the most frequent first."""
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(frames.items(), key=lambda item: -item[1]))
 
 
@@ -316,29 +316,29 @@ def _order_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) 
     extent = stream.reordering_extent if doubts.trusts_order(number) else None
     extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
     runs = (
-        f"{one.runs:,} of {one.from_frames:,}" + (f"-{2 * one.from_frames - 1:,}" if one.from_frames > 1 else "")
-        for one in (stream.loss_run_lengths if doubts.trusts_loss(number) else ())
+        f"{run.runs:,} of {run.from_frames:,}" + (f"-{2 * run.from_frames - 1:,}" if run.from_frames > 1 else "")
+        for run in (stream.loss_run_lengths if doubts.trusts_loss(number) else ())
     )
     return [name, *extents, ", ".join(runs) or "-"]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Columns as wide as they need be, the first one to the left, numbers to the right.
+    """Return a table with columns as wide as needed, the first one left-aligned, numbers right-aligned.
 
-    Where that is too wide, the first column becomes lines of their own; where that does not do, every row a list.
+    If that is too wide, the first column moves to separate lines; if it still is, every row becomes a list.
     """
     beside = _columns([heads, *rows])
     if _fits(beside, width):
         return beside
     head, *lines = _columns([heads[1:], *(row[1:] for row in rows)]).splitlines()
-    told, name = [f"  {head}"], ""
+    stacked, name = [f"  {head}"], ""
     for row, line in zip(rows, lines, strict=True):
         if row[0] != name:
             name = row[0]
-            told.append(name)
-        told.append(f"  {line}")
-    if _fits("\n".join(told), width):
-        return "\n".join(told)
+            stacked.append(name)
+        stacked.append(f"  {line}")
+    if _fits("\n".join(stacked), width):
+        return "\n".join(stacked)
     widest = max(map(len, heads))
     return "\n".join(
         "\n".join([row[0], *(f"  {head:<{widest}} {cell}" for head, cell in zip(heads[1:], row[1:], strict=True))])

@@ -1,4 +1,4 @@
-"""What `netbench analyze` does not print because the clocks behind it cannot be trusted, and the warnings instead."""
+"""The numbers that `netbench analyze` leaves out because their clocks cannot be trusted, and the warnings instead."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from netbench.capture.captured import CaptureCounts, ClockStep, InterfaceCapture, Span, StreamCapture
 
-# Delays from here on are a difference between clocks: no queue holds frames for so long.
+# Delays from here on are a difference between clocks: no queue delays frames for so long.
 _LONGEST_DELAY_NS = 1_000_000_000
 # Time stamps in frames have this resolution.
 _STAMP_NS = 1000
-# What part of the time between the first and the last frame an error of a time may be.
+# The largest error of a time, as a ratio of the time between the first and the last frame.
 _RATE_ERROR = 0.01
 _MANY_COPIES = 0.05
-# A clock with more steps than this, or with one at every second frame, was not set but runs wrong.
+# A clock with more steps than this, or with a step at every second frame, was not set but runs wrong.
 _MOST_STEPS = 16
 _FEWEST_COPIES = 10
 
 
 class Doubt(NamedTuple):
-    """A warning that names effect, cause and remedy, and which numbers it replaces.
+    """A warning with effect, cause and remedy, and the numbers that it replaces.
 
-    `time` is of capture times, with duration and rate; `variation` is of PDV and IPDV; `order` is of reordered frames;
-    `loss` is of missing ones.
+    `time` stands for capture times, with duration and rate; `variation` for PDV and IPDV; `order` for reordered frames;
+    `loss` for missing frames.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Doubt(NamedTuple):
 
 
 class Doubts:
-    """What is doubtful of a capture: of each of its streams and interfaces."""
+    """The doubts about a capture, about each of its streams and interfaces."""
 
     def __init__(self, counts: "CaptureCounts") -> None:
         self._counts = counts
@@ -79,7 +79,7 @@ class Doubts:
         return all(map(self.trusts_interface_time, range(len(self._of_interfaces))))
 
     def warnings(self) -> Iterator[str]:
-        """What to print, each once."""
+        """Yield the warnings to print, each once."""
         every = [doubt.text for doubts in (*self._of_streams, *self._of_interfaces) for doubt in doubts]
         yield from dict.fromkeys(every)
 
@@ -141,7 +141,7 @@ def _of_interface(interface: "InterfaceCapture") -> Iterator[Doubt]:
 
 
 def _is_coarse(interface: "InterfaceCapture", span: "Span") -> bool:
-    """Whether the resolution of capture times makes the rate of some frames wrong."""
+    """Return whether the resolution of capture times makes the rate of some frames wrong."""
     if span.first_ns is None or span.last_ns is None or interface.resolution_ns <= _STAMP_NS:
         return False
     return interface.resolution_ns > _RATE_ERROR * (span.last_ns - span.first_ns)
@@ -191,7 +191,7 @@ def _of_stream(counts: "CaptureCounts", stream: "StreamCapture") -> Iterator[Dou
 
 
 def _of_numbers(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
-    """What speaks against a stream's sequence numbers."""
+    """Yield the doubts about a stream's sequence numbers."""
     numbers, copies = stream.numbers, f"{stream.duplicates:,} of {stream.span.frames:,} frames are further copies"
     if numbers.disorder_ns and stream.reordered:
         yield Doubt(
@@ -225,7 +225,7 @@ def _of_numbers(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
 
 
 def _of_clocks(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
-    """What speaks against a stream's clocks: first against that of the capture, then against time stamps."""
+    """Yield the doubts about a stream's clocks: first the capture's clock, then the time stamps."""
     of_capture = list(_of_capture_clock(name, stream))
     yield from of_capture
     if any(doubt.delay for doubt in of_capture):
@@ -321,7 +321,7 @@ def _of_capture_clock(name: str, stream: "StreamCapture") -> Iterator[Doubt]:
 
 
 def _may_be_a_queue(stream: "StreamCapture") -> bool:
-    """Whether delays can have grown because the path was overloaded: frames are missing, and no frame is too late."""
+    """Return whether an overloaded path can explain growing delays: frames are missing, and no frame is too late."""
     captured_ns, sent_ns = stream.clocks.apart_ns or (0, 0)
     longest_ns = (stream.delay.largest_ns if stream.delay else None) or 0
     return captured_ns > sent_ns and stream.missing > 0 and longest_ns < _LONGEST_DELAY_NS
@@ -334,21 +334,21 @@ def _of_all_times(name: str, why: str, remedy: str) -> Doubt:
 
 
 def _was_set(steps: "Sequence[ClockStep]") -> str:
-    """How a clock was set, the largest of these steps being the first."""
+    """Return how a clock was set; the first of these steps is the largest."""
     direction = "forward" if steps[0].by_ns > 0 else "back"
     times = f" (the largest of {len(steps):,} steps)" if len(steps) > 1 else ""
     return f"was set {direction} by {duration(abs(steps[0].by_ns))}{times}"
 
 
 def stream_name(counts: "CaptureCounts", stream: "StreamCapture") -> str:
-    """The addresses of a stream, and its interface where there are several."""
+    """Return the addresses of a stream, and its interface if there are several."""
     name = f"{stream.src_ip} > {stream.dst_ip}"
     where = counts.interfaces[stream.interface].name if len(counts.interfaces) > 1 else ""
     return f"{name} ({where})" if where else name
 
 
 def duration(ns: float) -> str:
-    """A time in the unit that fits."""
+    """Return a time in the unit that fits."""
     for unit, length in (("s", 1e9), ("ms", 1e6)):
         if abs(ns) >= length:
             return f"{ns / length:,.3f} {unit}"

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -64,10 +64,10 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would 
 
 
 def time_budget_s(text: str | None) -> float | None:
-    """Return the seconds of a time budget such as `5m`, `90s` or `1h`; UsageError for anything else, or none."""
+    """Return the seconds of a time budget such as `5m`, `90s` or `1h`; UsageError for other texts; None for None."""
     if text is None:
         return None
-    # People write m for minutes, which no profile takes: there it could be milliseconds.
+    # Users write m for minutes. Profiles do not accept it, because it could mean milliseconds there.
     written = f"{text.strip()}in" if text.strip().endswith("m") else text
     try:
         seconds = parse_seconds(written)

@@ -1,4 +1,4 @@
-"""The commands for whoever writes topologies and profiles: `netbench init` and `netbench schema`."""
+"""The commands for authors of topologies and profiles: `netbench init` and `netbench schema`."""
 
 import sys
 from enum import StrEnum
@@ -20,7 +20,7 @@ def init(
             metavar="netns|PORT PORT",
             help="Network namespaces, or a port that sends and one that receives; more pairs for more streams. "
             "Without either it asks.",
-            autocompletion=lambda incomplete: [one for one in ("netns",) if one.startswith(incomplete)],
+            autocompletion=lambda incomplete: [word for word in ("netns",) if word.startswith(incomplete)],
         ),
     ] = None,
     output: Annotated[
@@ -41,7 +41,7 @@ def init(
 
 
 class SchemaOf(StrEnum):
-    """What `netbench schema` describes."""
+    """The kinds of file that `netbench schema` describes."""
 
     TOPOLOGY = "topology"
     PROFILE = "profile"
@@ -56,8 +56,8 @@ def schema(
 ) -> None:
     """Write the JSON Schema of a topology or profile, for editors.
 
-    With the options of all plug-ins that are installed. An editor with a YAML language server completes and checks by
-    it what has the line `# yaml-language-server: $schema=FILE` at its top.
+    It includes the options of all installed plug-ins. An editor with a YAML language server uses it for files that
+    begin with the line `# yaml-language-server: $schema=FILE`.
     """
     from netbench.config.schema import schema_text
     from netbench.results.atomic import write_atomically

@@ -1,4 +1,4 @@
-"""A campaign on the console: its progress, and at its end, or when it is stopped, what there is of results."""
+"""A campaign on the console: its progress, and the results so far when it ends or is stopped."""
 
 import ctypes
 import sys
@@ -28,14 +28,14 @@ _M_ARENA_MAX = -8  # malloc.h
 
 
 def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object], *, strict: bool) -> None:
-    """Walk a campaign with progress on the console, then print the tables and write the report.
+    """Run a campaign with progress on the console, then print the tables and write the report.
 
     `strict`: raise typer.Exit(1) if trials stayed invalid. Searches try loads that the tester cannot send, so for them
     only a search without a result counts.
-    One that is stopped, or whose testbed breaks, leaves the same of what was measured so far, and says how to go on.
+    A campaign that is stopped, or whose testbed breaks, prints the tables of the trials so far, and how to resume it.
     """
     _have_one_heap()
-    # Whoever was to read it may be gone long before the campaign is over.
+    # The reader of the output may be gone long before the campaign ends.
     output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
     console = console_on(output)
     progress = ConsoleProgress(console)
@@ -47,7 +47,7 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         if directory.manifest.exists():
             try:
                 _show_so_far(directory, console)
-            finally:  # also where that is stopped in its turn
+            finally:  # also if a second signal stops it
                 kept = f"stopped; what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
                 print(printable(kept), file=errors)
         if (left := unreported(stopped)) is not None:
@@ -63,7 +63,7 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
     try:
         results = directory.results(counters=False).in_memory
         _show(results, directory, console)
-    except UsageError as error:  # it could be read and written when the campaign began
+    except UsageError as error:  # the directory was readable and writable when the campaign began
         raise TestbedError(f"{directory.path}: was removed or damaged during the campaign: {error}") from error
     verdicts = [trial.verdict.value for trial in results.wanted_trials]
     if invalid := verdicts.count("invalid"):
@@ -78,19 +78,19 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
 
 
 def _have_one_heap() -> None:
-    """Have the threads of all trials take memory from one place (mallopt(3)), or each new place keeps some for good."""
+    """Let the threads of all trials share one heap (mallopt(3)); otherwise each new heap keeps some memory for good."""
     with suppress(AttributeError):  # a C library that is not glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _show_so_far(directory: ResultDirectory, console: Console) -> None:
-    """The tables and the report of what was measured before it was stopped; nothing where that was nothing."""
+    """Print the tables and write the report of the trials before the stop; nothing without trials."""
     try:
         results = directory.results(counters=False).in_memory
         if results.trials:
             _show(results, directory, console)
             console.print(visible(f"report of what there is: {directory.report}"), markup=False, soft_wrap=True)
-    except NetbenchError as error:  # a full disk, say, which is what stopped it and is told afterwards
+    except NetbenchError as error:  # for example a full disk, which also stopped the campaign and is reported later
         console.print(printable(f"no report could be written: {error}"), markup=False, soft_wrap=True)
 
 
@@ -114,5 +114,5 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
         warnings += steadiness_warnings(steadiness_of(group_trials(results)))
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
-        told = f"read the numbers with these warnings, which the report explains: {kinds}"
-        console.print(told, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+        text = f"read the numbers with these warnings, which the report explains: {kinds}"
+        console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""The commands, no logic. Everything heavy is imported by the command that needs it."""
+"""The commands, without logic. Each command imports its heavy modules itself."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ app = typer.Typer(
 
 
 class SearchMethod(StrEnum):
-    """The ways that `netbench search` knows."""
+    """The methods of `netbench search`."""
 
     MLRSEARCH = "mlrsearch"
     RFC2544 = "rfc2544"
@@ -144,7 +144,7 @@ def search(
 ) -> None:
     """Find the highest load that each UUT forwards loss-free.
 
-    Or with as much loss as is allowed (PDR). PROFILE says with which frames, and may be any: its loads are not used.
+    Or with the permitted loss (PDR). PROFILE sets the frames, and may be any profile: its loads are not used.
     """
     from netbench.model.fields import parse_percent
 
@@ -154,7 +154,7 @@ def search(
         except ValueError as error:
             raise UsageError(f"--loss {percent}: {error}") from error
     overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
-    if loss or method not in (None, SearchMethod.MLRSEARCH):  # the others have one, of which profiles need not know
+    if loss or method not in (None, SearchMethod.MLRSEARCH):  # other methods need one loss, which profiles may lack
         overrides.append(f"schedule.loss=[{', '.join(loss or ['0%'])}]")
     _run(
         topology,
@@ -223,7 +223,7 @@ def _run(
 
 @app.command()
 def resume(directory: DirectoryArgument, wait: WaitOption = False, strict: StrictOption = False) -> None:
-    """Go on with a campaign at the first trial that is missing."""
+    """Go on with a campaign at the first missing trial."""
     from netbench.campaign import runner as campaign
     from netbench.cli.campaign_shown import carry_out
     from netbench.results.directory import ResultDirectory
@@ -250,7 +250,7 @@ def report(
 
 
 class ComparisonFormat(StrEnum):
-    """The forms of a comparison."""
+    """The output formats of a comparison."""
 
     TEXT = "text"
     JSON = "json"
@@ -312,7 +312,7 @@ def compare(
 
     if output is not None and form is ComparisonFormat.TEXT:
         raise UsageError("--output: needs --format json, junit or markdown; the text is printed")
-    # A file, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
+    # With files or a gate's exit code, the command must finish even if the reader of its output is gone.
     more = html is not None or output is not None or fail_on_regression is not None
     stream = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
     console = PrintingConsole(file=stream, width=width_of(sys.stdout))
@@ -374,7 +374,7 @@ def selftest(
 ) -> None:
     """Measure UUTs of known behaviour: is the tester right, here?
 
-    Keep its own ceilings for later campaigns.
+    The measured ceilings of the tester are stored for later campaigns.
     """
     from netbench.cli.selftest import ConsolePresenter, usual_topology
     from netbench.config.loading import load_profile, load_topology
@@ -384,8 +384,8 @@ def selftest(
     from netbench.signals import stopping_on_signals
 
     wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
-    wanted = wanted.on(wanted.places[0])  # where UUTs are on VMs too, the testbed of the first one
-    # Any profile does to read what sends and receives.
+    wanted = wanted.on(wanted.places[0])  # if UUTs are on VMs as well: the testbed of the first place
+    # Any profile will do: only its generator and sink are used.
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
@@ -403,7 +403,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Say what this host can run, and which command adds the rest."""
+    """Show what this host can run, and which command adds the rest."""
     from netbench.cli import doctor as examination
 
     needs, addresses, elsewhere = None, {}, []
@@ -431,7 +431,7 @@ def list_(
 ) -> None:
     """List topologies, profiles, UUTs and other kinds.
 
-    Generators, sinks and schedules are these.
+    Other kinds are generators, sinks and schedules.
     """
     from netbench.cli import listing
 
@@ -467,7 +467,7 @@ def clean(
 
 
 def _told(error: typer.TyperException) -> str:
-    """What is wrong with a command line, in netbench's words where pydantic found it for typer."""
+    """Return the error in a command line; errors that pydantic found for typer get netbench's wording."""
     from pydantic import ValidationError
 
     from netbench.config.wording import words_for
@@ -475,16 +475,16 @@ def _told(error: typer.TyperException) -> str:
     if isinstance(error.__cause__, ValidationError):
         error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
     words = StringIO()
-    error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
+    error.show(words)  # type: ignore[attr-defined]  # all exceptions that typer raises have it
     return words.getvalue().rstrip().expandtabs(4)
 
 
 def run_command_line(arguments: list[str]) -> int:
-    """Do what a command line asks for, and return its exit code; what goes wrong at a command itself is raised."""
+    """Run a command line and return its exit code; errors of the command itself are raised."""
     try:
-        # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
+        # Not app(): it would turn a closed pipe and every signal into its own exit codes.
         command = typer.main.get_command(app)
-        if "_NETBENCH_COMPLETE" in os.environ:  # a shell asks, by the script of --show-completion
+        if "_NETBENCH_COMPLETE" in os.environ:  # a shell completes, by the script of --show-completion
             command.main(arguments, prog_name="netbench")
         with command.make_context("netbench", arguments) as context:
             command.invoke(context)

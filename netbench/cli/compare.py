@@ -1,4 +1,4 @@
-"""`netbench compare`: campaigns side by side, what differs between their machines first."""
+"""`netbench compare`: campaigns side by side, with the differences of their machines first."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -63,24 +63,24 @@ from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import Gate, Outcome, judge, judge_searches, total
 from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
 
-_SHOWN = 12  # settings that differ, and regressions
-_ROWS = 100  # of a table
-_WIDE = 24  # characters of a difference
+_SHOWN = 12  # at most, of different settings and of regressions
+_ROWS = 100  # at most, of a table
+_WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
 
 
 class PrintingConsole(Console):
-    """A console that leaves it to whoever wrote the command what becomes of output that nobody reads any more."""
+    """A console that leaves the handling of a closed output to the caller."""
 
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, which says that there is a regression."""
+        """Raise BrokenPipeError: Rich would exit with 1, the exit code of a regression."""
         raise BrokenPipeError(EPIPE, strerror(EPIPE))
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A result directory that was read, under the name that it has here."""
+    """A result directory that was read, with its name in the comparison."""
 
     name: str
     directory: ResultDirectory
@@ -88,7 +88,7 @@ class _Read:
 
     @property
     def measured(self) -> Iterator[tuple[str, str, str]]:
-        """UUT, scenario and frame size of everything in it."""
+        """UUT, scenario and frame size of all its measurements."""
         for search in self.results.searches:
             yield search.uut, search.scenario, str(search.frame_size)
         for trial in () if self.results.searches else self.results.trials:
@@ -97,10 +97,10 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What of campaigns is compared, how it is judged, and where it is written.
+    """The cells of campaigns to compare, how they are judged, and where the result is written.
 
     `fail_on_regression` is the threshold of the gate in percent; None: no gate. With `accept_disturbed` the cells of
-    disturbed campaigns are judged like others. A `document` is written to `output`, or printed in place of the text.
+    disturbed campaigns are judged like others. A `document` is written to `output`, or printed instead of the text.
     """
 
     selection: Selection = ALL_CELLS
@@ -112,40 +112,40 @@ class CompareOptions:
 
     @property
     def prints_text(self) -> bool:
-        """Whether the comparison is printed for people."""
+        """Whether the comparison is printed as text."""
         return self.document is None or self.output is not None
 
 
 def run_compare(directories: Sequence[Path], console: Console, options: CompareOptions) -> ExitCode:
-    """Compare campaigns to the first, print what was found, and write what the options name.
+    """Compare campaigns to the first, print the result, and write the files that the options name.
 
-    The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for what is no
-    result directory or cannot be compared at all.
+    The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for a path that
+    is no result directory, and for campaigns that cannot be compared at all.
     """
     if len(directories) == 1:
         base, *others = _read_versions(directories[0])
-        options = replace(options, accept_disturbed=True)  # what disturbed the host disturbed both versions
+        options = replace(options, accept_disturbed=True)  # a disturbance of the host affected both versions
     else:
         base, *others = _read(directories)
     _refuse_unknown(options.selection, [base, *others])
     if base.results.searches:
         return _compare_searches(console, base, others, options)
-    campaigns = [Campaign.of(one.name, one.results, options.selection) for one in (base, *others)]
+    campaigns = [Campaign.of(campaign.name, campaign.results, options.selection) for campaign in (base, *others)]
     in_turn = len(directories) == 1
     comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
     searched = [
         compare_maxima(
             base.name,
             base.results,
-            one.name,
-            one.results,
+            new.name,
+            new.results,
             selection=options.selection,
             accept_disturbed=options.accept_disturbed,
         )
-        for one in others
+        for new in others
     ]
     for comparison, maxima in zip(comparisons, searched, strict=True):
-        is_dead = any(one.dead for one in comparison.left_out)
+        is_dead = any(left_out.dead for left_out in comparison.left_out)
         if not (comparison.differences or maxima.differences or is_dead):
             why = why_nothing_compares(comparison, is_selection=options.selection != ALL_CELLS)
             raise UsageError(
@@ -155,19 +155,19 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     everything = [
         Compared(
             comparison,
-            one.results,
-            (*_ends(base, one), *what_differs(base.results, one.results), *_asked(base, one)),
+            new.results,
+            (*_ends(base, new), *what_differs(base.results, new.results), *_asked(base, new)),
             maxima,
             _gate(comparison, maxima, options),
         )
-        for comparison, maxima, one in zip(comparisons, searched, others, strict=True)
+        for comparison, maxima, new in zip(comparisons, searched, others, strict=True)
     ]
     if options.prints_text:
         _show(console, base, others, everything)
     if options.html is not None:
         write_comparison(base.results, everything, options.html)
     _write_document(console, options, base, everything)
-    return _concluded(console, options, [one.gate for one in everything if one.gate is not None])
+    return _concluded(console, options, [pair.gate for pair in everything if pair.gate is not None])
 
 
 def _gate(comparison: Comparison, maxima: SearchComparison, options: CompareOptions) -> Gate | None:
@@ -177,10 +177,10 @@ def _gate(comparison: Comparison, maxima: SearchComparison, options: CompareOpti
 
 
 def _refuse_unknown(selection: Selection, found: Sequence[_Read]) -> None:
-    """UsageError for a name or pattern that no measurement of any campaign has."""
+    """UsageError for a name or pattern that matches no measurement of any campaign."""
     if selection == ALL_CELLS:
-        return  # trials need not be read for that
-    specs = [spec for one in found for spec in one.measured]
+        return  # no trials need to be read for all cells
+    specs = [spec for campaign in found for spec in campaign.measured]
     for option, patterns, values in (
         ("--uut", selection.uuts, [spec[0] for spec in specs]),
         ("--scenario", selection.scenarios, [spec[1] for spec in specs]),
@@ -198,7 +198,7 @@ def _write_document(
     base: _Read,
     compared: Sequence[Compared] | Sequence[ComparedSearches],
 ) -> None:
-    """Write the comparison as a document, and name the files that were written."""
+    """Write the comparison as a document, and print the names of the written files."""
     if options.document is not None:
         text = options.document(base.name, base.results, compared)
         if options.output is None:
@@ -211,7 +211,7 @@ def _write_document(
 
 
 def _concluded(console: Console, options: CompareOptions, gates: Sequence[Gate]) -> ExitCode:
-    """The exit code of the gate, after its cells are printed."""
+    """Print the cells of the gate and return its exit code."""
     if not gates:
         return ExitCode.DONE
     if options.prints_text:
@@ -228,8 +228,8 @@ def _show_gate(console: Console, gate: Gate) -> None:
     console.print()
     for outcome, lead in ((Outcome.FAILED, "regression"), (Outcome.INCONCLUSIVE, "inconclusive")):
         cells = gate.with_outcome(outcome)
-        for one in cells[:_SHOWN]:
-            console.print(Text(visible(f"{lead}: {gate.name}: {cell_result_words(one)}"), style=_STYLES[outcome]))
+        for cell in cells[:_SHOWN]:
+            console.print(Text(visible(f"{lead}: {gate.name}: {cell_result_words(cell)}"), style=_STYLES[outcome]))
         if len(cells) > _SHOWN:
             console.print(Text(f"{lead}: {len(cells) - _SHOWN:,} more", style=_STYLES[outcome]))
     if left := gate.with_outcome(Outcome.NOT_JUDGED):
@@ -240,7 +240,7 @@ def _show_gate(console: Console, gate: Gate) -> None:
 
 
 def _read_versions(path: Path) -> tuple[_Read, _Read]:
-    """The two versions of the UUTs of one campaign."""
+    """Return the two versions of the UUTs of one campaign."""
     directory = ResultDirectory(path)
     versions = split_versions(directory.results(counters=False))
     if versions is None:
@@ -264,15 +264,17 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     for path, name in zip(directories, names, strict=True):
         directory = ResultDirectory(path)
         found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
-    for one in found:
-        if not one.results.searches and schedule_of(one.directory) == _SEARCH:
+    for campaign in found:
+        if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
             raise UsageError(
-                f"{one.name} was stopped before its first search was over, so that there is nothing to compare yet; go "
-                f"on with `netbench resume {one.directory.path}`"
+                f"{campaign.name} was stopped before its first search was over, so that there is nothing to compare "
+                f"yet; go on with `netbench resume {campaign.directory.path}`"
             )
-    kinds = {bool(one.results.searches) for one in found}
+    kinds = {bool(campaign.results.searches) for campaign in found}
     if len(kinds) > 1:
-        searched, other = (next(one for one in found if bool(one.results.searches) is kind) for kind in (True, False))
+        searched, other = (
+            next(campaign for campaign in found if bool(campaign.results.searches) is kind) for kind in (True, False)
+        )
         raise UsageError(
             f"{searched.name} searched for the highest loads, {other.name} did not; compare searches to searches"
         )
@@ -280,54 +282,55 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
 
 
 def _compare_searches(console: Console, base: _Read, others: Sequence[_Read], options: CompareOptions) -> ExitCode:
-    """As run_compare, of campaigns that searched: their limits, and not the trials by which these were found."""
+    """Compare campaigns that searched, like run_compare: their limits, and not the trials of the searches."""
     compared = []
-    for one in others:
+    for new in others:
         comparison = compare_searches(
             base.name,
             base.results,
-            one.name,
-            one.results,
+            new.name,
+            new.results,
             selection=options.selection,
             accept_disturbed=options.accept_disturbed,
         )
-        if not (comparison.differences or any(each.dead for each in comparison.left_out)):
-            why = next((each.why for each in comparison.left_out), "they have searched for nothing in common")
-            raise UsageError(f"{base.name} and {one.name} cannot be compared: {why}")
-        differs = (*_unfinished(base, one), *what_differs(base.results, one.results), *_asked(base, one))
+        if not (comparison.differences or any(left_out.dead for left_out in comparison.left_out)):
+            why = next((left_out.why for left_out in comparison.left_out), "they have searched for nothing in common")
+            raise UsageError(f"{base.name} and {new.name} cannot be compared: {why}")
+        differs = (*_unfinished(base, new), *what_differs(base.results, new.results), *_asked(base, new))
         threshold = options.fail_on_regression
         gate = None if threshold is None else judge_searches(comparison, threshold / 100)
-        compared.append(ComparedSearches(comparison, one.results, differs, gate))
+        compared.append(ComparedSearches(comparison, new.results, differs, gate))
     if options.prints_text:
         _show_searches(console, base, others, compared)
     if options.html is not None:
         write_searches_comparison(base.results, compared, options.html)
     _write_document(console, options, base, compared)
-    return _concluded(console, options, [one.gate for one in compared if one.gate is not None])
+    return _concluded(console, options, [pair.gate for pair in compared if pair.gate is not None])
 
 
 def _show_searches(
     console: Console, base: _Read, others: Sequence[_Read], compared: Sequence[ComparedSearches]
 ) -> None:
     _show_what(console, base, others)
-    for each in compared:
-        _show_differing(console, f"{base.name} → {each.name}", each.differs)
+    for pair in compared:
+        _show_differing(console, f"{base.name} → {pair.name}", pair.differs)
     _show_disturbed(console, [base, *others])
-    for each in compared:
+    for pair in compared:
         console.print()
-        console.print(Text(f"{each.name} against {base.name}: {searches_verdict(each.comparison)}", style="bold"))
-        console.print(_searches_table(each.comparison, base.results.emulated | each.results.emulated))
-        for left_out in each.comparison.left_out:
+        console.print(Text(f"{pair.name} against {base.name}: {searches_verdict(pair.comparison)}", style="bold"))
+        console.print(_searches_table(pair.comparison, base.results.emulated | pair.results.emulated))
+        for left_out in pair.comparison.left_out:
             console.print(Text(visible(f"not compared: {left_out}")))
     console.print()
     console.print(Text(HOW_SEARCHES_COMPARE))
-    if any(search.tests is not None for one in (base, *others) for search in one.results.searches):
+    if any(search.tests is not None for campaign in (base, *others) for search in campaign.results.searches):
         console.print(Text(TESTS_NOT_COMPARED))
 
 
 def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
     before, after = (
-        _COMPLETE if one.results.manifest.get("finished") else "unfinished, searches are missing" for one in (base, new)
+        _COMPLETE if campaign.results.manifest.get("finished") else "unfinished, searches are missing"
+        for campaign in (base, new)
     )
     if (before, after) != (_COMPLETE, _COMPLETE):
         yield Differs("campaign", before, after, matters=True)
@@ -336,8 +339,8 @@ def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
 def _searches_table(
     comparison: SearchComparison, emulated: Collection[str], title: str = "Highest loads, kfps of each stream"
 ) -> FittedTable:
-    several = len({one.what.scenario for one in comparison.differences}) > 1
-    sources = len({one.what.sources for one in comparison.differences}) > 1
+    several = len({difference.what.scenario for difference in comparison.differences}) > 1
+    sources = len({difference.what.sources for difference in comparison.differences}) > 1
     columns = [
         Column("UUT", is_number=False, wraps=True),
         Column("Frame\nsize"),
@@ -345,20 +348,20 @@ def _searches_table(
         *(Column(heading, wraps=True) for heading in ("Base", "New", "Difference")),
     ]
     rows = []
-    for one in comparison.differences:
-        what, changed = one.what, one.change
+    for difference in comparison.differences:
+        what, changed = difference.what, difference.change
         parts = [label(what.uut, emulated), *([what.scenario] if several else [])]
         parts += [count(what.sources, "source")] if sources else []
         style = "" if changed is None else "red" if changed < 0 else "green"
-        difference = Text(search_words(one) + (" (unstable)" if one.unstable else ""), style=style)
+        text = Text(search_words(difference) + (" (unstable)" if difference.unstable else ""), style=style)
         cells = (visible(", ".join(parts)), size_text(what.frame_size), what.goal)
-        rows.append(Row((*cells, range_words(one.base), range_words(one.new), difference)))
+        rows.append(Row((*cells, range_words(difference.base), range_words(difference.new), text)))
     return FittedTable(columns, rows, title)
 
 
 def _ends(base: _Read, new: _Read) -> Iterator[Differs]:
-    """Whether they are complete."""
-    before, after = (_state(one.results) for one in (base, new))
+    """Yield a difference unless both campaigns are complete."""
+    before, after = (_state(campaign.results) for campaign in (base, new))
     if (before, after) != (_COMPLETE, _COMPLETE):
         yield Differs("campaign", before, after, matters=True)
 
@@ -374,41 +377,41 @@ def _asked(base: _Read, new: _Read) -> tuple[Differs, ...]:
 
 def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Sequence[Compared]) -> None:
     _show_what(console, base, others)
-    for each in everything:
-        _show_differing(console, f"{each.comparison.base.name} → {each.comparison.new.name}", each.differs)
+    for pair in everything:
+        _show_differing(console, f"{pair.comparison.base.name} → {pair.comparison.new.name}", pair.differs)
     _show_disturbed(console, [base, *others])
-    _show_unsteady(console, [everything[0].comparison.base, *(each.comparison.new for each in everything)])
-    for each in everything:
-        emulated = base.results.emulated | each.results.emulated
-        _show_cells(console, each, emulated)
-        if each.maxima is not None and each.maxima.differences:
-            console.print(_searches_table(each.maxima, emulated, f"{REFERRED_TO}, kfps of each stream"))
+    _show_unsteady(console, [everything[0].comparison.base, *(pair.comparison.new for pair in everything)])
+    for pair in everything:
+        emulated = base.results.emulated | pair.results.emulated
+        _show_cells(console, pair, emulated)
+        if pair.maxima is not None and pair.maxima.differences:
+            console.print(_searches_table(pair.maxima, emulated, f"{REFERRED_TO}, kfps of each stream"))
     console.print()
-    for line in how_tested([one.comparison for one in everything]):
+    for line in how_tested([pair.comparison for pair in everything]):
         console.print(Text(line))
-    if any(one.results.emulated for one in (base, *others)):
+    if any(campaign.results.emulated for campaign in (base, *others)):
         console.print(Text(LEGEND))
 
 
 def _show_what(console: Console, base: _Read, others: Sequence[_Read]) -> None:
-    for role, one in (("base", base), *(("new", other) for other in others)):
-        started = str(one.results.manifest.get("started") or "unknown")
-        what = f"{one.results.topology} × {one.results.profile}, started {started}"
-        console.print(Text(visible(f"{role:4}  {one.name}: {what}")))
+    for role, campaign in (("base", base), *(("new", new) for new in others)):
+        started = str(campaign.results.manifest.get("started") or "unknown")
+        what = f"{campaign.results.topology} × {campaign.results.profile}, started {started}"
+        console.print(Text(visible(f"{role:4}  {campaign.name}: {what}")))
 
 
 def _show_differing(console: Console, names: str, differs: Sequence[Differs]) -> None:
-    """What differs besides the numbers, the rest of it in one line."""
-    matters = [each for each in differs if each.matters]
-    others = [each.setting for each in differs if not each.matters]
+    """Print the differences apart from the numbers, in detail for those that matter, in one line for the others."""
+    matters = [difference for difference in differs if difference.matters]
+    others = [difference.setting for difference in differs if not difference.matters]
     if not differs:
         return
     console.print()
     if matters:
         console.print(Text(f"warning: not only numbers differ, {names}:", style="yellow"))
-        for each in matters[:_SHOWN]:
-            console.print(Text(visible(f"  {each}")))
-        others = [each.setting for each in matters[_SHOWN:]] + others
+        for difference in matters[:_SHOWN]:
+            console.print(Text(visible(f"  {difference}")))
+        others = [difference.setting for difference in matters[_SHOWN:]] + others
     if others:
         more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
         lead = "  likewise" if matters else f"these differ too, {names}"
@@ -416,20 +419,20 @@ def _show_differing(console: Console, names: str, differs: Sequence[Differs]) ->
 
 
 def _show_disturbed(console: Console, campaigns: Sequence[_Read]) -> None:
-    """The warnings of each campaign that its host had other work."""
-    for one in campaigns:
-        for warning in (each for each in one.results.warnings if each.kind in DISTURBING):
+    """Print the warnings of each campaign about other work on its host."""
+    for campaign in campaigns:
+        for warning in (warning for warning in campaign.results.warnings if warning.kind in DISTURBING):
             console.print()
-            text = f"warning: disturbed, {one.name} ({warning.kind.value}): {warning.text}"
+            text = f"warning: disturbed, {campaign.name} ({warning.kind.value}): {warning.text}"
             console.print(Text(visible(text), style="yellow"))
 
 
 def _show_unsteady(console: Console, campaigns: Sequence[Campaign]) -> None:
-    """What changed within a campaign: what is compared is then when each cell was measured, too."""
-    for one in campaigns:
-        for warning in steadiness_warnings(steadiness_of(one.groups)):
+    """Print the changes within a campaign: they make its cells depend on when they were measured."""
+    for campaign in campaigns:
+        for warning in steadiness_warnings(steadiness_of(campaign.groups)):
             console.print()
-            text = f"warning: not steady, {one.name} ({warning.kind.value}): {warning.text}"
+            text = f"warning: not steady, {campaign.name} ({warning.kind.value}): {warning.text}"
             console.print(Text(visible(text), style="yellow"))
 
 
@@ -439,7 +442,7 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
     console.print(
         Text(f"{comparison.new.name} against {comparison.base.name}: {verdict_words(comparison)}", style="bold")
     )
-    with_loss = [each for each in comparison.by_load if each.loss is not None and _lost(each)]
+    with_loss = [cell for cell in comparison.by_load if cell.loss is not None and _lost(cell)]
     for title, cells, columns in (
         ("Highest throughput at any load, Mbit/s (L1)", comparison.maxima, _THROUGHPUT),
         ("Throughput by load, Mbit/s (L1)", comparison.by_load, _THROUGHPUT),
@@ -457,7 +460,7 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What a table says of each side, of the difference, and of its p."""
+    """The texts of a table for each side, for the difference, and for its p."""
 
     side: Callable[[Group], str]
     difference: Callable[[Difference], str]
@@ -466,10 +469,10 @@ class _Columns:
 
 
 def _shown_of(cells: Sequence[Difference], columns: _Columns) -> Sequence[Difference]:
-    """All cells, or of very many those that differ, or else the first."""
+    """Return all cells. If there are too many, return those that differ, or else the first ones."""
     if len(cells) <= _ROWS:
         return cells
-    differing = [one for one in cells if columns.changed(one) is not None]
+    differing = [cell for cell in cells if columns.changed(cell) is not None]
     return (differing or cells)[:_ROWS]
 
 
@@ -480,19 +483,19 @@ def _lost(one: Difference) -> bool:
 _THROUGHPUT = _Columns(
     lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by),
     change_words,
-    lambda one: p_words(one.throughput_test),
-    lambda one: one.change,
+    lambda cell: p_words(cell.throughput_test),
+    lambda cell: cell.change,
 )
 _LOSS = _Columns(
     lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"),
     loss_words,
-    lambda one: p_words(one.loss_test),
-    lambda one: None if one.change_of_loss is None else -one.change_of_loss,
+    lambda cell: p_words(cell.loss_test),
+    lambda cell: None if cell.change_of_loss is None else -cell.change_of_loss,
 )
 
 
 def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> FittedTable:
-    several = len({one.place.scenario for one in cells}) > 1, len({one.place.sources for one in cells}) > 1
+    several = len({cell.place.scenario for cell in cells}) > 1, len({cell.place.sources for cell in cells}) > 1
     heads = [
         Column("UUT", is_number=False, wraps=True),
         Column("Frame\nsize"),
@@ -503,20 +506,20 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
         Column("p"),
     ]
     rows, heading = [], ""
-    for one in cells:
-        before, heading = heading, _heading(one.place, emulated, *several)
-        place, changed = one.place, columns.changed(one)
-        load = _loads(one) if place.load is None else str(place.load)
+    for cell in cells:
+        before, heading = heading, _heading(cell.place, emulated, *several)
+        place, changed = cell.place, columns.changed(cell)
+        load = _loads(cell) if place.load is None else str(place.load)
         texts = (heading if before != heading else "", size_text(place.frame_size), load)
         style = "" if changed is None else "red" if changed < 0 else "green"
-        difference = Text(fill(columns.difference(one), _WIDE), style=style)
-        sides = columns.side(one.base), columns.side(one.new)
-        rows.append(Row((*texts, *sides, difference, columns.p(one)), begins_section=before != heading))
+        difference = Text(fill(columns.difference(cell), _WIDE), style=style)
+        sides = columns.side(cell.base), columns.side(cell.new)
+        rows.append(Row((*texts, *sides, difference, columns.p(cell)), begins_section=before != heading))
     return FittedTable(heads, rows, title)
 
 
 def _heading(place: Place, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
-    """Whose cells these are, with what tells them from others of the same UUT."""
+    """Return the UUT of these cells, with scenario and number of sources where there are several."""
     parts = [label(place.uut, emulated)]
     parts += [place.scenario] if scenarios else []
     parts += [count(place.sources, "source")] if sources else []
@@ -524,6 +527,6 @@ def _heading(place: Place, emulated: Collection[str], scenarios: bool, sources: 
 
 
 def _loads(one: Difference) -> str:
-    """At what load the most was reached, on either side."""
+    """Return the load with the highest throughput on each side."""
     base, new = str(one.base.load), str(one.new.load)
     return base if base == new else f"{base}\n→ {new}"

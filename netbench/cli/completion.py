@@ -1,7 +1,7 @@
-"""What a shell completes beside commands and options: topologies, profiles, and the names that they have.
+"""Shell completion beyond commands and options: topologies, profiles, and the names in them.
 
-Each is asked for while somebody waits for a key to answer: files are read without being checked, and nothing is
-imported that this does not need.
+Each completion must respond quickly to a key press. Therefore files are read without being checked, and only the
+necessary modules are imported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,40 +13,40 @@ from netbench.errors import NetbenchError
 
 
 def topologies(incomplete: str) -> list[str]:
-    """Shipped topologies, and files that may be one; none once it is a path, which shells complete themselves."""
+    """Return shipped topologies and files that may be one; none for a path: shells complete paths themselves."""
     from netbench.config.shipped import TOPOLOGIES
 
     return list(_files(TOPOLOGIES, incomplete))
 
 
 def profiles(incomplete: str) -> list[str]:
-    """The same of profiles."""
+    """Return the same for profiles."""
     from netbench.config.shipped import PROFILES
 
     return list(_files(PROFILES, incomplete))
 
 
 def uuts(context: Context, incomplete: str) -> list[str]:
-    """The UUTs of the topology that the command line names; none where it names none yet."""
+    """Return the UUTs of the topology on the command line; none without a topology."""
     from netbench.config.shipped import TOPOLOGIES
 
     written = _written(TOPOLOGIES, _argument(context, "topology", 0))
     listed = written.get("uuts")
-    names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = [entry.get("name") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return [str(name) for name in names if str(name).startswith(incomplete)]
 
 
 def scenarios(context: Context, incomplete: str) -> list[str]:
-    """The scenarios of the profile that the command line names; of one that has none, what there always is."""
+    """Return the scenarios of the profile on the command line; the default for a profile without scenarios."""
     from netbench.config.shipped import PROFILES
     from netbench.model.scenario import DEDICATED, expanded
 
     written = _written(PROFILES, _argument(context, "profile", 1))
     try:
-        found = expanded(written.get("scenarios", DEDICATED))
+        entries = expanded(written.get("scenarios", DEDICATED))
     except ValueError:
         return []
-    names = [one.get("name") for one in found if isinstance(one, dict)] if isinstance(found, tuple) else []
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, tuple) else []
     return [str(name) for name in names if str(name).startswith(incomplete)]
 
 
@@ -60,13 +60,13 @@ def _files(folder: str, incomplete: str) -> Iterator[str]:
 
 
 def _argument(context: Context, name: str, place: int) -> object:
-    """What the command line says; the option that is being completed has no value yet, and leaves arguments unread."""
+    """Return an argument of the command line; the option being completed has no value, so arguments may be unparsed."""
     left = context.args
     return context.params.get(name) or (left[place] if place < len(left) else None)
 
 
 def _written(folder: str, name: object) -> dict[str, object]:
-    """What the file that is meant has; nothing where there is none, or it cannot be read."""
+    """Return the content of the named file; empty without a file, or when it cannot be read."""
     from netbench.config.document import read_document
     from netbench.config.shipped import find
 

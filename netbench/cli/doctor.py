@@ -1,4 +1,4 @@
-"""A diagnosis as text for people and JSON for programs."""
+"""A diagnosis as text or JSON."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from netbench.errors import ExitCode
 from netbench.testbed.diagnosis import diagnose, exit_code
 from netbench.testbed.host_checks import Check, Status
 
-_LEAST = 20  # columns of text, however narrow the terminal
+_LEAST = 20  # minimum columns of text, even in a narrow terminal
 _STYLES = {
     Status.OK: "green",
     Status.MISSING: "bold red",
@@ -24,25 +24,24 @@ _STYLES = {
 
 
 def doctor_text(checks: Iterable[Check], columns: int = UNLIMITED) -> Text:
-    """One line a check, what to do below it (once), and a summary; print it with `soft_wrap=True`.
+    """Return one line per check, its remedy below it (once), and a summary; print it with `soft_wrap=True`.
 
-    What was found, and what it is for, is broken between words at so many columns; what to do is in one piece, to be
-    copied.
+    The finding and its purpose wrap between words at this number of columns; the remedy is one line, to be copied.
     """
     checks = list(checks)
     width = max((len(check.name) for check in checks), default=0)
     indent = " " * (8 + width + 2)
     text = Text()
-    said: set[str] = set()
+    printed: set[str] = set()
     for check in checks:
         text.append(f"{check.status:<8}", style=_STYLES[check.status])
         text.append(f"{check.name:<{width}}  {_broken(check.found, indent, columns)}\n")
         if check.status is not Status.OK:
             text.append(f"{indent}for: {_broken(check.needed_for, f'{indent}     ', columns)}\n", style="dim")
-        if check.remedy and check.remedy not in said:
+        if check.remedy and check.remedy not in printed:
             text.append(f"{indent}do:  ")
             text.append(f"{check.remedy}\n", style="bold")
-            said.add(check.remedy)
+            printed.add(check.remedy)
     missing = [check.name for check in checks if check.status is Status.MISSING]
     if missing:
         text.append(f"\nMissing: {', '.join(missing)}.\n", style="red")
@@ -52,7 +51,7 @@ def doctor_text(checks: Iterable[Check], columns: int = UNLIMITED) -> Text:
 
 
 def _broken(text: str, indent: str, columns: int) -> str:
-    """A text that begins after an indent, its further lines likewise."""
+    """Return a text that starts after an indent, with the same indent on further lines."""
     return wrapped(indent, text, max(columns, len(indent) + _LEAST)).removeprefix(indent)
 
 
@@ -71,19 +70,19 @@ def run_doctor(
     as_json: bool = False,
     console: Console | None = None,
 ) -> ExitCode:
-    """Look at this host, print that and what was found `elsewhere` to `console` (stdout), and say how to exit.
+    """Check this host, print the result and the checks from `elsewhere` to `console` (stdout); return the exit code.
 
-    Whoever reads it may go. TestbedError when it cannot be written.
+    A reader that closes the pipe causes no error. TestbedError when the output cannot be written.
     """
     checks = [*diagnose(needs, addresses=addresses), *elsewhere]
     console = console or Console(highlight=False)
-    with console.capture() as told:
+    with console.capture() as capture:
         if as_json:
             console.print(doctor_json(checks), markup=False, highlight=False, soft_wrap=True)
         else:
             columns = console.width if console.is_terminal else UNLIMITED
             console.print(doctor_text(checks, columns), soft_wrap=True, end="")
-    with suppress(BrokenPipeError):  # whoever read it has gone; rich itself would end the program
-        console.file.write(told.get())
+    with suppress(BrokenPipeError):  # the reader has closed the pipe; rich itself would end the program
+        console.file.write(capture.get())
         console.file.flush()
     return exit_code(checks)

@@ -1,4 +1,4 @@
-"""What a campaign would do, as text: every change, command and trial, and how long it takes. Touches nothing."""
+"""A dry run as text: every change, command and trial of a campaign, and its duration. Changes nothing."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from netbench.vmm.base import guest_directory
 
 
 def describe(request: Request) -> Iterator[str]:
-    """The lines of `--dry-run`."""
+    """Yield the lines of `--dry-run`."""
     topology, profile, planned = request.topology, request.profile, len(request.schedule.planned)
     expected = request.schedule.expected_number(())
     if request.schedule.trials is not None:
@@ -39,15 +39,15 @@ def describe(request: Request) -> Iterator[str]:
     else:
         number = "as many trials as results ask for" + (f", and {planned} more" if planned else "")
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
-    places = dict.fromkeys(topology.uut(name).on for name in request.uuts)
-    for place in places:
-        yield from _testbed(replace(request, resolved=request.resolved.on(place)), place)
+    machines = dict.fromkeys(topology.uut(name).on for name in request.uuts)
+    for machine in machines:
+        yield from _testbed(replace(request, resolved=request.resolved.on(machine)), machine)
     yield from _neighbours(request)
     yield from _trials(request)
 
 
 def _testbed(request: Request, place: str | None) -> Iterator[str]:
-    """What brings up the testbed of the UUTs on one VM, or on none, and those UUTs; what sends and receives there."""
+    """Yield the changes for the testbed of the UUTs on one VM, or on none, those UUTs, and their sources and sinks."""
     topology, profile = request.topology, request.profile
     yield f"# testbed of UUTs on VM {place}" if place else "# testbed"
     cables = cable_ends(topology, {vm: guest_directory("RUN", vm) for vm in topology.vms})
@@ -59,9 +59,9 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
         played = ", an SSH server that netbench plays" if spec.is_played else ""
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
-    for ground in (None, *topology.vms, *topology.ssh_hosts):
-        changes = [*base_changes(topology, ground), *planned_changes(rings, ground)]
-        yield from (f"  {_on(ground)}{change.command}" for change in changes)
+    for target in (None, *topology.vms, *topology.ssh_hosts):
+        changes = [*base_changes(topology, target), *planned_changes(rings, target)]
+        yield from (f"  {_on(target)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut, rings)
     generator, sinks = make_backends(profile)
@@ -88,7 +88,7 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
 
 
 def _trials(request: Request) -> Iterator[str]:
-    """All trials in order, boot by boot."""
+    """Yield all trials in order, boot by boot."""
     if replayed := request.replayed:
         what = (
             "the shares of maxima have its rates" if replayed.loads else "it has no load that is a share of a maximum"
@@ -132,13 +132,13 @@ def _in_order(request: Request, trials: Sequence[TrialSpec]) -> Iterator[str]:
 
 
 def _load(trial: TrialSpec) -> str:
-    """The load of a trial; of a share of a maximum the rate too, where it is known."""
+    """Return the load of a trial, with the rate of a share of a maximum if it is known."""
     load = trial.load
     return str(load) if load.found_fps is None else f"{load} ({load.found_fps:,.0f} frames/s)"
 
 
 def _warm_up(profile: Profile) -> Iterator[str]:
-    """What is made on each boot before its first trial."""
+    """Yield the warm-up trials on each boot, before its first trial."""
     wanted = profile.warm_up_trials
     if isinstance(wanted, str):
         yield f"    warm-up trials, until one is no faster and no slower than those before, {MOST} at most"
@@ -147,7 +147,7 @@ def _warm_up(profile: Profile) -> Iterator[str]:
 
 
 def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
-    """What brings a UUT up, and each neighbour that any trial needs."""
+    """Yield the changes that bring up a UUT and each neighbour that any trial needs."""
     topology = request.topology
     for name, guest in request.resolved.guests[uut].items():
         kind = guest.spec.kind
@@ -165,7 +165,7 @@ def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
 
 
 def _neighbours(request: Request) -> Iterator[str]:
-    """What the neighbours do in each scenario that has any."""
+    """Yield the activities of the neighbours in each scenario with neighbours."""
     topology, profile = request.topology, request.profile
     if not request.resolved.activities:
         return
@@ -173,12 +173,12 @@ def _neighbours(request: Request) -> Iterator[str]:
     for name in request.planned_scenarios:
         scenario = profile.scenario(name)
         yield f"  {name}: " + "; ".join(
-            f"{one.name} {topology.activity(scenario, one.name)}" for one in topology.neighbours
+            f"{neighbour.name} {topology.activity(scenario, neighbour.name)}" for neighbour in topology.neighbours
         )
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
-    """What a stream carries in the first trials."""
+    """Return the traffic of a stream in the first trials."""
     frame_size = profile.frame_sizes[0]
     return Traffic(
         stream=path.name,

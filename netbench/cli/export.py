@@ -17,7 +17,7 @@ Form = TypeVar("Form", bound=StrEnum)
 
 
 class ExportFormat(StrEnum):
-    """What `netbench export` can write."""
+    """The formats of `netbench export`."""
 
     CSV = "csv"
     JSON = "json"
@@ -67,9 +67,9 @@ def export(
 
 
 def publish(results: "CampaignResults", figures: str | None, tables: str | None, out: Path | None) -> str:
-    """Write figures and tables in the formats that are listed, and say which files these are.
+    """Write figures and tables in the listed formats, and return the names of the files.
 
-    UsageError for a format that there is not, and without a directory that can be written to.
+    UsageError for an unknown format, and without a writable directory.
     """
     from netbench.report.publication import FigureFormat, write_publication
     from netbench.report.text_tables import TableFormat

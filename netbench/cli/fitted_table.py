@@ -1,4 +1,4 @@
-"""Tables that fit the console without breaking a word, however narrow it is."""
+"""Tables that fit a console of any width without breaking a word."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from netbench.cli.output import UNLIMITED
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; numbers are on the right. What `wraps` may take several lines, broken between words."""
+    """A column; numbers are right-aligned. Cells of a column that `wraps` may take several lines, broken at words."""
 
     heading: str
     is_number: bool = True
@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells in the order of the columns; where `group` is another one than before, it is named on a line of its own."""
+    """Cells in the order of the columns; a new `group` gets a heading line of its own."""
 
     cells: tuple[Text | str, ...]
     group: str = ""
@@ -33,9 +33,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """Columns as wide as they need be. Where that is too wide, those that wrap take several lines.
+    """A table with columns as wide as needed. If that is too wide, columns that wrap take several lines.
 
-    Where that does not do either, what is in the first column becomes a line of its own above its rows.
+    If it is still too wide, the cells of the first column become heading lines above their rows.
     """
 
     columns: Sequence[Column]
@@ -43,7 +43,7 @@ class FittedTable:
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table at the width of the console."""
+        """Render the table at the width of the console."""
         if self.title:
             yield Text(self.title, style="italic")
         widths = _widths(console, options, self.columns, self.rows)
@@ -58,7 +58,7 @@ class FittedTable:
 
 
 def _named(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows without their first cell, in groups of its name; where that is empty it is as above."""
+    """Yield the rows without their first cell, grouped by it; an empty first cell repeats the one above."""
     name = ""
     for row in rows:
         name = str(row.cells[0]) or name
@@ -84,7 +84,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]
 def _widths(
     console: Console, options: ConsoleOptions, columns: Sequence[Column], rows: Sequence[Row]
 ) -> list[int] | None:
-    """How wide each column is: no narrower than its longest word. None where that is more than there is."""
+    """Return the width of each column, at least its longest word; None if the console is too narrow."""
     measured = []
     for number, column in enumerate(columns):
         cells = [Text(column.heading), *(Text(str(row.cells[number])) for row in rows)]
@@ -92,7 +92,7 @@ def _widths(
         sizes = [Measurement.get(console, options.update(max_width=UNLIMITED), cell) for cell in cells]
         most = max(size.maximum for size in sizes)
         measured.append((max(size.minimum for size in sizes) if column.wraps else most, most))
-    # Between two columns are a rule and a space, and at either end of the table is a rule.
+    # Between two columns are a rule and a space; at either end of the table is a rule.
     left = options.max_width - 2 * len(columns) - 1 - sum(least for least, _ in measured)
     if left < 0:
         return None

@@ -1,4 +1,4 @@
-"""The command `netbench hosts prepare`, and what `netbench doctor` tells of hosts over SSH."""
+"""The command `netbench hosts prepare`."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ hosts_app = typer.Typer(
 
 @hosts_app.callback()
 def _hosts() -> None:
-    """A group of commands, also as long as there is one."""
+    """The group of commands; typer needs it while there is only one command."""
 
 
 @hosts_app.command()
 def prepare(topology: TopologyArgument) -> None:
     """Install what the hosts over SSH of a topology lack.
 
-    `netbench doctor TOPOLOGY` shows it.
+    `netbench doctor TOPOLOGY` lists what they lack.
     """
     from netbench.config.loading import load_topology
     from netbench.config.plugins import UUTS, option_models
@@ -42,24 +42,24 @@ def prepare(topology: TopologyArgument) -> None:
         found = look_at_hosts(wanted, here, passwords)
         if not found:
             say("no host of this topology has to be prepared: none is reached by SSH that is not played by netbench")
-        for one in found:
-            if not one.is_reached:
-                say(f"{one.name}: {one.checks[0].found}")
+        for host in found:
+            if not host.is_reached:
+                say(f"{host.name}: {host.checks[0].found}")
                 failed = True
-            elif not one.install and not one.by_hand:
-                say(f"{one.name}: has all that it needs")
-            for check in one.by_hand:
+            elif not host.install and not host.by_hand:
+                say(f"{host.name}: has all that it needs")
+            for check in host.by_hand:
                 say(f"{check.name}: {check.found}; {check.remedy}")
                 failed = True
-            if one.install:
-                say(f"{one.name}: {one.install}")
-                why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)
-                say(f"{one.name}: {why or 'done'}")
+            if host.install:
+                say(f"{host.name}: {host.install}")
+                why = prepare_host(wanted.ssh_hosts[host.name], host, here, passwords)
+                say(f"{host.name}: {why or 'done'}")
                 failed |= bool(why)
-                prepared |= {one.name} if not why else set()
-        for one in look_at_hosts(wanted, here, passwords) if prepared else ():
-            # What was installed need not be what is found there first.
-            for check in one.missing if one.name in prepared else ():
+                prepared |= {host.name} if not why else set()
+        for host in look_at_hosts(wanted, here, passwords) if prepared else ():
+            # An installed command is not always the first one found there.
+            for check in host.missing if host.name in prepared else ():
                 say(f"{check.name}: {check.found}, still; {check.remedy}")
                 failed = True
     raise typer.Exit(ExitCode.MISSING if failed else ExitCode.DONE)

@@ -68,11 +68,11 @@ def list_(cache: CacheOption = None) -> None:
     from netbench.images.library import Image, list_images
 
     found = list_images(cache)
-    images = [one for one in found if isinstance(one, Image)]
+    images = [image for image in found if isinstance(image, Image)]
     for image in images:
         words = f"Linux {image.kernel_release}, {image.architecture}, {_megabytes(image.size)}, {image.digest[:12]}"
         say(f"{image.name}: {words}")
-    damaged = [one for one in found if not isinstance(one, Image)]
+    damaged = [error for error in found if not isinstance(error, Image)]
     for error in damaged:
         print(error, file=sys.stderr)
     if not found:

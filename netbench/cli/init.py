@@ -1,4 +1,4 @@
-"""`netbench init`: a topology and a profile of one's own to start from, which `netbench run` takes as they are."""
+"""`netbench init`: templates of a topology and a profile, which `netbench run` accepts unchanged."""
 
 import json
 import re
@@ -22,10 +22,10 @@ _USUAL_MBPS = 1000
 
 
 def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str] | None) -> Iterator[str]:
-    """Write the files for `netns`, or for ports in pairs, into `directory`; what to say of it, a line each.
+    """Write the files for `netns`, or for pairs of ports, into `directory`; yield the lines to print.
 
-    `ask` puts a question to the user where no words are given; None: nobody is there to be asked. UsageError where
-    one of the files is there already, or a port is missing or in use.
+    `ask` prompts the user if `words` are empty; None: there is no user. UsageError if a file exists already, or a port
+    is missing or in use.
     """
     targets = {name: directory / name for name in (_TOPOLOGY, _PROFILE, _CI)}
     for path in targets.values():
@@ -50,7 +50,7 @@ def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str]
 
 
 def _asked(ask: Callable[[str], str] | None) -> list[str]:
-    """Two ports, or `netns`, as the user says; UsageError where there is nobody to ask."""
+    """Return the two ports, or `netns`, that the user enters; UsageError without a user."""
     if ask is None:
         raise UsageError("name the ports that send and receive, in pairs, or netns: netbench init eth1 eth2")
     ports = read_ports()
@@ -83,7 +83,7 @@ def _in_namespaces() -> tuple[str, str]:
 
 
 def _of_ports(names: Sequence[str]) -> tuple[str, str]:
-    """Streams over pairs of ports, each of which is free."""
+    """Return the topology and the profile of streams over pairs of ports; each port must be free."""
     if NETNS in names:
         raise UsageError(f"init {' '.join(names)}: {NETNS} stands alone: network namespaces need no ports")
     if len(names) % 2 or len(set(names)) < len(names):
@@ -123,7 +123,7 @@ def _of_ports(names: Sequence[str]) -> tuple[str, str]:
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML reads it as text: `1e3`, `no`, `0x10` and `a:b` are something else without quotes."""
+    """Return a name as YAML text: without quotes, `1e3`, `no`, `0x10` and `a:b` are not text."""
     return name if re.fullmatch(r"[a-z]+[a-z0-9]*[0-9]", name) else json.dumps(name, ensure_ascii=False)
 
 
@@ -132,7 +132,7 @@ def _template(name: str) -> Template:
 
 
 def _write(path: Path, text: str) -> None:
-    """As a new file: never in the place of another."""
+    """Write a new file, and never replace an existing one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:

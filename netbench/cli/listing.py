@@ -1,4 +1,4 @@
-"""What `netbench list` prints: what is shipped and what is installed."""
+"""The output of `netbench list`: shipped files and installed plug-ins."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ _GROUPS = (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES
 
 
 def listing(width: int) -> str:
-    """Topologies, profiles, generators, sinks, schedules and UUTs, each with what it is, in lines of that width."""
+    """Return topologies, profiles and all plug-ins with their descriptions, in lines of at most this width."""
     return "\n".join(_lines(width))
 
 
@@ -29,8 +29,8 @@ def _lines(width: int) -> Iterator[str]:
     for title, group in _GROUPS:
         yield f"{'UUTs' if group == UUTS else title}:"
         found = installed(group)
-        told = {**{name: _summary(kind) for name, kind in found.kinds.items()}, **found.broken}
-        for name, text in sorted(told.items()):
+        texts = {**{name: _summary(kind) for name, kind in found.kinds.items()}, **found.broken}
+        for name, text in sorted(texts.items()):
             yield wrapped(f"  {name:32} ", text, width)
 
 
@@ -39,8 +39,8 @@ def _summary(kind: type[object]) -> str:
 
 
 def uut_listing(width: int) -> str:
-    """Each kind of UUT: what it supports, what it is on this machine, and the command that changes that."""
-    return "\n\n".join("\n".join(_platform(one, here, width)) for one, here in judge_platforms())
+    """Return for each kind of UUT its features, how real it is on this machine, and the command that changes that."""
+    return "\n\n".join("\n".join(_platform(platform, judgement, width)) for platform, judgement in judge_platforms())
 
 
 def _platform(platform: Platform, here: Judgement, width: int) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _platform(platform: Platform, here: Judgement, width: int) -> Iterator[str]:
 
 
 def listing_json() -> str:
-    """The same as a JSON object: lists of objects with `name`, `description` and what else belongs to a kind."""
+    """Return the same as a JSON object: lists of objects with `name`, `description` and the fields of each kind."""
     document: dict[str, object] = {}
     for title, folder, key, names in (
         ("topologies", TOPOLOGIES, "uuts", _uuts),
@@ -93,13 +93,15 @@ def _uuts(topology: Mapping[str, Any]) -> list[str]:
 
 
 def _scenarios(profile: Mapping[str, Any]) -> list[str]:
-    found: Any = expanded(profile.get("scenarios", DEDICATED))
-    return [scenario["name"] for scenario in found]
+    entries: Any = expanded(profile.get("scenarios", DEDICATED))
+    return [scenario["name"] for scenario in entries]
 
 
 def uut_json() -> str:
-    """What each kind of UUT supports, and what it is on this machine, as a JSON list."""
-    return json.dumps([_platform_json(one, here) for one, here in judge_platforms()], indent=2, ensure_ascii=False)
+    """Return for each kind of UUT its features, and how real it is on this machine, as a JSON list."""
+    return json.dumps(
+        [_platform_json(platform, judgement) for platform, judgement in judge_platforms()], indent=2, ensure_ascii=False
+    )
 
 
 def _platform_json(platform: Platform, here: Judgement) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What `netbench` runs: the command line, and how every command ends."""
+"""The entry point of `netbench`: runs the command line and ends the process."""
 
 import errno
 import gc
@@ -12,10 +12,10 @@ from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.search_path import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
-# New objects before garbage is looked for among them. With Python's 700 that is a seventh of what it takes to load a
-# campaign, of which nothing is garbage.
+# New objects before garbage collection starts. With Python's default of 700, collections take a seventh of the time to
+# load a campaign, in which nothing is garbage.
 _NEW_OBJECTS = 50_000
-# These load scipy, whose linear algebra (OpenBLAS) tries for ever to get memory that a limit denies it.
+# These commands load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
 _WITH_SCIPY = frozenset({"run", "resume", "search", "report", "export", "compare", "selftest"})
 _LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a campaign takes 360 MB
 
@@ -24,30 +24,30 @@ def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
     gc.set_threshold(_NEW_OBJECTS)
     open_standard_streams()
-    os.environ["PATH"] = absolute_path()  # for all that is run
-    # Linear algebra, which is hardly used, else starts threads that cost more than the analysis of a capture.
+    os.environ["PATH"] = absolute_path()  # for all child processes
+    # The linear algebra is hardly used; otherwise it starts threads that cost more than the analysis of a capture.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     shield = stop_on_signals()
-    with shield.held():  # they stop the command, and not the report of its outcome
+    with shield.held():  # signals stop the command, but not the report of its outcome
         _end(_outcome(shield))
 
 
 def _end(code: int) -> None:
-    """End the process once all it has written is out."""
+    """End the process after all its output is written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        pass  # whoever read our output has gone
+        pass  # the reader of the output is gone
     except NetbenchError as error:
         code = code or _complain(str(error), error.exit_code)
     LastingOutput(sys.stderr).flush()
-    gc.freeze()  # all that is left goes with the process: to look for garbage in it takes a tenth of a second
-    ignore_signals()  # Python would let them end it with a code of theirs
+    gc.freeze()  # the process ends anyway: collecting the remaining garbage would take a tenth of a second
+    ignore_signals()  # otherwise Python would end with its own exit code on a signal
     sys.exit(code)
 
 
 def _outcome(shield: Shield) -> int:
-    """The exit code of the command that was asked for; signals stop it."""
+    """Run the command and return its exit code; signals stop it."""
     try:
         with shield.lifted():
             return _do_command()
@@ -59,7 +59,7 @@ def _outcome(shield: Shield) -> int:
 
 
 def _do_command() -> int:
-    """Do what the command line asks for; its exit code."""
+    """Run the command line and return its exit code."""
     if capture := _capture_to_analyze(sys.argv[1:]):
         from netbench.cli.analyze import analyze_command
 
@@ -82,7 +82,7 @@ def _require_address_space() -> None:
 
 
 def _explain(error: BaseException) -> int:
-    """Print what ended the command, if it is an error; the exit code."""
+    """Print why the command ended, if it is an error, and return the exit code."""
     match error:
         case Stopped():
             return 128 + error.signum
@@ -90,7 +90,7 @@ def _explain(error: BaseException) -> int:
             return _complain(str(error), error.exit_code)
         case KeyboardInterrupt():
             return ExitCode.SIGINT
-        case BrokenPipeError():  # whoever read our output has gone
+        case BrokenPipeError():  # the reader of the output is gone
             return ExitCode.DONE
     if os.environ.get("NETBENCH_DEBUG"):
         raise error
@@ -98,15 +98,15 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, MemoryError | ImportError) or is_refused or "can't start new thread" in str(error):
         what = f"netbench cannot be loaded or has too little memory ({type(error).__name__}: {error})"
         return _complain(f"{what}: raise its limit (ulimit -v or -u, cgroup), or install it anew", ExitCode.MISSING)
-    # A defect of netbench: still one line, which says how to see more.
+    # A defect of netbench: still one short message, with a hint at how to see more.
     message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
     return _complain(message, ExitCode.BROKEN)
 
 
 def _capture_to_analyze(arguments: list[str]) -> Path | None:
-    """The capture, where nothing but the analysis of one is asked for; None for whatever else the command line says.
+    """Return the capture if the command line only analyzes one; None for any other command line.
 
-    What reads a command line takes longer to load than a million frames to count.
+    Loading the command line parser takes longer than counting a million frames.
     """
     match arguments:
         case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):

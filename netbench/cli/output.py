@@ -1,4 +1,4 @@
-"""Standard output and standard error, which may go away while a command is at work."""
+"""Standard output and standard error, which may be closed while a command runs."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from netbench.model.foreign_text import well_formed
 if TYPE_CHECKING:
     from rich.console import Console
 
-UNLIMITED = 10_000  # columns of a file, which whoever reads it lays out
+UNLIMITED = 10_000  # columns of a file, which its reader wraps
 
 
 def open_standard_streams() -> None:
-    """Have the descriptors 0, 1 and 2 be something, before a file that is opened gets the number of a closed one.
+    """Open the descriptors 0, 1 and 2 if they are closed, before another file gets one of these numbers.
 
-    What takes the place of a closed one cannot be used either, so that using it fails and is noticed.
+    The replacement of a closed descriptor is unusable too, so that its use fails and is noticed.
     """
     for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
@@ -37,12 +37,12 @@ def open_standard_streams() -> None:
 
 
 def visible(text: str) -> str:
-    """Text that may quote what somebody else wrote: nothing in it controls a terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in well_formed(text))
+    """Return the text, which may quote foreign text, with characters that control a terminal escaped."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in well_formed(text))
 
 
 def printable(message: str) -> str:
-    """The same of a message, in which no word is without end."""
+    """Return the message like `visible`, with very long words shortened."""
     return _ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}… ({len(word[0]):,} characters)", visible(message))
 
 
@@ -51,20 +51,20 @@ _ENDLESS = re.compile(rf"\S{{{_SHOWN + 100},}}")
 
 
 def say(line: str) -> None:
-    """Print a line, which may quote what somebody else wrote, to standard output; raises as CheckedOutput."""
+    """Print a line, which may quote foreign text, to standard output; raises as CheckedOutput."""
     print(visible(line))
 
 
 def width_of(output: TextIO) -> int:
-    """Columns of the terminal that is written to; what is no terminal has no limit, unless $COLUMNS says so."""
+    """Return the columns of the output's terminal; unlimited for other outputs, unless $COLUMNS sets a limit."""
     is_limited = output.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return get_terminal_size().columns if is_limited else UNLIMITED
 
 
 def wrapped(first: str, text: str, width: int) -> str:
-    """A text behind what it begins with, in lines of at most that width, further ones indented as that is long.
+    """Return `first` and the text in lines of at most this width; further lines are indented by the length of `first`.
 
-    Words that are longer stay whole, to be copied.
+    Words that are longer stay whole, so that they can be copied.
     """
     indent = " " * len(first)
     filled = fill(
@@ -74,27 +74,27 @@ def wrapped(first: str, text: str, width: int) -> str:
 
 
 def console_on(output: TextIOBase) -> "Console":
-    """A console as wide as its terminal, and without a limit where it is none."""
+    """Return a console as wide as its terminal, or without a limit if the output is no terminal."""
     from rich.console import Console  # noqa: PLC0415 - most commands need none
 
-    # A terminal may change its width meanwhile.
+    # The width of a terminal may change meanwhile.
     width = None if output.isatty() else width_of(cast(TextIO, output))
     return Console(file=cast(IO[str], output), width=width)
 
 
 class _Output(TextIOBase):
-    """What stands in for a stream whose file may go away."""
+    """A wrapper of a stream whose file may be closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     @property
     def buffer(self) -> BinaryIO:
-        """As that of the stream: whoever writes to it sees to its errors."""
+        """The buffer of the stream; its users must handle its errors."""
         return self._stream.buffer
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]  # rich asks for it
+    def encoding(self) -> str:  # type: ignore[override]  # rich reads it
         return self._stream.encoding
 
     def writable(self) -> bool:
@@ -124,9 +124,9 @@ class _Output(TextIOBase):
 
 
 class LastingOutput(_Output):
-    """A stream that is written to for as long as that works; afterwards nothing is shown, and nothing fails.
+    """A stream that discards all output after the first failed write, without an error.
 
-    For what must not be given up because nobody can read of it any more.
+    For commands that must go on even if their output has no reader any more.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -134,10 +134,10 @@ class LastingOutput(_Output):
 
 
 class CheckedOutput(_Output):
-    """Standard output of what only prints: that it cannot be written is TestbedError, whoever printed.
+    """Standard output of commands that only print: a failed write raises TestbedError.
 
-    BrokenPipeError says that its reader has gone, which is no error (`| head`). Either is raised by the next flush()
-    once more: some libraries only try whether they can write, and go on.
+    BrokenPipeError means that the reader is gone, which is no error (`| head`). The next flush() raises the error once
+    more, because some libraries catch errors of writes and go on.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -154,7 +154,7 @@ class CheckedOutput(_Output):
 
     @property
     def unchecked(self) -> TextIO:
-        """The stream itself."""
+        """The wrapped stream."""
         return self._stream
 
     def _failed(self, error: OSError) -> None:
@@ -165,7 +165,7 @@ class CheckedOutput(_Output):
 
 
 def _discard(stream: TextIO) -> None:
-    """Let all that is written to a stream from now on, and what it holds already, go nowhere."""
+    """Discard all further output of a stream, and its buffered output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

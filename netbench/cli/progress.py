@@ -1,4 +1,4 @@
-"""How a campaign shows on the console: a live bar on a terminal, plain lines anywhere else."""
+"""The progress of a campaign on the console: a live bar on a terminal, plain lines on any other output."""
 
 import time
 from collections import Counter
@@ -37,8 +37,8 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, mbps, percent
 from netbench.report.searches import bounds_text, remark
 
-_QUIET_S = 30.0  # a log that says nothing for longer leaves its reader in doubt
-_REFRESHES_PER_S = 2  # each takes CPU time of the machine that is measured
+_QUIET_S = 30.0  # a longer silence in a log would look like a hang
+_REFRESHES_PER_S = 2  # each costs CPU time of the measured machine
 
 
 class _View(Protocol):
@@ -47,7 +47,7 @@ class _View(Protocol):
 
 
 class ConsoleProgress:
-    """An observer that shows the current trial, the last one's numbers, what is left and the expected end."""
+    """An observer that shows the current trial, the numbers of the last one, the trials left and the expected end."""
 
     def __init__(self, console: Console) -> None:
         has_bar = console.is_terminal and not console.is_dumb_terminal
@@ -58,26 +58,26 @@ class ConsoleProgress:
         self._view.on(event)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._view.close()
 
 
 @dataclass(slots=True)
 class _State:
-    """How far a campaign has come, as its events tell; times are those of time.time()."""
+    """The progress of a campaign, according to its events; times are those of time.time()."""
 
     planned: int | None = None
-    expected: int | None = None  # as planned, where results decide how many there will be
+    expected: int | None = None  # trials, where the results decide how many there will be
     done: int = 0
     ends_at: float | None = None
-    now: str = ""  # what is being done
-    last: str = ""  # what came of the last trial
-    verdicts: Counter[str] = field(default_factory=Counter)  # those that are not valid
-    against: dict[str, Counter[str]] = field(default_factory=dict)  # how often which reasons led to each of these
-    bounds: dict[str, str] = field(default_factory=dict)  # of each goal of the search that is going on
+    now: str = ""  # the current activity
+    last: str = ""  # the result of the last trial
+    verdicts: Counter[str] = field(default_factory=Counter)  # trials by verdict, except valid ones
+    against: dict[str, Counter[str]] = field(default_factory=dict)  # by verdict, the frequency of each reason
+    bounds: dict[str, str] = field(default_factory=dict)  # by goal, for the current search
 
     def note(self, event: Event) -> None:
-        """Take note of what an event changes."""
+        """Update the state with an event."""
         match event:
             case CampaignStarted():
                 self.planned, self.expected, self.done = event.planned, event.expected, event.done
@@ -109,14 +109,14 @@ class _State:
 
     @property
     def number(self) -> str:
-        """Trials that are done, of so many where that is known."""
+        """The number of finished trials, with the total if it is known."""
         if self.planned is not None:
             return f"{self.done}/{self.planned}"
         return str(self.done) if self.expected is None else f"{self.done} of about {max(self.expected, self.done)}"
 
     @property
     def end(self) -> str:
-        """When it should be over; empty where nobody knows."""
+        """The expected end; empty if unknown."""
         if self.ends_at is None:
             return ""
         now = time.time()
@@ -125,7 +125,7 @@ class _State:
 
     @property
     def doubts(self) -> str:
-        """How many trials are not valid, and why, the most frequent reason first; empty where all are."""
+        """The number of trials that are not valid, with reasons, most frequent first; empty if all are valid."""
         return "; ".join(
             f"{number} {verdict} ({', '.join(f'{why} {times}' for why, times in self.against[verdict].most_common())})"
             for verdict, number in self.verdicts.items()
@@ -133,7 +133,7 @@ class _State:
 
 
 class _LiveBar(Progress):
-    """A bar, and below it what came of the last trial, what is being done, and what spoke against trials so far."""
+    """A bar, and below it the result of the last trial, the current activity, and the reasons against trials so far."""
 
     def __init__(self, console: Console) -> None:
         self._state = _State()
@@ -147,9 +147,9 @@ class _LiveBar(Progress):
         self._task = self.add_task("", total=None, number="", end="")
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The bar and its lines, which wrap between words."""
+        """Yield the bar and its lines, which wrap between words."""
         state = self._state
-        for task in self.tasks:  # none yet when it is made
+        for task in self.tasks:  # empty while the constructor runs
             task.fields.update(number=state.number, end=state.end)
         yield self.make_tasks_table(self.tasks)
         for text, style in (
@@ -175,7 +175,7 @@ class _LiveBar(Progress):
 
 
 class _Lines:
-    """A line for each trial, and one that says when it ends where there was none for half a minute."""
+    """One line per trial, and a reminder with the expected end after half a minute without a line."""
 
     def __init__(self, console: Console, quiet_s: float = _QUIET_S) -> None:
         self._console, self._quiet_s = console, quiet_s
@@ -214,7 +214,7 @@ class _Lines:
         self._said.set()
 
     def _remind(self) -> None:
-        """Say what is being done each time that nothing was said for so long."""
+        """Print the current activity after each period without output."""
         while not self._ended.is_set():
             if self._said.wait(self._quiet_s):
                 self._said.clear()
@@ -224,7 +224,7 @@ class _Lines:
 
 
 def duration_text(seconds: float) -> str:
-    """A time as people say it: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return a time in everyday units: `45 s`, `3 min 20 s`, `2 h 05 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -242,7 +242,7 @@ def _begins(event: CampaignStarted) -> str:
 
 
 def _came_of(event: TrialStored) -> str:
-    """A trial with its verdict and its numbers, as far as there are any."""
+    """Return a trial with its verdict and its numbers, if there are any."""
     why = f" ({', '.join(event.reasons)})" if event.reasons else ""
     if event.offered_mbps is None or event.throughput_mbps is None:
         return f"{event.key} {event.verdict}{why}"
@@ -252,7 +252,7 @@ def _came_of(event: TrialStored) -> str:
 
 
 def _told(event: Event) -> Iterator[str]:
-    """What is said of an event for good, wherever it is shown."""
+    """Yield the lasting lines of an event, which both views print."""
     match event:
         case UutFailed() | NeighboursFailed() | MachineGone() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
             yield _sentence(event)
@@ -291,13 +291,13 @@ def _sentence(
 
 
 def _narrowed(found: SearchResult) -> str:
-    """Likewise, while it is going on."""
+    """Return one line for a search that is still running."""
     return f"{found.goal}: {bounds_text(found)}"
 
 
 def _found(found: SearchResult) -> str:
-    """One line for a console or a log, once it is over."""
-    told = f" ({remark(found)})" if remark(found) else ""
+    """Return one line for a finished search."""
+    note = f" ({remark(found)})" if remark(found) else ""
     return (
-        f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{told}"
+        f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{note}"
     )

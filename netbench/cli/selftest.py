@@ -1,4 +1,4 @@
-"""A self-test on the console: one line a check as it is made, and what follows from all of them."""
+"""A self-test on the console: one line per finished check, and the conclusion."""
 
 from pathlib import Path
 
@@ -12,25 +12,25 @@ _WORDS = {True: "pass", False: "FAIL", None: "----"}
 
 
 def usual_topology() -> str:
-    """What is tested where nothing is said: of three streams, where links can receive by NAPI with so many."""
+    """Return the default topology: three streams, if links can receive by NAPI with so many."""
     return "netns-3" if all(receiving_cpus(3, usable_cpus())) else "netns"
 
 
 class ConsolePresenter:
-    """Prints to a console."""
+    """A presenter that prints to a console."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def row(self, check: Check) -> None:
-        """Truth beside measurement in one line, and below what is wrong or missing."""
+        """Print truth and measurement in one line, and below it the fault or the missing part."""
         parts = [part for part in (check.truth and f"truth: {check.truth}", check.measured) if part]
         self._say(f"{_WORDS[check.passed]}  {check.name}{': ' if parts else ''}{'; measured: '.join(parts)}")
         if check.detail:
             self._say(f"      {check.detail}")
 
     def end(self, record: SelftestRecord, path: Path) -> None:
-        """The verdict, and where the record is."""
+        """Print the verdict, and the path of the record."""
         self._say(selftest_sentence(record))
         self._say(f"kept for later campaigns on this testbed: {path}")
 

@@ -1,4 +1,4 @@
-"""The table at the end of a run: what was measured, at a glance."""
+"""The table at the end of a run: the results at a glance."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
 from netbench.statistics.outliers import outliers_of
 
-_MOST_ROWS = 24  # of a small table; the report has what is more
+_MOST_ROWS = 24  # of a small table; the report has all rows
 _ADVICE = {
     ReasonKind.OFFERED_OUT_OF_TOLERANCE: "; the sources did not reach that load here: leave the machine to netbench, "
     "ask for less, or for `max`, which is as much as they can"
@@ -44,18 +44,19 @@ _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """A column of numbers, and what it has in the row of a group."""
+    """A column of numbers, and its cell for a group."""
 
     heading: str
     cell: Callable[[Group], str]
 
 
 def summary_table(results: CampaignResults) -> RenderableType:
-    """A row per UUT, scenario, frame size and load: means over the valid trials, and the verdicts; the reasons below.
+    """Return a table with the means over the valid trials and the verdicts; the reasons follow below.
 
-    All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and neighbours have
-    columns only where they tell something, the latter in place of others. With several scenarios UUTs are headings.
-    Where that would be many rows, there is one for all loads of a frame size.
+    There is one row per UUT, scenario, frame size and load. If that would be many rows, all loads of a frame size share
+    one row. All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and
+    neighbours have columns only where they vary or exist; those of neighbours replace others. With several scenarios
+    UUTs are headings.
     """
     every = with_limits(group_trials(results))
     groups = every if len(every) <= _MOST_ROWS else list(_best(every))
@@ -63,14 +64,14 @@ def summary_table(results: CampaignResults) -> RenderableType:
     numbers = list(_columns(groups))
     columns = [
         Column("UUT,\nscenario" if scenarios else "UUT", is_number=False, wraps=True),
-        *(Column(one.heading) for one in numbers),
+        *(Column(column.heading) for column in numbers),
         Column("Verdict", is_number=False),
     ]
     rows = []
     for previous, group in zip((None, *groups), groups, strict=False):
         name = label(group.uut, results.emulated)
         first = group.scenario if scenarios else name
-        cells: tuple[Text | str, ...] = (first, *(one.cell(group) for one in numbers), _verdict(group))
+        cells: tuple[Text | str, ...] = (first, *(column.cell(group) for column in numbers), _verdict(group))
         begins = previous is None or previous.uut != group.uut
         rows.append(Row(cells, name if scenarios else "", begins_section=begins))
     remarks = ["means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, every)]
@@ -82,22 +83,22 @@ def summary_table(results: CampaignResults) -> RenderableType:
 
 
 def _best(groups: Iterable[Group]) -> Iterator[Group]:
-    """Of the loads of each sweep the one at which most came out, of those that count as a maximum if any does."""
-    for _, loads in groupby(groups, key=lambda one: (one.uut, one.scenario, one.sources, one.frame_size)):
-        yield max(loads, key=lambda one: (one.counts_as_maximum, mean(one.throughput_fps) or 0.0))
+    """Yield for each sweep the load with the highest throughput, among those that count as a maximum if any does."""
+    for _, loads in groupby(groups, key=lambda group: (group.uut, group.scenario, group.sources, group.frame_size)):
+        yield max(loads, key=lambda group: (group.counts_as_maximum, mean(group.throughput_fps) or 0.0))
 
 
 def findings_text(results: CampaignResults) -> Text:
-    """What the report begins with: a line each, to be wrapped."""
-    return Text("\n".join(f"• {one}" for one in findings(results)))
+    """Return the findings at the top of the report, one per line, not wrapped."""
+    return Text("\n".join(f"• {finding}" for finding in findings(results)))
 
 
 def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> RenderableType:
-    """A row per search and goal for the console; remarks follow."""
-    remarks = {text: None for one in found if (text := remark(one))}
+    """Return a table with a row per search and goal, and its remarks below."""
+    remarks = {text: None for search in found if (text := remark(search))}
     numbers = {text: number for number, text in enumerate(remarks, start=1)}
-    scenarios, sources = _differ(found, lambda one: one.scenario), _differ(found, lambda one: one.streams)
-    repeated = _differ(found, lambda one: one.repetition)
+    scenarios, sources = _differ(found, lambda search: search.scenario), _differ(found, lambda search: search.streams)
+    repeated = _differ(found, lambda search: search.repetition)
     columns = [
         Column("UUT", is_number=False, wraps=True),
         *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
@@ -107,36 +108,39 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
         *map(Column, ("Highest load\nkfps", "Out\nMbit/s", "Trials")),
     ]
     rows, previous = [], ""
-    for one in found:
-        mark = f" [{numbers[remark(one)]}]" if remark(one) else ""
+    for search in found:
+        mark = f" [{numbers[remark(search)]}]" if remark(search) else ""
         cells = (
-            label(one.uut, results.emulated),
-            *([one.scenario] if scenarios else []),
-            *([str(len(one.streams))] if sources else []),
-            size_text(one.frame_size),
-            f"{one.goal} #{one.repetition}" if repeated else one.goal,
-            bounds_text(one).removesuffix(" kfps") + mark,
-            mbps(throughput_mbps(one)),
-            f"{one.trials:,}",
+            label(search.uut, results.emulated),
+            *([search.scenario] if scenarios else []),
+            *([str(len(search.streams))] if sources else []),
+            size_text(search.frame_size),
+            f"{search.goal} #{search.repetition}" if repeated else search.goal,
+            bounds_text(search).removesuffix(" kfps") + mark,
+            mbps(throughput_mbps(search)),
+            f"{search.trials:,}",
         )
-        rows.append(Row(cells, begins_section=previous != one.uut))
-        previous = one.uut
+        rows.append(Row(cells, begins_section=previous != search.uut))
+        previous = search.uut
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = (mix.summary for mix in mixes_among(one.frame_size for one in found))
+    mixes = (mix.summary for mix in mixes_among(search.frame_size for search in found))
     return RenderGroup(FittedTable(columns, rows), *map(_remark, (what_is_told(found), *mixes, *emulated, *remarked)))
 
 
 def rfc2544_table(results: CampaignResults) -> RenderableType | None:
-    """A row per UUT and frame size with the other tests of RFC 2544; None where none was made."""
+    """Return a table of the other tests of RFC 2544, a row per UUT and frame size; None without such tests."""
     found = tested(results.searches)
     if not found:
         return None
-    searches = [one for one, _ in found]
+    searches = [search for search, _ in found]
     missing = {why: None for _, tests in found for why in refusals(tests)}
-    otherwise = sum(one.kind is WarningKind.NOT_AS_RFC_2544 for one in results.warnings)
-    scenarios, sources = _differ(searches, lambda one: one.scenario), _differ(searches, lambda one: one.streams)
-    repeated = _differ(searches, lambda one: one.repetition)
+    otherwise = sum(warning.kind is WarningKind.NOT_AS_RFC_2544 for warning in results.warnings)
+    scenarios, sources = (
+        _differ(searches, lambda search: search.scenario),
+        _differ(searches, lambda search: search.streams),
+    )
+    repeated = _differ(searches, lambda search: search.repetition)
     columns = [
         Column("UUT", is_number=False, wraps=True),
         *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
@@ -147,32 +151,32 @@ def rfc2544_table(results: CampaignResults) -> RenderableType | None:
     rows = [
         Row(
             (
-                label(one.uut, results.emulated),
-                *([one.scenario] if scenarios else []),
-                *([str(len(one.streams))] if sources else []),
-                *([f"#{one.repetition}"] if repeated else []),
-                size_text(one.frame_size),
+                label(search.uut, results.emulated),
+                *([search.scenario] if scenarios else []),
+                *([str(len(search.streams))] if sources else []),
+                *([f"#{search.repetition}"] if repeated else []),
+                size_text(search.frame_size),
                 *(latency_text(tests), bursts_text(tests), buffer_text(tests)),
                 *(recovery_text(tests), reset_text(tests)),
             )
         )
-        for one, tests in found
+        for search, tests in found
     ]
     not_as = f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"
     return RenderGroup(FittedTable(columns, rows), *map(_remark, (*missing, not_as)))
 
 
 def _differ(found: Iterable[SearchResult], what: Callable[[SearchResult], object]) -> bool:
-    return len({what(one) for one in found}) > 1
+    return len({what(search) for search in found}) > 1
 
 
 def _remark(text: str) -> Text:
-    """A line below a table."""
+    """Return a line below a table."""
     return Text(text, style="dim italic")
 
 
 def _columns(groups: Sequence[Group]) -> Iterator[_Numbers]:
-    """The columns of numbers that matter most for these groups; no more, for consoles are narrow."""
+    """Yield the most relevant columns of numbers for these groups; no more, because consoles are narrow."""
     neighbours = any(group.neighbours_offered_mbps for group in groups)
     if len({group.sources for group in groups}) > 1:
         yield _Numbers("Sources", lambda group: str(group.sources))
@@ -194,7 +198,7 @@ def _intended(group: Group) -> str:
 
 
 def _loss(group: Group) -> str:
-    """In percent; where there was none, and repetitions tell, what it is below."""
+    """Return the loss in percent; for a loss of zero its upper limit, if the repetitions determine one."""
     loss = group.loss_ratio
     if loss is not None and not loss.mean and loss.half_width:
         return f"<{percent_limit(loss.half_width)}"
@@ -202,7 +206,7 @@ def _loss(group: Group) -> str:
 
 
 def _verdict(group: Group) -> Text:
-    """How many trials are valid, suspicious and invalid, and of discarded attempts; a line each."""
+    """Return the numbers of valid, suspicious and invalid trials and of discarded attempts, one per line."""
     lines = []
     for verdict, trials in (
         (Verdict.VALID, group.valid),
@@ -219,7 +223,7 @@ def _verdict(group: Group) -> Text:
 
 
 def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]:
-    """What the marks of no loss and of emulated UUTs mean; where most frames were lost; a line for each kind of reason.
+    """Yield the legend of the marks in the table, the places of most lost frames, and a line per kind of reason.
 
     The most frequent reasons come first.
     """
@@ -241,7 +245,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     if warm_ups := sum(1 for _ in results.warm_ups):
         yield f"made to warm up, and part of no number: {count(warm_ups, 'trial')}"
     yield from steadiness_remarks(steadiness_of(groups))
-    if marked := sum(len(one.marked) for group in groups if (one := outliers_of(group))):
+    if marked := sum(len(outliers.marked) for group in groups if (outliers := outliers_of(group))):
         yield f"apart from the others of their cell, and part of its mean: {count(marked, 'trial')}"
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")

@@ -1,1 +1,1 @@
-"""What the user wrote: YAML files and --set, read, checked, and explained when wrong."""
+"""User input: YAML files and --set are read, checked, and their errors explained."""

@@ -7,14 +7,14 @@ from netbench.model.documents import plain
 from netbench.model.host_spec import HostSpec
 from netbench.model.topology import Topology, UutSpec, version_name
 
-_VM_NAME = 7  # characters of a VM's name that leave room for the suffix, see NicName
+_VM_NAME = 7  # characters of a VM's name that leave enough for the suffix, see NicName
 
 
 def with_base_versions(new: Topology, base: Topology) -> Topology:
     """Return `new` with the UUTs of `base` beside its own: NAME is followed by NAME.base.
 
-    UUTs without a namesake are left out. VMs that differ are both part of the result. UsageError where anything else
-    than UUTs, their VMs and the CPUs of these differs, and where the topologies have no UUT in common.
+    UUTs without a namesake are left out. If a VM differs, both versions are in the result. UsageError where anything
+    except UUTs, their VMs and the CPUs of these VMs differs, and where the topologies have no UUT in common.
     """
     new, base = _with_uuts_on_vms(new), _with_uuts_on_vms(base)
     renamed = _vms_to_rename(new, base)
@@ -27,10 +27,10 @@ def with_base_versions(new: Topology, base: Topology) -> Topology:
         raise UsageError(
             f"--against: topologies {new.name} and {base.name} differ in `hosts`; only UUTs and the VMs they run on may"
         )
-    pairs = [(uut, base.uut(uut.name)) for uut in new.uuts if any(uut.name == other.name for other in base.uuts)]
+    pairs = [(uut, base.uut(uut.name)) for uut in new.uuts if any(uut.name == base_uut.name for base_uut in base.uuts)]
     if not pairs:
         raise UsageError(f"--against: topologies {new.name} and {base.name} have no UUT of the same name")
-    uuts = [version for uut, other in pairs for version in (uut, _as_base(other, renamed))]
+    uuts = [version for uut, base_uut in pairs for version in (uut, _as_base(base_uut, renamed))]
     if taken := {uut.name for uut in new.uuts} & {version_name(uut.name) for uut, _ in pairs}:
         raise UsageError(f"--against: topology {new.name} has a UUT named {min(taken)}; rename it")
     vms = {name: base.hosts[vm] for vm, name in renamed.items()}
@@ -39,7 +39,7 @@ def with_base_versions(new: Topology, base: Topology) -> Topology:
 
 
 def _with_uuts_on_vms(topology: Topology) -> Topology:
-    """The same testbed, in which UUTs, and not network namespaces, name the VM they are on."""
+    """Return the same testbed with the VM named by the UUTs instead of the network namespaces."""
     namespaces = [host for host in topology.hosts.values() if host.kind == "netns"]
     machines = {host.on for host in namespaces}
     if len(machines) != 1 or None in machines:
@@ -54,7 +54,7 @@ def _with_uuts_on_vms(topology: Topology) -> Topology:
 
 
 def _vms_to_rename(new: Topology, base: Topology) -> dict[str, str]:
-    """The VMs with UUTs that are not the same in both, and their names as part of the base."""
+    """Return the VMs with UUTs that differ between the two, with their new names for the base version."""
     machines = {uut.on for uut in base.uuts if uut.on is not None}
     return {
         name: f"{name[:_VM_NAME]}-base"

@@ -1,6 +1,6 @@
-"""A YAML file as plain data that remembers where each value stood.
+"""A YAML file as plain data with the position of each value.
 
-Only what a topology or profile needs is read: mappings with text keys, lists and scalars. Tags, anchors,
+Only the YAML that topologies and profiles need is accepted: mappings with text keys, lists and scalars. Tags, anchors,
 aliases and merge keys are refused, so a small file cannot unfold into a huge one.
 """
 
@@ -15,11 +15,11 @@ import yaml
 from netbench.errors import UsageError
 
 MAX_BYTES = 1 << 18
-MAX_NODES = 10_000  # keys and values; a hundred streams with their links take a quarter of it
+MAX_NODES = 10_000  # keys and values; a hundred streams with their links need a quarter of it
 _MAX_DEPTH = 20
 _MAX_KEY = 100
 _MAX_BITS = 64  # of a whole number
-# YAML 1.1 reads 010 as eight and 1:30 as ninety; whoever writes that hardly means it, so it stays text.
+# YAML 1.1 reads 010 as eight and 1:30 as ninety; authors rarely mean that, so it stays text.
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
 
@@ -29,8 +29,9 @@ Position = tuple[int, int]  # line and column, from 1
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds: `data` for validation; where each value, and the key of each, begins by its path of keys and
-    indices: line and column, from 1.
+    """The content of a file: `data` for validation, and the positions of values and of keys.
+
+    A position is line and column, from 1, by the path of keys and indices.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Document:
     keys: dict[KeyPath, Position] = field(default_factory=dict)
 
     def where(self, path: KeyPath, *, key: bool = False) -> str:
-        """`file:line:column` of the value at `path`, or of its key; of the nearest one around it that has a place."""
+        """Return `file:line:column` of the value at `path`, or of its key; if unknown, of the nearest parent value."""
         if key and path in self.keys:
             return self._at(self.keys[path])
         while path and path not in self.values:
@@ -52,7 +53,7 @@ class Document:
 
 
 def value_at(data: object, path: KeyPath) -> object:
-    """What is at a path in plain data; None where nothing is."""
+    """Return the value at a path in plain data; None if there is none."""
     here: Any = data
     for step in path:
         try:
@@ -63,11 +64,11 @@ def value_at(data: object, path: KeyPath) -> object:
 
 
 def read_document(path: Path) -> Document:
-    """The YAML mapping in a file; UsageError when it is missing, unreadable, binary, huge or not YAML."""
+    """Return the YAML mapping in a file; UsageError when it is missing, unreadable, binary, huge or not YAML."""
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: cannot be read: it is no regular file")
-        # Some of the files in /proc, which look like any other, would have a reader wait.
+        # Some files in /proc look like regular files, but block their reader.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_BYTES + 1) or b""
     except OSError as error:
@@ -82,7 +83,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, name: str) -> Document:
-    """The YAML mapping in `text`; errors speak of it as `name`."""
+    """Return the YAML mapping in `text`; errors call it `name`."""
     try:
         loader = _Loader(text, name)
         node = loader.get_single_node()
@@ -100,7 +101,7 @@ def parse_document(text: str, name: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain data of a text, noting where each value stands, and refuses there what is not needed."""
+    """Converts a text to plain data, records the position of each value, and refuses unsupported YAML."""
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
@@ -116,7 +117,7 @@ class _Loader(yaml.SafeLoader):
                 problem_mark=self._next_mark(),
             )
         self._nodes += 1
-        if self._nodes > MAX_NODES:  # while they are read: to read on, and to check each, would take its time
+        if self._nodes > MAX_NODES:  # checked while parsing: parsing and validating the rest would take too long
             mark = self._next_mark()
             where = f"{self.name}:{mark.line + 1}:{mark.column + 1}"
             raise UsageError(f"{where}: more than {MAX_NODES:,} keys and values; a topology or profile is a short file")
@@ -127,7 +128,7 @@ class _Loader(yaml.SafeLoader):
         return mark
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
-        """What a node at `path` holds, by key."""
+        """Return the values of a node at `path`, by key."""
         found: dict[str, object] = {}
         self.values[path] = _place(node)
         for key_node, value_node in node.value:
@@ -164,7 +165,7 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def _encodable(self, node: yaml.Node) -> str:
-        """The text of a node that can be written to a file again, which half of a surrogate pair cannot."""
+        """Return the text of a node; UsageError if it cannot be encoded, such as half of a surrogate pair."""
         text = str(node.value)
         try:
             text.encode()
@@ -181,7 +182,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def shortened(text: str) -> str:
-    """A value as it is quoted in a message."""
+    """Return a value as it is quoted in a message."""
     return text if len(text) <= 60 else text[:57] + "…"
 
 

@@ -1,4 +1,4 @@
-"""Topologies and profiles from YAML, with overrides; every problem named by file, line, field and value."""
+"""Topologies and profiles from YAML, with overrides; every problem is reported with file, line, field and value."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 
-# Keys that only the one has, and that only the other has.
+# Keys that only topologies have, and keys that only profiles have.
 _OF_TOPOLOGIES = frozenset({"hosts", "links", "uuts", "neighbours"})
 _OF_PROFILES = frozenset({"frame_sizes", "loads", "repetitions", "duration", "scenarios", "generator", "sink"})
 
 
 def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -> Topology:
-    """A topology file with its overrides (`topology.…=…`) applied; UsageError names each problem."""
+    """Return a topology file with its overrides (`topology.…=…`) applied; UsageError lists each problem."""
     chosen = [text for text in overrides if text.startswith(TOPOLOGY_PREFIX)]
     document, sources = overridden(_read(path, "topology", _OF_TOPOLOGIES, _OF_PROFILES), chosen)
     document.data.setdefault("name", path.stem)
@@ -39,7 +39,7 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
 
 
 def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str] = ()) -> Profile:
-    """A profile file with its overrides applied, `kinds` by key; UsageError names each problem."""
+    """Return a profile file with its overrides applied, `kinds` by key; UsageError lists each problem."""
     chosen = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
     for text in chosen:
         key, _, below = text.partition("=")[0].strip().partition(".")
@@ -67,7 +67,7 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
 
 
 def _read(path: Path, what: str, own: frozenset[str], others: frozenset[str]) -> Document:
-    """A file; UsageError for one of the other kind."""
+    """Return a file; UsageError for a file of the other kind."""
     document = read_document(path)
     if not own & document.data.keys() and others & document.data.keys():
         other = "profile" if what == "topology" else "topology"

@@ -1,7 +1,7 @@
-"""Where in a file something stands that a message speaks of by its name.
+"""The position in a file of the name that a message is about.
 
-What a topology says must fit together: a stream names NICs, a neighbour streams. Checks of that know names, and not
-where they are written. Their messages begin with what they are about, `neighbour second: …`, and name what is wrong.
+The parts of a topology must fit together: a stream names NICs, a neighbour names streams. The checks of that work on
+names without positions. Their messages begin with their subject, `neighbour second: …`, and name the fault.
 """
 
 import re
@@ -14,13 +14,13 @@ _SUBJECT = re.compile(r"(?P<what>stream|UUT|neighbour|scenario|host|link) (?P<na
 _TWICE = re.compile(r"(?P<what>stream|UUT|neighbour) '(?P<name>[^']+)' is there twice")
 _TWO_LINKS = "is an end of more than one link"
 _QUOTED = re.compile(r"'([^']+)'")
-_MADE = "nb-"  # what names of interfaces begin with that netbench makes
+_MADE = "nb-"  # the prefix of the interfaces that netbench creates
 
 
 def place_of(message: str, data: object, path: KeyPath = ()) -> tuple[KeyPath, bool]:
-    """The path, at or below `path`, of what a message is about, and whether that is a key there and not its value.
+    """Return the path, at or below `path`, of the subject of a message, and whether it is a key instead of its value.
 
-    `path` itself where it names nothing there.
+    If the message names nothing there, the path is `path` itself.
     """
     rest = message
     if twice := _TWICE.fullmatch(message):
@@ -42,16 +42,16 @@ def place_of(message: str, data: object, path: KeyPath = ()) -> tuple[KeyPath, b
         path, rest = path + step, tail
     before_advice = rest.partition(";")[0]
     below = list(_leaves(value_at(data, path)))
-    for word in (*_QUOTED.findall(before_advice), *(one.strip(".,:'()") for one in before_advice.split())):
+    for word in (*_QUOTED.findall(before_advice), *(part.strip(".,:'()") for part in before_advice.split())):
         found = [(leaf, is_key) for leaf, text, is_key in below if word in (text, _interface(text))]
         if found:
-            leaf, is_key = found[-1]  # what is there twice is wrong the second time
+            leaf, is_key = found[-1]  # of a name that occurs twice, the second occurrence is wrong
             return path + leaf, is_key
     return path, False
 
 
 def _step(head: str, here: object) -> KeyPath | None:
-    """What a part of a message before a colon leads to."""
+    """Return the path of the part of a message before a colon."""
     if isinstance(here, dict) and head in here:
         return (head,)
     subject = _SUBJECT.fullmatch(head)
@@ -80,7 +80,7 @@ def _keys(value: object) -> list[str]:
 
 
 def _leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, bool]]:
-    """All values below, and the keys of what has some in its turn, as text, in the order of the file; which it is."""
+    """Yield the values below, and the keys of mappings, in file order: the path, the text, and whether it is a key."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(inner, dict):
@@ -94,5 +94,5 @@ def _leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, b
 
 
 def _interface(text: str) -> str:
-    """The interface of an end `host/nic`, where netbench makes it."""
+    """Return the interface name of an end `host/nic` that netbench creates."""
     return _MADE + text.partition("/")[2]

@@ -1,4 +1,4 @@
-"""`--set key=value`: what it says, and where in a document that belongs."""
+"""`--set key=value`: its parts, and its position in a document."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from netbench.config.wording import close_to
 from netbench.errors import UsageError
 
 TOPOLOGY_PREFIX = "topology."
-# Keys for which the kind will do where it has no options.
+# Keys that may have just a kind, without options.
 _KIND_ALONE = ("generator", "schedule", "sink", "maxima", "channel")
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One `--set key=value`: the parts of its key, and what it says."""
+    """One `--set key=value`: the parts of its key, and its value."""
 
     steps: tuple[str, ...]
     value: object
@@ -23,7 +23,7 @@ class Override:
 
     @classmethod
     def parse(cls, written: str) -> "Override":
-        """Read `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
+        """Parse `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
         text = written.removeprefix(TOPOLOGY_PREFIX)
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
@@ -36,7 +36,7 @@ class Override:
 
 
 def overridden(document: Document, texts: Iterable[str]) -> tuple[Document, dict[KeyPath, str]]:
-    """The document, changed, and by which override what is at a path was; UsageError where it has no place for one."""
+    """Return the changed document, and the override of each changed path; UsageError if a path is impossible."""
     sources: dict[KeyPath, str] = {}
     for override in map(Override.parse, texts):
         path = _put(document, override)
@@ -68,7 +68,7 @@ def _put(document: Document, override: Override) -> KeyPath:
 
 
 def _item(items: Sequence[object], steps: tuple[str, ...], override: Override) -> tuple[int, tuple[str, ...]]:
-    """Which item of a list is meant, by its number or its name, which may have dots; and the steps after it."""
+    """Return the index of an item, given by number or by name (which may contain dots), and the remaining steps."""
     names = [str(item["name"]) if isinstance(item, dict) and "name" in item else "" for item in items]
     for length in range(1, len(steps) + 1):
         name = ".".join(steps[:length])
@@ -79,6 +79,6 @@ def _item(items: Sequence[object], steps: tuple[str, ...], override: Override) -
     known = list(filter(None, names))
     close = close_to(steps[0], known)
     meant = f"did you mean {close}? " if close else ""
-    there = f"there are {', '.join(known)}, or " if known else ""
+    choices = f"there are {', '.join(known)}, or " if known else ""
     numbers = f"numbers from 0 to {len(items) - 1}" if items else "it is empty"
-    raise UsageError(f"--set {override.text}: there is no {steps[0]!r} in that list; {meant}{there}{numbers}")
+    raise UsageError(f"--set {override.text}: there is no {steps[0]!r} in that list; {meant}{choices}{numbers}")

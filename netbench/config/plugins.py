@@ -1,4 +1,4 @@
-"""Generators, sinks, UUTs and VMMs by name: whatever is installed under netbench's entry points, its own ones too."""
+"""Generators, sinks, UUTs and VMMs by name: all that are installed under netbench's entry points, built-in ones too."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ SINKS = "netbench.sinks"
 UUTS = "netbench.uuts"
 VMMS = "netbench.vmms"
 _WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of its VMM
-# What every kind of a group has from the class that it is derived from.
+# The member that every kind of a group inherits from its base class.
 _INHERITED = {
     GENERATORS: ("sends_mixes", "generators/base.py"),
     SCHEDULES: ("MaximaOptions", "plan/schedule.py"),
@@ -30,22 +30,22 @@ _INHERITED = {
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The classes of a group by name, and why others, by name too, cannot be used."""
+    """The classes of a group by name, and the errors of unusable ones by name."""
 
     kinds: dict[str, Any]
     broken: dict[str, str]
 
 
 def installed(group: str) -> Installed:
-    """All that is installed of a group; UsageError when that is nothing, as netbench itself is not."""
+    """Return all installed kinds of a group; UsageError if there are none, because then netbench is not installed."""
     kinds, broken = {}, {}
     entries = [
-        entry for one in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, one, tuple(sys.path))
+        entry for name in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, name, tuple(sys.path))
     ]
-    for entry in sorted(entries, key=lambda one: one.name):
+    for entry in sorted(entries, key=lambda entry: entry.name):
         try:
             kinds[entry.name] = _checked(entry.load(), group)
-        # Whatever somebody's module does when it is imported, sys.exit() too: the others are not to blame.
+        # Importing a third-party module may raise anything, even SystemExit; the other kinds must still work.
         except (Exception, SystemExit) as error:
             broken[entry.name] = f"{entry.name} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
     if not entries:
@@ -54,7 +54,7 @@ def installed(group: str) -> Installed:
 
 
 def _checked(kind: object, group: str) -> object:
-    """A class of a group; TypeError where it is none."""
+    """Return the class if it belongs to the group; TypeError otherwise."""
     member, base = _INHERITED[group]
     if not isinstance(kind, type) or not hasattr(kind, member):
         raise TypeError(f"it is not derived from the class of its group in netbench/{base}")
@@ -65,26 +65,26 @@ def _checked(kind: object, group: str) -> object:
 
 
 def plugins(group: str) -> dict[str, Any]:
-    """The classes of a group by name, as far as they can be imported."""
+    """Return the importable classes of a group by name."""
     return installed(group).kinds
 
 
 @cache
 def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of a group of what is on the path: each look goes through the files of all that is installed."""
+    """Return the entry points of a group on the path. They are cached, because a look-up reads all package files."""
     return tuple(found(group=group))
 
 
 def origin(group: str, name: str) -> str:
-    """The package that a class of a group is from, and its version; empty where that is not known."""
+    """Return the package of a class of a group, and its version; empty if unknown."""
     groups = (group, *_WITHIN.get(group, ()))
-    entries = (entry for one in groups for entry in _read_once(entry_points, one, tuple(sys.path)))
+    entries = (entry for member in groups for entry in _read_once(entry_points, member, tuple(sys.path)))
     found = next((entry.dist for entry in entries if entry.name == name), None)
     return f"{found.name} {found.version}" if found else ""
 
 
 class Models(dict[str, Any]):
-    """The pydantic model of each kind's options, by name; `broken` says why others cannot be used, by name too."""
+    """The pydantic model of each kind's options, by name; `broken` has the errors of unusable kinds, by name."""
 
     def __init__(self, models: Mapping[str, Any], broken: Mapping[str, str]) -> None:
         super().__init__(models)
@@ -92,13 +92,13 @@ class Models(dict[str, Any]):
 
 
 def option_models(group: str) -> Models:
-    """Those of a group."""
+    """Return the option models of a group."""
     found = installed(group)
     return Models({name: kind.Options for name, kind in found.kinds.items()}, found.broken)
 
 
 def profile_kinds() -> dict[str, Models]:
-    """The same for all that a profile chooses, by its key."""
+    """Return the option models of all kinds that a profile chooses, by its key."""
     schedules = installed(SCHEDULES)
     finding = {name: kind.MaximaOptions for name, kind in schedules.kinds.items() if kind.MaximaOptions}
     return {

@@ -1,4 +1,4 @@
-"""What is wrong with a document, gathered: each problem with its place, its field, its value, and what is allowed."""
+"""The problems of a document, collected: each with its position, its field, its value, and the allowed values."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -14,17 +14,17 @@ from netbench.errors import UsageError
 from netbench.model.scenario import expanded
 from netbench.model.topology import NeighbourSpec, UutSpec
 
-# Kinds of UUTs, generators or sinks, and the model that checks the options of each.
+# Kinds of UUTs, generators or sinks, with the model of each kind's options.
 Kinds = Mapping[str, type[BaseModel]]
 
 _MOST_TOLD = 20
-_SECRET = "password"  # a key whose value, and whatever is below it, somebody may have taken for the place of the secret
+_SECRET = "password"  # a key whose value, or a value below it, may be the secret itself by mistake
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class Problems:
-    """Collects what is wrong with one document and raises it all as one UsageError, a line each."""
+    """Collects the problems of one document and raises them as one UsageError, one per line."""
 
     def __init__(self, document: Document, sources: Mapping[KeyPath, str]) -> None:
         self._document = document
@@ -32,7 +32,7 @@ class Problems:
         self._found: list[str] = []
 
     def validate(self, model: type[M], data: object, prefix: KeyPath, besides: Iterable[str] = ()) -> M | None:
-        """The model made of `data`, or None with the problems noted; `besides` are keys that were taken out of it."""
+        """Return the model of `data`, or None after recording the problems; `besides` are keys removed from it."""
         try:
             return model.model_validate(data)
         except ValidationError as error:
@@ -42,7 +42,7 @@ class Problems:
         return None
 
     def check_kind(self, what: str, kind: str, options: dict[str, object], kinds: Kinds, prefix: KeyPath) -> None:
-        """Check the options of what is chosen by its kind."""
+        """Check the options of an object that is chosen by its kind."""
         if kind not in kinds:
             broken: Mapping[str, str] = getattr(kinds, "broken", {})
             known = with_hint(f"{kind!r} is no kind of {what}; there are {', '.join(sorted(kinds))}")
@@ -51,11 +51,11 @@ class Problems:
         self.validate(kinds[kind], options, prefix, UutSpec.model_fields if what == "UUT" else ())
 
     def note(self, path: KeyPath, message: str) -> None:
-        """One more problem."""
+        """Record one more problem."""
         self._found.append(f"{self._where(path)}: {_field_name(path)}: {message}")
 
     def check_neighbour(self, neighbour: NeighbourSpec, uut: UutSpec, kinds: Kinds, prefix: KeyPath) -> None:
-        """Check what a neighbour is beside a UUT, as if it were written at `prefix`."""
+        """Check a neighbour as it is beside a UUT, as if it were written at `prefix`."""
         try:
             beside = neighbour.beside(uut)
             kind = kinds.get(beside.kind or uut.kind)
@@ -64,16 +64,16 @@ class Problems:
             self._note_all(error, NeighbourSpec, prefix)
             return
         self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
-        told = neighbour.options if neighbour.kind is None else {}  # by check_meant_for_somebody()
+        covered = neighbour.options if neighbour.kind is None else {}  # checked by check_meant_for_somebody()
         for option in beside.options:
-            if option in UutSpec.model_fields and option not in told:
+            if option in UutSpec.model_fields and option not in covered:
                 known = kind.model_fields if kind else ()
                 self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
 
     def check_meant_for_somebody(
         self, neighbour: NeighbourSpec, uuts: Iterable[UutSpec], kinds: Kinds, prefix: KeyPath
     ) -> None:
-        """Check that each option of a neighbour that takes the kinds of its UUTs is one of any of these kinds."""
+        """Check that each option of a neighbour without a kind exists for the kind of at least one UUT."""
         if neighbour.kind is not None:
             return
         known = {field for uut in uuts if uut.kind in kinds for field in kinds[uut.kind].model_fields}
@@ -82,12 +82,12 @@ class Problems:
                 self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
 
     def raise_if_any(self) -> None:
-        """UsageError with the problems found, in the order of the file; of very many, the first ones."""
+        """Raise UsageError with the problems found, in the order of the file; of too many, the first ones."""
         found = list(dict.fromkeys(self._found))
         if found:
             more = len(found) - _MOST_TOLD
-            told = [*found[:_MOST_TOLD], f"{self._document.name}: and {more} more problems"] if more > 0 else found
-            raise UsageError("\n".join(told))
+            lines = [*found[:_MOST_TOLD], f"{self._document.name}: and {more} more problems"] if more > 0 else found
+            raise UsageError("\n".join(lines))
 
     def _note_all(
         self, error: ValidationError, model: type[BaseModel], prefix: KeyPath, besides: Iterable[str] = ()
@@ -95,17 +95,17 @@ class Problems:
         found = [
             problem
             for problem in error.errors(include_url=False, include_context=True)
-            # A list of which every item is wrong is too short for pydantic, besides.
+            # pydantic also reports a list with only invalid items as too short.
             if not (problem["type"] == "too_short" and problem["input"])
         ]
-        for tried, same in groupby(found, key=lambda one: self._tried(one, prefix)):
+        for tried, same in groupby(found, key=lambda problem: self._tried(problem, prefix)):
             alternatives = list(same)
-            forms = {one["loc"][len(tried)] for one in alternatives if tried is not None}
-            for told in [alternatives] if len(forms) > 1 else [[one] for one in alternatives]:
-                self._note(told, model, prefix, besides)
+            forms = {problem["loc"][len(tried)] for problem in alternatives if tried is not None}
+            for group in [alternatives] if len(forms) > 1 else [[problem] for problem in alternatives]:
+                self._note(group, model, prefix, besides)
 
     def _tried(self, problem: Mapping[str, Any], prefix: KeyPath) -> KeyPath | None:
-        """Where one of several forms of a value was tried; None where there is one form only."""
+        """Return the path where one of several forms of a value was tried; None if there is one form only."""
         for length, step in enumerate(problem["loc"]):
             if self._is_tag(step, problem, length, prefix):
                 found: KeyPath = problem["loc"][:length]
@@ -113,7 +113,7 @@ class Problems:
         return None
 
     def _is_tag(self, step: object, problem: Mapping[str, Any], length: int, prefix: KeyPath) -> bool:
-        """Whether a step of pydantic's is no key of the document: it says which of several forms was tried."""
+        """Return whether a step of pydantic's path is no key of the document, but names one of several tried forms."""
         last = length == len(problem["loc"]) - 1
         if not isinstance(step, str) or (last and problem["type"] in ("missing", "extra_forbidden")):
             return False
@@ -130,9 +130,9 @@ class Problems:
         prefix: KeyPath,
         besides: Iterable[str],
     ) -> None:
-        """One problem, or one told of each form that a value may have: of these, those about what is inside of it."""
-        deepest = max(len(one["loc"]) for one in alternatives)
-        inside = [one for one in alternatives if len(one["loc"]) == deepest]
+        """Record one problem, or one for all forms of a value: of these forms, those with the deepest problems."""
+        deepest = max(len(form["loc"]) for form in alternatives)
+        inside = [form for form in alternatives if len(form["loc"]) == deepest]
         problem = inside[0]
         steps = [
             step
@@ -141,15 +141,15 @@ class Problems:
         ]
         path = prefix + tuple(steps)
         field = _field_name(path)
-        told = inside if isinstance(value_at(self._document.data, path[:-1]), list) else alternatives
-        words = joined([words_for(one) for one in told])
+        reported = inside if isinstance(value_at(self._document.data, path[:-1]), list) else alternatives
+        words = joined([words_for(form) for form in reported])
         written, is_key = self._written(path), False
         if problem["type"] == "extra_forbidden":
             within = path[len(prefix) : -1]
             allowed = [*(() if within else besides), *_allowed_keys(model, within)]
             words, is_key = self._unknown_key(str(path[-1]), allowed), True
         elif problem["type"] == "missing":
-            pass  # there is no value to be told
+            pass  # there is no value to report
         elif problem["loc"] and problem["loc"][-1] == "[key]":
             is_key, words = True, f"a key here is {words.removeprefix('must be ')}"
         elif problem["input"] is None:
@@ -165,7 +165,7 @@ class Problems:
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
 
     def _written(self, path: KeyPath) -> KeyPath:
-        """Where something was written: one scenario of a file may stand for several."""
+        """Return where a value was written: one scenario of a file may stand for several."""
         scenarios = self._document.data.get("scenarios")
         if path[:1] != ("scenarios",) or len(path) < 2 or not isinstance(scenarios, list):
             return path
@@ -179,7 +179,7 @@ class Problems:
         return path
 
     def _scenario_that_makes_no_sense(self, message: str) -> KeyPath | None:
-        """Where the first one stands of which nothing can be made, and the key in it that the message begins with."""
+        """Return the path of the first invalid scenario, with the key that the message begins with, if it has it."""
         scenarios = self._document.data.get("scenarios")
         for place, item in enumerate(scenarios if isinstance(scenarios, list) else ()):
             try:
@@ -190,7 +190,7 @@ class Problems:
         return None
 
     def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
-        """What is wrong with a key, and which may have been meant; to find that takes time: not for hundreds."""
+        """Return the message for an unknown key, with a suggestion, which is too slow for hundreds of keys."""
         close = close_to(key, allowed) if len(self._found) < _MOST_TOLD else ""
         hint = f"did you mean {close!r}? " if close else ""
         return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
@@ -200,7 +200,7 @@ class Problems:
             source = self._sources.get(path[:length])
             if source:
                 return source
-        if path and path not in self._document.values:  # nor is it the file's: what is below was put there
+        if path and path not in self._document.values:  # nor is it from the file: an override put its content there
             for place, source in self._sources.items():
                 if place[: len(path)] == path:
                     return source
@@ -219,7 +219,7 @@ def _field_name(path: KeyPath) -> str:
 
 
 def _shown(value: object) -> str:
-    """As it is written in YAML, but for text, which is in quotes."""
+    """Return a value as written in YAML, except text, which is quoted."""
     is_as_in_python = not isinstance(value, list | bool)
     text = repr(value) if is_as_in_python else yaml.safe_dump(value, default_flow_style=True, width=1000)
     text = text.strip().removesuffix("...")
@@ -227,7 +227,7 @@ def _shown(value: object) -> str:
 
 
 def _allowed_keys(model: type[BaseModel], path: KeyPath) -> Iterator[str]:
-    """The keys of the model at `path` below `model`, found by following the annotations of its fields."""
+    """Yield the keys of the model at `path` below `model`, following the annotations of its fields."""
     here: type[BaseModel] = model
     for step in path:
         if isinstance(step, str) and step in here.model_fields:

@@ -1,6 +1,6 @@
-"""JSON Schemas of topologies and profiles, for editors: what may be written, with the options of each kind installed.
+"""JSON Schemas of topologies and profiles, for editors: the allowed content, with the options of each installed kind.
 
-They say less than netbench itself checks, and never refuse what netbench takes.
+They check less than netbench itself, and never reject a file that netbench accepts.
 """
 
 import json
@@ -19,30 +19,30 @@ from netbench.model.topology import Topology
 
 Schema = dict[str, Any]
 
-_DIALECT = "http://json-schema.org/draft-07/schema#"  # which all editors know
-_LIMITS = ("gt", "ge", "lt", "le")  # of values with units, whose schemas are those of text
+_DIALECT = "http://json-schema.org/draft-07/schema#"  # supported by all editors
+_LIMITS = ("gt", "ge", "lt", "le")  # of values with units, whose schemas describe text
 _SWITCHES = {"on": True, "off": False}  # as YAML 1.1 reads these words
 _ANYTHING: Schema = {}
 _TEXT: Schema = {"type": "string"}
 
 
 class _Written(GenerateJsonSchema):
-    """Schemas of what is written, where what is read from it is something else."""
+    """Schemas of the written form of values that have another type after reading."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """A list may be written as its only item."""
+        """Accept the only item of a list in place of the list."""
         made = super().function_before_schema(schema)
         if schema["function"]["function"] is listed and "items" in made:
             return {"anyOf": [made["items"], made]}
         return made
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
-        """What a plug-in reads by a function of its own may be anything."""
+        """Accept anything for values that a plug-in reads with a function of its own."""
         return _ANYTHING
 
 
 def topology_schema() -> Schema:
-    """That of a topology."""
+    """Return the schema of a topology."""
     schema = _schema_of(Topology)
     definitions = schema["$defs"]
     models = option_models(UUTS)
@@ -57,7 +57,7 @@ def topology_schema() -> Schema:
 
 
 def profile_schema() -> Schema:
-    """That of a profile."""
+    """Return the schema of a profile."""
     schema = _schema_of(Profile)
     definitions, properties = schema["$defs"], schema["properties"]
     for key, models in profile_kinds().items():
@@ -74,12 +74,12 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {"topology": topology_schema, "pro
 
 
 def schema_text(what: str) -> str:
-    """That of a `topology` or a `profile`, as a file has it."""
+    """Return the schema of a `topology` or a `profile` as the text of a file."""
     return json.dumps(SCHEMAS[what](), indent=1, ensure_ascii=False) + "\n"
 
 
 def _steps(definitions: Mapping[str, Schema]) -> Schema:
-    """A scenario that stands for several, one a rate."""
+    """Return the schema of a scenario that stands for several scenarios, one per rate."""
     of_one = definitions["Scenario"]["properties"]
     rates = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     kept = {key: schema for key, schema in of_one.items() if key != "activity"}
@@ -99,23 +99,23 @@ def _schema_of(model: type[BaseModel]) -> Schema:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Made into what an editor can use: as it is written, and without what only repeats the name of a key."""
+    """Convert a schema for editors: describe values as written, and drop titles that only repeat the key."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: _plain(value) for key, value in schema.items() if not _is_of_what_is_read(key, value, schema)}
-    if switches := _SWITCHES.keys() & {one for one in schema.get("enum", ()) if isinstance(one, str)}:
+    if switches := _SWITCHES.keys() & {word for word in schema.get("enum", ()) if isinstance(word, str)}:
         kept.pop("type", None)
-        kept["enum"] = [*schema["enum"], *(_SWITCHES[one] for one in sorted(switches))]
+        kept["enum"] = [*schema["enum"], *(_SWITCHES[word] for word in sorted(switches))]
     for length, items in (("minLength", "minItems"), ("maxLength", "maxItems")):
-        if length in kept and "anyOf" in kept:  # of a list that may be written as its only item
+        if length in kept and "anyOf" in kept:  # a list that may be written as its only item
             kept["anyOf"][-1][items] = kept.pop(length)
     return kept
 
 
 def _is_of_what_is_read(key: str, value: object, schema: Schema) -> bool:
-    """Whether a part of a schema is about what is made of a value, or says nothing."""
+    """Return whether a part of a schema describes the value after reading, or contains no information."""
     if key == "title":
         return isinstance(value, str)
     if key in _LIMITS:
@@ -125,7 +125,7 @@ def _is_of_what_is_read(key: str, value: object, schema: Schema) -> bool:
 
 
 def _with_kinds(definitions: Schema, base: Schema, models: Mapping[str, type[BaseModel]]) -> Schema:
-    """What is chosen by its kind: its own keys, and those that its kind has."""
+    """Return the schema of an object that is chosen by its kind: its own keys, and those of its kind."""
     own = {**base["properties"], "kind": {"enum": sorted(models)}}
     cases = []
     for kind, model in models.items():
@@ -144,5 +144,5 @@ def _with_kinds(definitions: Schema, base: Schema, models: Mapping[str, type[Bas
 
 
 def _complete(schema: Schema, what: str) -> Schema:
-    schema["required"] = [key for key in schema.get("required", []) if key != "name"]  # which a file has already
+    schema["required"] = [key for key in schema.get("required", []) if key != "name"]  # the default is the file name
     return {"$schema": _DIALECT, "title": f"netbench {what}", **schema}

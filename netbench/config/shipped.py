@@ -14,14 +14,14 @@ SCHEMAS = "schemas"
 
 
 def shipped(folder: str) -> dict[str, Path]:
-    """The shipped files of `topologies` or `pktgen-profiles` by their bare names, sorted."""
+    """Return the shipped files of `topologies` or `pktgen-profiles` by their bare names, sorted."""
     directory = _directory(folder)
     files = {path.stem: path for path in directory.glob("*.yaml")} if directory else {}
     return dict(sorted(files.items()))
 
 
 def find(folder: str, name: str) -> Path:
-    """The file a user means: a path that exists, or the bare name of a shipped one; UsageError otherwise."""
+    """Return the file that a user names: an existing path, or the bare name of a shipped file; UsageError otherwise."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or "/" in name or _is_file(path):
         return path
@@ -43,14 +43,14 @@ def find(folder: str, name: str) -> Path:
 
 
 def schema_file(what: str) -> Path:
-    """The shipped JSON Schema of a `topology` or `profile`."""
+    """Return the path of the shipped JSON Schema of a `topology` or `profile`."""
     return (_directory(SCHEMAS) or Path("..") / SCHEMAS) / f"{what}.json"
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name no file can have
+    except OSError:  # an impossible file name
         return False
 
 

@@ -1,14 +1,14 @@
-"""What is wrong with a value, in the words of somebody who writes topologies and profiles."""
+"""Problems of values, in wording for authors of topologies and profiles."""
 
 import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what completes names in a shell need not wait for it
+if TYPE_CHECKING:  # shell completion must not wait for this import
     from pydantic import ValidationError
 
-# By the type of a problem of pydantic's; what is in braces is from its context.
+# By the type of pydantic's problem; the values in braces are from its context.
 _WORDS = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
@@ -45,7 +45,7 @@ _WORDS = {
     "string_unicode": "text",
     "tuple_type": "a list, for example [a, b]",
 }
-# What names are made of, by the patterns in netbench/model.
+# The characters of names, by the patterns in netbench/model.
 _PATTERNS = {
     r"^[a-z][a-z0-9-]{0,11}$": "a name of at most 12 small letters, digits and dashes that begins with a letter",
     r"^[a-z][a-z0-9-]{0,8}$": "a name of at most 9 small letters, digits and dashes that begins with a letter",
@@ -62,12 +62,12 @@ _UNKNOWN_NAME = re.compile(
 _ONE_OF = re.compile(r"one of (?P<known>'?[a-z0-9-]+'?(?:, '?[a-z0-9-]+'?)*)")
 _TIME = re.compile(r".*\d\s*(?:us|ms|s|min|h)\s*")
 _MEMORY = re.compile(r".*\d\s*[MG]i?B?\s*")
-_ALIKE = 0.65  # of difflib's ratio: `rwa` for `raw` is
+_ALIKE = 0.65  # of difflib's ratio: `rwa` matches `raw`
 HINT = "; did you mean "
 
 
 def words_for(problem: Mapping[str, Any]) -> str:
-    """What a value must be instead, or what is wrong with it, given one of the errors of pydantic's ValidationError."""
+    """Return the allowed values or the fault of a value, given one of the errors of pydantic's ValidationError."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in ("value_error", "assertion_error"):
         return with_hint(str(problem["msg"]).partition(", ")[2], problem["input"])
@@ -96,18 +96,18 @@ def words_for(problem: Mapping[str, Any]) -> str:
     if kind in _WORDS:
         limits = {name: _as_written(limit, problem["input"]) for name, limit in context.items()}
         return f"must be {_WORDS[kind].format_map(limits)}"
-    # Kinds of problems that no field of netbench's has, and options of somebody's plug-in may.
+    # Types of problems that only options of third-party plug-ins can have.
     return re.sub(r"^(?:Input|Value) should ", "must ", str(problem["msg"]))
 
 
 def first_problem(error: "ValidationError") -> str:
-    """What is wrong with something that no user wrote, in one line."""
+    """Return the problem of a value that no user wrote, in one line."""
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {words_for(problem)}"
 
 
 def _as_written(limit: object, value: object) -> str:
-    """A limit in the unit of the value that is beyond it."""
+    """Return a limit in the unit of the value that exceeds it."""
     if not isinstance(limit, int | float) or not isinstance(value, str):
         return str(limit)
     if value.strip().endswith("%"):
@@ -116,27 +116,27 @@ def _as_written(limit: object, value: object) -> str:
 
 
 def one_of(value: object, allowed: Sequence[str]) -> str:
-    """What it must be one of, with what may have been meant."""
+    """Return the allowed values, with a suggestion for the value that was meant."""
     *others, last = allowed or [""]
     return f"{' or '.join(filter(None, (', '.join(others), last)))}{did_you_mean(value, allowed)}"
 
 
 def joined(words: Sequence[str]) -> str:
-    """What is told of several forms that a value may have, in one."""
-    parts = [one.partition(HINT) for one in dict.fromkeys(words)]
-    said = [first.removeprefix("must be ") if number else first for number, (first, _, _) in enumerate(parts)]
+    """Return the messages about several forms of a value as one message."""
+    parts = [message.partition(HINT) for message in dict.fromkeys(words)]
+    texts = [first.removeprefix("must be ") if number else first for number, (first, _, _) in enumerate(parts)]
     hints = [hint + rest for _, hint, rest in parts if hint]
-    return " or ".join(said) + "".join(hints[:1])
+    return " or ".join(texts) + "".join(hints[:1])
 
 
 def did_you_mean(value: object, known: Sequence[str]) -> str:
-    """`; did you mean …?` where one of the known names is like a value; empty where none is."""
+    """Return `; did you mean …?` if one of the known names resembles a value; empty otherwise."""
     close = close_to(value, known)
     return f"{HINT}{close}?" if close else ""
 
 
 def close_to(value: object, known: Sequence[str]) -> str:
-    """The one of some names that a value is like; empty where none is."""
+    """Return the known name that a value resembles; empty if there is none."""
     by_small = {name.lower(): name for name in known}
     small = str(value).lower()
     begins = [name for name in by_small if len(small) > 1 and name.startswith(small)]
@@ -145,7 +145,7 @@ def close_to(value: object, known: Sequence[str]) -> str:
 
 
 def with_hint(text: str, value: object = None) -> str:
-    """A message with what may have been meant, where it lists what there is and names, or is about, something else."""
+    """Return a message with a suggestion, if it lists the known names and names, or is about, another one."""
     if "did you mean" in text:
         return text
     if found := _UNKNOWN_NAME.fullmatch(text):

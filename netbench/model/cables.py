@@ -1,4 +1,4 @@
-"""Cables between NICs of VMs that are hosts, and which streams go through a VM that is a device under test."""
+"""Cables between NICs of VMs that are hosts, and the streams through a VM that is a device under test."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class VmNic(NamedTuple):
-    """A NIC of a VM that is a host, by the names of both."""
+    """A NIC of a VM that is a host, by the names of VM and NIC."""
 
     vm: str
     nic: str
@@ -22,7 +22,7 @@ class Cable(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a stream goes through a device under test: the ends of links that are its NICs there."""
+    """The path of a stream through a device under test: the link ends that are its NICs there."""
 
     stream: "StreamSpec"
     ingress: str
@@ -30,7 +30,7 @@ class Way(NamedTuple):
 
 
 def cables(topology: "Topology") -> list[Cable]:
-    """The links that netbench makes between NICs of VMs."""
+    """Return the links that netbench makes between NICs of VMs."""
     return [
         Cable(number, (link.ends[0], link.ends[1]))
         for number, link in enumerate(topology.links, start=1)
@@ -39,8 +39,8 @@ def cables(topology: "Topology") -> list[Cable]:
 
 
 def devices(topology: "Topology") -> dict[str, list[Way]]:
-    """The VMs that are devices under test, each with the ways of streams through it."""
-    across = {end: other for cable in cables(topology) for end, other in (cable.ends, cable.ends[::-1])}
+    """Return the VMs that are devices under test, each with the ways of streams through it."""
+    across = {end: far for cable in cables(topology) for end, far in (cable.ends, cable.ends[::-1])}
     found: dict[str, list[Way]] = {name: [] for name, vm in topology.vms.items() if vm.forward}
     for stream in topology.streams:
         if stream.ingress is None and stream.source in across and stream.sink in across:
@@ -52,7 +52,7 @@ def devices(topology: "Topology") -> dict[str, list[Way]]:
 
 
 def cable_problems(topology: "Topology") -> Iterator[str]:
-    """What is wrong with NICs of VMs, in words."""
+    """Yield the problems of NICs of VMs as text."""
     used: dict[VmNic, str] = {}
     for link in topology.links:
         yield from _link_problems(topology, link)

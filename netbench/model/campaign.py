@@ -1,4 +1,4 @@
-"""Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
+"""The content of one result directory in memory: the input of reports, exports and comparisons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +15,17 @@ from netbench.model.virtualisation import Setting
 class Maximum:
     """The highest throughput of one stream of a UUT at one frame size, of so many `sources` at once.
 
-    What neighbours are made to forward is a share of it, which it had while they were idle (Schlosser et al. 2011,
-    section 3.4), and so may be the loads of the UUT itself. With `limited_by` it is a
-    lower bound of that, for this reason. More than `held_fps` the sources do not hold beside it, where that is known.
-    `goal` is that of the search by which it was found; empty: it was found among
-    the loads of the profile.
+    Loads of neighbours are a share of it; it was measured while they were idle (Schlosser et al. 2011, section 3.4).
+    Loads of the UUT itself may be a share of it too. With `limited_by` it is a lower bound, for this reason.
+    `held_fps` is the most that the sources sustain beside the UUT; None: unknown. `goal` is the goal of the search that
+    found it; empty: it was found among the loads of the profile.
     """
 
     uut: str
     frame_size: FrameSize  # bytes with FCS
     fps: float  # frames per second per stream, the mean over `repetitions`
-    load: str  # the load per stream it was reached at, as the profile has it
-    repetitions: int  # of a search its trials
+    load: str  # the load per stream at which it was reached, as the profile has it
+    repetitions: int  # with a search: its trials
     limited_by: str = ""
     held_fps: float | None = None
     goal: str = ""
@@ -35,9 +34,9 @@ class Maximum:
 
 @dataclass(frozen=True, slots=True)
 class EndedSweep:
-    """A sweep that was over at these loads, as they were saturated one after the other, and what it left out for that.
+    """A sweep that ended early, because its last loads were saturated one after the other, and the loads it skipped.
 
-    Loads are as the profile has them, upwards.
+    Loads are written as in the profile, in ascending order.
     """
 
     uut: str
@@ -59,19 +58,19 @@ class EndedSweep:
 class Boot:
     """One start of a UUT; None is unknown.
 
-    `start_s` is from when netbench began to set it up until it forwarded, in seconds; `memory_bytes` what its own
-    processes took of its machine then.
+    `start_s` is the time from the begin of its set-up until it forwarded, in seconds. `memory_bytes` is the memory that
+    its own processes used on its machine then.
     """
 
     uut: str
-    number: int  # as of its trials
+    number: int  # as in its trials
     start_s: float | None = None
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpTrial:
-    """A trial that was made to warm a boot up, and is part of no mean: the `number`th of its boot, from 1."""
+    """A trial that only warmed a boot up, and is part of no mean: the `number`th of its boot, from 1."""
 
     number: int
     result: TrialResult
@@ -81,14 +80,14 @@ class WarmUpTrial:
 class CampaignResults:
     """A campaign as stored, finished or not.
 
-    `trials` are the kept attempts in plan order, which may be read from a disk each time somebody goes through them;
-    `planned_trials` tells how many there should be. `manifest` is manifest.json: the environment before and after,
-    versions, seed, command line. `facts` are what each UUT said of itself once it was ready; none of a UUT that never
-    was. `maxima` are what loads of neighbours that are a share of one refer to, and `maxima_searches` how these were
-    searched for. `ended_sweeps` left out some of the planned trials. `searches` are what trials were made for that no
-    plan had. `trials` need not have what their counters said: `added_up` has trials whose counters are those of several
-    with the same ones added up, the verdict and UUT the same too, and of how many.
-    `warm_ups` are not among `trials`. `noise_floor` is that of the host, measured at the start; None: unknown.
+    `trials` are the kept attempts in plan order, which may be read from disk at each iteration; `planned_trials` is
+    their planned number. `manifest` is manifest.json: the environment before and after, versions, seed, command line.
+    `facts` are those that each UUT reported once it was ready; empty for a UUT that never was. `maxima` are the maxima
+    that loads of neighbours are a share of; `maxima_searches` are the searches for them. `ended_sweeps` skipped some of
+    the planned trials. `searches` are those that made the trials if there was no plan. `trials` may lack the readings
+    of counters. `added_up` has trials with added-up counters and their number: each stands for several trials with the
+    same counters, verdict and UUT. `warm_ups` are not among `trials`. `noise_floor` is that of the host, measured at
+    the start; None: unknown.
     """
 
     topology: str
@@ -110,18 +109,18 @@ class CampaignResults:
 
     @property
     def wanted_trials(self) -> Iterator[TrialResult]:
-        """The trials that were asked for, without those that only found what neighbours' loads are a share of."""
+        """The requested trials, without those that only found the maxima for loads of neighbours."""
         return (trial for trial in self.trials if not trial.spec.finds_maximum)
 
     @property
     def in_memory(self) -> "CampaignResults":
-        """The same with its trials read once, without what their counters said: for who goes through them often."""
+        """The same with its trials read once, without readings of counters: for several passes over them."""
         return replace(self, trials=tuple(trial.without_counters for trial in self.trials))
 
     @property
     def skipped_trials(self) -> int:
-        """How many planned trials are not measured, as their sweeps were over before."""
-        return sum(one.skipped_trials for one in self.ended_sweeps)
+        """The number of planned trials that were not measured because their sweeps ended early."""
+        return sum(sweep.skipped_trials for sweep in self.ended_sweeps)
 
     @property
     def emulated(self) -> frozenset[str]:
@@ -130,11 +129,11 @@ class CampaignResults:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """Where each UUT that said anything of itself ran."""
+        """The setting of each UUT that reported facts."""
         return {uut: Setting.of(facts) for uut, facts in self.facts.items()}
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """The scenarios that were chosen, in the order of the profile."""
+        """The selected scenarios, in the order of the profile."""
         listed = self.manifest.get("scenarios", ())
         return tuple(listed) if isinstance(listed, list | tuple) else ()

@@ -1,4 +1,4 @@
-"""What a trial counted. Frames are integers; every ratio and rate is derived from them."""
+"""The counts of a trial. Frames are integers; every ratio and rate is derived from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from netbench.model.units import l1_bits, l2_bits
 
 @dataclass(frozen=True, slots=True)
 class PointCount:
-    """One counter at one counting point over one trial: how much it grew. `where` and `order` are the point's.
+    """The growth of one counter at one counting point over one trial. `where` and `order` are the point's.
 
     `grew` is None where the counter could not be read or went backwards: unknown is not 0.
-    `role` says what it counts, in frames: `passed`, `dropped`, `errors`, or `repeated` (drops that another counter
-    holds too).
+    `role` is the kind of the counted frames: `passed`, `dropped`, `errors`, or `repeated` (drops that another counter
+    counts too).
     """
 
     point: str
@@ -30,8 +30,8 @@ class PointCount:
 class Loss:
     """Frames lost at a counting point, or in the segment of that name. `where` and `order` are the point's.
 
-    `cause` is for people: a counter of drops, the points between which nothing counted them, or who may have dropped
-    them; empty where the point alone says it.
+    `cause` is text for readers: a counter of drops, the points between which no counter counted them, or what may have
+    dropped them; empty where the point alone identifies it.
     """
 
     point: str
@@ -48,10 +48,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Distinct frames of a stream that arrived while it was measured: after its warm-up, by the sink's clock.
+    """Distinct frames of a stream that arrived in the measuring window: after its warm-up, by the sink's clock.
 
-    `seconds` is how long that is. `buffered_frames` arrived still later than the last frame would have with the least
-    delay of all: they were in flight, in some queue, when sending ended.
+    `seconds` is the length of the window. `buffered_frames` arrived after the time at which the last frame would have
+    arrived with the smallest delay of all: they were still in queues when sending ended.
     """
 
     frames: int
@@ -63,8 +63,8 @@ class Window:
 class SizeCounts:
     """The frames of one size, in bytes with FCS, of a stream that carries a mix: of the whole trial, and its window.
 
-    Frames are integers; None means unknown. Received ones are distinct. Which sizes a capture dropped nobody
-    knows: then what was lost is unknown.
+    Frames are integers; None means unknown. Received ones are distinct. The sizes of frames that a capture dropped are
+    unknown: then the lost frames are unknown too.
     """
 
     size: int
@@ -76,26 +76,26 @@ class SizeCounts:
 
 @dataclass(frozen=True, slots=True)
 class StreamCounts:
-    """What one stream of one trial counted.
+    """The counts of one stream of one trial.
 
     Frames are integers; `None` means unknown. `duration_s` is the time the generator really took: from
     its first send to the end of the last frame's slot. Received frames are distinct ones of this
-    stream; further copies are duplicates. Late ones were sent in an earlier trial, control ones are what bridges and
-    others on the sink's link say to each other; all others are foreign. Throughput is that of the `window`; all else is
-    of the whole trial, warm-up included. `lost_at` places the loss; what no counter explains is `unexplained_frames`.
-    Frames the capture itself dropped are the tester's loss, not the UUT's. `overcounted_frames` is by how much counters
-    of drops exceed the loss: they counted frames of others as well.
+    stream; further copies are duplicates. Late frames were sent in an earlier trial. Control frames are protocol frames
+    of bridges and other devices on the sink's link. All others are foreign. Throughput is that of the `window`; all
+    else is of the whole trial, warm-up included. `lost_at` locates the loss; `unexplained_frames` are those that no
+    counter explains. Frames the capture itself dropped are the tester's loss, not the UUT's. `overcounted_frames` is by
+    how much counters of drops exceed the loss: they counted foreign frames as well.
 
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
-    where `delay_refused` says why there are none. `clock_offset` is what the clock of the captures adds to each delay:
-    unknown where None, not 0. `loss_run_lengths` has no classes without runs, `last_missing_frame` is the last of the
-    sent frames, counted from 0, that never arrived. A reordered frame's extent is by how many frames it came after the
-    first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered. Nothing is known of the
-    order where `order_refused` says why. `link_s` and `away_s` are what the source says of its time, as in Sent.
-    `by_size` is of a mix alone, the smallest size first. `software_delay` is no `delay`, but what a tester's own
-    software measured of some frames, coarsely. `source_clock` is the clock of the source's machine, by which it sent,
-    less the controller's; None where nobody knows.
+    where `delay_refused` is the reason why. `clock_offset` is the error that the clock of the captures adds to each
+    delay; None is unknown, not 0. `loss_run_lengths` omits classes without runs. `last_missing_frame` is the last of
+    the sent frames, counted from 0, that never arrived. The extent of a reordered frame is the number of frames by
+    which it came after the first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered.
+    The order is unknown where `order_refused` is the reason why. `link_s` and `away_s` are reported by the source, as
+    in Sent. `by_size` exists for mixes only, the smallest size first. `software_delay` is no `delay`, but a coarse
+    measurement of some frames by a tester's own software. `source_clock` is the clock of the source's machine, by which
+    it sent, minus the controller's; None is unknown.
     """
 
     stream: str
@@ -130,12 +130,12 @@ class StreamCounts:
     reordering_extent_mean_frames: float | None = None
     reordering_extent_max_frames: int | None = None
     late_frames: int | None = None
-    late_from: dict[str, int] = field(default_factory=dict)  # the same by the `source_address` that they had
+    late_from: dict[str, int] = field(default_factory=dict)  # late frames by their `source_address`
     source_address: str = ""
     control_frames: int | None = None
     link_s: float | None = None
     away_s: float = 0.0
-    reverse_of: str = ""  # the stream whose way back it is, over the same NICs
+    reverse_of: str = ""  # the stream that this one is the way back of, over the same NICs
     source_clock: ClockDifference | None = SAME_CLOCK
     by_size: tuple[SizeCounts, ...] = ()
     software_delay: SoftwareDelay | None = None
@@ -150,14 +150,14 @@ class StreamCounts:
 
     @property
     def unsent_frames(self) -> int | None:
-        """Intended − sent, in frames; None for a `max` load, which intends no number."""
+        """Intended − sent, in frames; None for a `max` load, which has no intended number."""
         return None if self.intended_frames is None else self.intended_frames - self.sent_frames
 
     @property
     def lost_frames(self) -> int | None:
-        """Offered − received, the frames the tester's own capture dropped not counted as lost.
+        """Offered − received, without the frames that the tester's own capture dropped.
 
-        None where some are missing and nobody knows how many of them that are.
+        None if frames are missing and the number of capture drops is unknown.
         """
         if self.received_frames is None:
             return None
@@ -168,47 +168,47 @@ class StreamCounts:
 
     @property
     def loss_ratio(self) -> float | None:
-        """Lost ÷ offered; None where nothing was sent or nothing is known."""
+        """Lost ÷ offered; None where nothing was sent or the loss is unknown."""
         lost = self.lost_frames
         return None if lost is None or self.sent_frames == 0 else lost / self.sent_frames
 
     @property
     def reordered_ratio(self) -> float | None:
-        """Reordered ÷ received (RFC 4737, section 4.1); None where nothing was received or nothing is known."""
+        """Reordered ÷ received (RFC 4737, section 4.1); None where nothing was received or the order is unknown."""
         if self.reordered_frames is None or not self.received_frames:
             return None
         return self.reordered_frames / self.received_frames
 
     @property
     def offered_fps(self) -> float | None:
-        """Frames per second really put on the link."""
+        """Frames per second that were really put on the link."""
         return self.sent_frames / self.duration_s if self.duration_s > 0 else None
 
     def offered_bytes(self, frame_size: FrameSize) -> float:
-        """The mean size of the frames that were sent, with FCS; `frame_size` is what the trial wanted."""
-        return _mean_bytes(frame_size, {one.size: one.sent_frames for one in self.by_size})
+        """Return the mean size of the sent frames, with FCS; `frame_size` is the size or mix of the trial."""
+        return _mean_bytes(frame_size, {counts.size: counts.sent_frames for counts in self.by_size})
 
     def throughput_bytes(self, frame_size: FrameSize) -> float:
-        """The mean size of those that throughput counts: what arrived, in the window where there is one.
+        """Return the mean size of the frames that throughput counts: those received, in the window if there is one.
 
-        Where nobody knows the sizes of what arrived, that of the genome stands for it.
+        If their sizes are unknown, it is the mean of the genome.
         """
         in_window = self.window is not None
         return _mean_bytes(
             frame_size,
-            {one.size: one.window_frames if in_window else one.received_frames for one in self.by_size},
+            {counts.size: counts.window_frames if in_window else counts.received_frames for counts in self.by_size},
         )
 
     @property
     def buffered_frames(self) -> int | None:
-        """Frames that were in queues when sending ended; None where the sink does not know when frames arrived."""
+        """Frames that were in queues when sending ended; None where the sink does not record arrival times."""
         return None if self.window is None else self.window.buffered_frames
 
     @property
     def throughput_fps(self) -> float | None:
         """Frames per second received within the measuring window.
 
-        A sink that knows none divides what it received by the time it was sent in, or arrived in where that is longer.
+        Without a window it is the received frames ÷ the time of sending, or of arrival where that is longer.
         """
         if self.received_frames is None or self.duration_s <= 0:
             return None
@@ -219,7 +219,7 @@ class StreamCounts:
 
 
 def _mean_bytes(frame_size: FrameSize, frames: Mapping[int, int | None]) -> float:
-    """Of so many frames of each size; where that is unknown or none, of the size or mix itself."""
+    """Return the mean size of these numbers of frames by size; if unknown or zero, that of the size or mix itself."""
     known = {size: count for size, count in frames.items() if count is not None}
     total = sum(known.values())
     if not isinstance(frame_size, FrameMix) or len(known) < len(frames) or total == 0:

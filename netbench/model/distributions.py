@@ -1,6 +1,6 @@
-"""How what arrived of a stream is distributed: times, runs of loss, reordering; and how far clocks can be trusted.
+"""Distributions of a stream's received frames: times, runs of loss, reordering; and the accuracy of clocks.
 
-Loads next to nothing: a short capture is analysed in less time than it takes to load what describes a testbed.
+It imports next to nothing, because analysing a short capture takes less time than loading the model of a testbed.
 """
 
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How times of a stream's frames are distributed, ns; a time of some is None where it cannot be told.
+    """The distribution of times of a stream's frames, in ns; an unknown time is None.
 
-    A percentile is the least time that as large a part of all does not exceed (nearest rank), right within 0.05 %;
-    all else is exact. `p999_ns` is the 99.9 % one: None for fewer than 1,000 times, as are the others for fewer than
-    100 and 10, of which they would only be the largest.
+    A percentile is the smallest time that at least this part of all times does not exceed (nearest rank), right within
+    0.05 %; all else is exact. `p999_ns` is the 99.9th percentile: None for fewer than 1,000 times, as the 99th and 90th
+    are for fewer than 100 and 10, because they would only be the largest.
     """
 
     smallest_ns: int | None
@@ -26,7 +26,7 @@ class Spread:
 
     @property
     def above_smallest(self) -> "Spread | None":
-        """How the distances from the smallest of these times are distributed; None where that one is not known."""
+        """The distribution of the distances from the smallest of these times; None if the smallest is unknown."""
         least = self.smallest_ns
         if least is None:
             return None
@@ -34,12 +34,12 @@ class Spread:
 
     @property
     def without_zero(self) -> "Spread":
-        """The same where 0 stands for less than can be told: None in its place, and for a mean that has such times."""
+        """The same with None for each 0, which means below the resolution, and for a mean with such times."""
         known = Spread(*(time or None for time in self._times))
         return known if known.smallest_ns else replace(known, mean_ns=None)
 
     def earlier(self, by_ns: int) -> "Spread":
-        """The same had every time been so much less."""
+        """Return the same with every time earlier by this much."""
         return Spread(*(None if time is None else time - by_ns for time in self._times))
 
     @property
@@ -55,52 +55,52 @@ class Spread:
         )
 
 
-# By how much two clocks that are kept run apart: each by no more than the tolerance PHI of RFC 5905, section 7.2.
+# Maximum drift between two disciplined clocks: each by no more than the tolerance PHI of RFC 5905, section 7.2.
 _RUN_APART = 2 * 15e-6
-# The same of clocks that are put right as fast as a kernel does it without setting them: 500 ppm (adjtimex(2), freq).
+# The same for clocks that a kernel slews as fast as it can without setting them: 500 ppm (adjtimex(2), freq).
 _SLEWED_APART = 2 * 500e-6
-# Clocks that differ by less are taken for one: time stamps in frames and captures have a resolution of 1 µs.
+# Clocks that differ by less count as one: time stamps in frames and captures have a resolution of 1 µs.
 _ONE_CLOCK_NS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """By how much later than it was captures are stamped, by the clock that stamps frames: at least and at most, ns."""
+    """The delay of capture time stamps against the clock that stamps frames: at least and at most, ns."""
 
     least_ns: int
     most_ns: int
 
     @property
     def bound_ns(self) -> int:
-        """By how much delays may be too long or too short for it."""
+        """The largest error of delays due to this offset."""
         return max(abs(self.least_ns), abs(self.most_ns))
 
     @property
     def differs(self) -> bool:
-        """Whether it is certain that these are two clocks."""
+        """Whether these are certainly two clocks."""
         return self.least_ns > _ONE_CLOCK_NS or self.most_ns < -_ONE_CLOCK_NS
 
 
 @dataclass(frozen=True, slots=True)
 class ClockDifference:
-    """What another machine's clock shows less what this machine's does at that moment: at least and at most, ns."""
+    """Another machine's clock minus this machine's at the same moment: at least and at most, ns."""
 
     least_ns: int
     most_ns: int
 
     def less(self, other: "ClockDifference") -> "ClockDifference":
-        """Of the first of two machines from the second one, both being told from a third one."""
+        """Return the first machine's clock minus the second's, both given relative to a third machine."""
         return ClockDifference(self.least_ns - other.most_ns, self.most_ns - other.least_ns)
 
     def over(self, ns: int) -> "ClockDifference":
-        """Of any moment that is at most so far from the one that this was told at: clocks run apart."""
+        """Return the difference at any moment at most this far from the measurement: clocks drift apart."""
         apart_ns = round(abs(ns) * _RUN_APART)
         return ClockDifference(self.least_ns - apart_ns, self.most_ns + apart_ns)
 
     def set_by_ns(self, later: "ClockDifference", after_ns: int) -> int:
-        """By how much one of the clocks was set since this comparison, which is so long ago; 0 where none seems to be.
+        """Return by how much one of the clocks was set in the `after_ns` since this comparison; 0 if none seems set.
 
-        One that is put right otherwise runs faster or slower, by no more than a kernel makes it.
+        Clocks that are slewed instead run faster or slower, by no more than a kernel allows.
         """
         apart_ns = round(after_ns * _SLEWED_APART)
         least, most = later.least_ns - self.most_ns - apart_ns, later.most_ns - self.least_ns + apart_ns
@@ -108,12 +108,12 @@ class ClockDifference:
 
     @property
     def middle_ns(self) -> int:
-        """The best guess."""
+        """The best estimate."""
         return (self.least_ns + self.most_ns) // 2
 
     @property
     def uncertainty_ns(self) -> int:
-        """By how much that may be wrong."""
+        """The largest error of the best estimate."""
         return (self.most_ns - self.least_ns + 1) // 2
 
 
@@ -122,7 +122,7 @@ SAME_CLOCK = ClockDifference(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LossRuns:
-    """How many loss runs have at least `from_frames`, a power of two, and less than twice as many frames."""
+    """The number of loss runs with at least `from_frames`, a power of two, and less than twice as many frames."""
 
     from_frames: int
     runs: int
@@ -130,7 +130,7 @@ class LossRuns:
 
 @dataclass(frozen=True, slots=True)
 class DelayClass:
-    """How many frames had a delay of `from_us` or more, and less than `below_us`, in µs."""
+    """The number of frames with a delay of `from_us` or more, and less than `below_us`, in µs."""
 
     from_us: int
     below_us: int
@@ -139,13 +139,13 @@ class DelayClass:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareDelay:
-    """One-way delay as a tester's own software measures it, of frames of its own among a stream's: coarse.
+    """One-way delay as a tester's own software measures it, with frames of its own among a stream's: coarse.
 
-    It is no Spread: each time includes how long that software took to send, and to look at what had arrived, by tens of
-    microseconds up to milliseconds where its CPU has other work. `measured_by` names it. Times are in µs, cut off to
-    whole ones: `smoothed_mean_us` is a mean of means over time in which the latest counts most, `largest_us` is None
-    where its software has left that frame out, `jitter_us` is as of RFC 3550, section 6.4.1. `classes` alone hold each
-    of the `frames`.
+    It is no Spread: each time includes the delays of that software at sending and at reading. These are tens of
+    microseconds, or up to milliseconds where its CPU has other work. `measured_by` names the software. Times are in µs,
+    truncated to whole ones. `smoothed_mean_us` is a mean of means over time in which the latest counts most.
+    `largest_us` is None where the software omitted that frame. `jitter_us` is that of RFC 3550, section 6.4.1. Only
+    `classes` include each of the `frames`.
     """
 
     measured_by: str
@@ -159,7 +159,7 @@ class SoftwareDelay:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """By how many frames reordered ones came after the first frame with a higher number (RFC 4737, section 4.2).
+    """The distance of reordered frames from the first frame with a higher number, in frames (RFC 4737, section 4.2).
 
     The median is right within 0.05 %, all else is exact.
     """

@@ -1,7 +1,7 @@
-"""Models as JSON, for the store, for the manifest and for processes of netbench's own.
+"""Models as JSON, for the store, for the manifest and for netbench's own processes.
 
-pydantic calls functions of ours for that, and replaces the exception of a signal that arrives in one by an error of its
-own. So signals wait meanwhile.
+pydantic calls functions of netbench to serialise, and replaces the exception of a signal that arrives meanwhile by its
+own error. Therefore signals are deferred during serialisation.
 """
 
 import json
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def document_of(adapter: TypeAdapter[T], value: T) -> str:
-    """A value as JSON; bytes in its texts that are not UTF-8 are spelled out."""
+    """Return a value as JSON; bytes in its texts that are not UTF-8 are escaped."""
     with shielded():
         try:
             return adapter.dump_json(value).decode()
@@ -26,7 +26,7 @@ def document_of(adapter: TypeAdapter[T], value: T) -> str:
 
 
 def plain_value(adapter: TypeAdapter[T], value: T) -> object:
-    """A value in the types that JSON knows."""
+    """Return a value as JSON types."""
     with shielded():
         plain: object = adapter.dump_python(value, mode="json")
     return plain
@@ -39,7 +39,7 @@ def plain(
     exclude_unset: bool = False,
     exclude_defaults: bool = False,
 ) -> dict[str, Any]:
-    """A model in the types that JSON knows, without what is excluded (as in pydantic's `model_dump`)."""
+    """Return a model as JSON types, without what is excluded (as in pydantic's `model_dump`)."""
     with shielded():
         return model.model_dump(
             mode="json",
@@ -51,5 +51,5 @@ def plain(
 
 
 def plain_text(model: BaseModel, exclude_none: bool = False, exclude_unset: bool = False) -> str:
-    """The same as JSON."""
+    """Return the same as JSON text."""
     return json.dumps(plain(model, exclude_none=exclude_none, exclude_unset=exclude_unset), separators=(",", ":"))

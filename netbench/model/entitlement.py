@@ -1,4 +1,4 @@
-"""What a guest may take of this machine's CPUs: which, at what weight, and how much at most."""
+"""The CPU limits of a guest on this machine: which CPUs, with which weight, and how much CPU time at most."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ def _placement(value: object) -> object:
     return value
 
 
-# Where a neighbour runs, seen from the victim: on its CPU, on that CPU's hardware sibling, on another core.
+# The CPUs of a neighbour relative to the victim: its CPU, the hardware sibling of that CPU, or another core.
 Placement = Annotated[Literal["same-cpu", "sibling", "other-core"] | Cpus, BeforeValidator(_placement)]
 CpuWeight = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 

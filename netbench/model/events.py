@@ -1,4 +1,4 @@
-"""What happens in a campaign, as it is told to the console, the log and tests alike."""
+"""The events of a campaign, as sent to the console, the log and tests."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -9,14 +9,14 @@ from netbench.model.search import SearchResult
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened; `kind` is its name in events.jsonl, its fields are the details there."""
+    """One event; `kind` is its name in events.jsonl, its fields are the details there."""
 
     kind: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
-    """Trials are about to be measured. `planned` and `expected_s` are None where results decide what comes next."""
+    """Trials are about to be measured. `planned` and `expected_s` are None where results decide the next trials."""
 
     kind = "campaign-started"
     topology: str
@@ -29,7 +29,7 @@ class CampaignStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CampaignFinished(Event):
-    """Everything is measured."""
+    """All trials are measured."""
 
     kind = "campaign-finished"
     trials: int
@@ -37,7 +37,7 @@ class CampaignFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class CampaignStopped(Event):
-    """It was stopped, or the testbed broke; what was measured is kept."""
+    """The campaign was stopped, or the testbed broke; the results so far are kept."""
 
     kind = "campaign-stopped"
     why: str
@@ -45,7 +45,7 @@ class CampaignStopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class CampaignWaits(Event):
-    """It begins when another netbench that measures on this machine, and nobody else, has ended."""
+    """The campaign starts once this other netbench has ended and no other one measures on this machine."""
 
     kind = "campaign-waits"
     pid: int
@@ -54,7 +54,7 @@ class CampaignWaits(Event):
 
 @dataclass(frozen=True, slots=True)
 class CampaignDisturbed(Event):
-    """Something on this machine disturbs the measurements, such as another netbench; `text` says what that means."""
+    """Something on this machine disturbs the measurements, such as another netbench; `text` describes the effect."""
 
     kind = "campaign-disturbed"
     text: str
@@ -70,7 +70,7 @@ class UutReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class UutFailed(Event):
-    """A UUT was given up: what is left of its trials on this boot is not measured."""
+    """A UUT was given up: the rest of its trials on this boot is not measured."""
 
     kind = "uut-failed"
     uut: str
@@ -79,7 +79,7 @@ class UutFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineGone(Event):
-    """A machine that the testbed stands on is gone, while a UUT was there or being brought up."""
+    """A machine of the testbed is gone, while a UUT was up or being brought up."""
 
     kind = "machine-gone"
     uut: str
@@ -88,7 +88,7 @@ class MachineGone(Event):
 
 @dataclass(frozen=True, slots=True)
 class NeighboursReady(Event):
-    """These neighbours are there beside a UUT."""
+    """These neighbours are up beside a UUT."""
 
     kind = "neighbours-ready"
     uut: str
@@ -107,7 +107,7 @@ class NeighboursFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SweepEnded(Event):
-    """A sweep is over before its end, as of `stop_when_saturated`: what it leaves out is not measured."""
+    """A sweep ended early because of `stop_when_saturated`: its skipped loads are not measured."""
 
     kind = "sweep-ended"
     sweep: EndedSweep
@@ -115,7 +115,7 @@ class SweepEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class BoundsNarrowed(Event):
-    """A search knows more of one of its goals than before."""
+    """A search has narrowed the bounds of one of its goals."""
 
     kind = "bounds-narrowed"
     found: SearchResult
@@ -123,7 +123,7 @@ class BoundsNarrowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CapturesFull(Event):
-    """Captures are not kept any more: those of this trial would have made them more than they may be, in MiB."""
+    """Captures are no longer kept: with those of this trial, they would exceed their limit, in MiB."""
 
     kind = "captures-full"
     key: str
@@ -132,7 +132,7 @@ class CapturesFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class WarmUpTrialStored(Event):
-    """A warm-up trial of a boot was made, and is on disk; numbers are from 1 on each boot."""
+    """A warm-up trial of a boot was measured and stored; numbers are from 1 on each boot."""
 
     kind = "warm-up-trial-stored"
     uut: str
@@ -163,7 +163,7 @@ class TrialStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished(Event):
-    """It was made; whether it is kept or made again follows."""
+    """A trial was measured; whether it is kept or repeated follows."""
 
     kind = "trial-finished"
     key: str
@@ -175,9 +175,10 @@ class TrialFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialStored(Event):
-    """Its result is on disk: rates of all sources together in Mbit/s (L1), None where unknown, the kinds of its
-    reasons, in how many seconds the campaign should be over, about, and how many trials it should have then, where
-    results decide that.
+    """The result of a trial was stored, with the kinds of its reasons.
+
+    Rates are those of all sources together in Mbit/s (L1), None where unknown. `left_s` is the expected time to the end
+    of the campaign in seconds. `expected` is the expected number of trials then, where results decide it.
     """
 
     kind = "trial-stored"
@@ -194,7 +195,7 @@ class TrialStored(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialRejudged(Event):
-    """Frames that a stored trial counts as lost arrived later: its result was changed."""
+    """Frames that a stored trial counted as lost arrived later: its result was changed."""
 
     kind = "trial-rejudged"
     key: str
@@ -203,7 +204,7 @@ class TrialRejudged(Event):
 
 
 class Observer(Protocol):
-    """Anything that wants to know."""
+    """A receiver of events."""
 
     def on(self, event: Event) -> None:
-        """Take note of an event."""
+        """Handle an event."""

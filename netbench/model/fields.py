@@ -1,4 +1,4 @@
-"""Values as people write them in topologies and profiles: times and amounts of memory, with their units."""
+"""Values as users write them in topologies and profiles: times and amounts of memory, with their units."""
 
 import re
 from collections.abc import Hashable
@@ -23,14 +23,14 @@ Shared = TypeVar("Shared", bound=Hashable)
 
 
 def listed(value: object) -> object:
-    """A single value stands for a list of it."""
+    """Return the value as a list: a single value stands for a list of it."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 def alike(value: Shared, info: ValidationInfo) -> Shared:
-    """What is equal to it among what was read before, so that many documents have one object; it must never change.
+    """Return an equal value that was read before, if any, so that many documents share one object; it must not change.
 
-    Who reads them keeps that in a dict, the context of validation; without one everything is an object of its own.
+    The reader keeps these values in a dict, the context of validation; without a context nothing is shared.
     """
     known: dict[Shared, Shared] | None = info.context
     return value if known is None else known.setdefault(value, value)
@@ -43,7 +43,7 @@ def _seconds(value: object) -> float:
 
 
 def parse_percent(value: object, example: str = "0.5%") -> float:
-    """The ratio of a text such as `0.5%`; ValueError, with an example, for anything else."""
+    """Return the ratio of a text such as `0.5%`; ValueError, with an example, for anything else."""
     match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?)\s*%", value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError(f"not a percentage{percent_hint(value) or f'; write for example {example}'}")
@@ -51,7 +51,7 @@ def parse_percent(value: object, example: str = "0.5%") -> float:
 
 
 def percent_text(ratio: float) -> str:
-    """A ratio as people write it."""
+    """Return a ratio as users write it."""
     return f"{plain(Decimal(repr(ratio)) * 100)}%"
 
 
@@ -76,7 +76,7 @@ def _asked(load: Load) -> Load:
 
 
 def parse_frame_size(value: object) -> FrameSize:
-    """A frame size or mix as people write it, in bytes with FCS; ValueError for anything else."""
+    """Return a frame size or mix as users write it, in bytes with FCS; ValueError for anything else."""
     most = largest_frame(MAX_MTU)
     if type(value) is not int:
         return mix_of(value, MIN_FRAME_SIZE, most)
@@ -88,7 +88,7 @@ def parse_frame_size(value: object) -> FrameSize:
 
 
 def written_size(size: FrameSize) -> object:
-    """A frame size or mix as a profile has it."""
+    """Return a frame size or mix as a profile has it."""
     if isinstance(size, FrameMix):
         return IMIX.name if size == IMIX else size.written
     return size

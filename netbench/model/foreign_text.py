@@ -1,7 +1,7 @@
-"""Names and words that others chose: of processes, interfaces, namespaces and files, in which any byte may occur.
+"""Names and texts from other software: of processes, interfaces, namespaces and files, with arbitrary bytes.
 
-`decoded` is the only way in: a byte that is not UTF-8 becomes a surrogate, and goes back to the kernel as it came.
-`well_formed` is the way out, to what must be UTF-8: results, reports and JSON.
+All of them are read with `decoded`: a byte that is not UTF-8 becomes a surrogate, and is encoded back unchanged.
+`well_formed` converts them for output that must be UTF-8: results, reports and JSON.
 """
 
 import json
@@ -16,39 +16,39 @@ _ESCAPED = "\\ud"
 
 
 def decoded(data: bytes) -> str:
-    """Bytes from the kernel or from a program as text."""
+    """Return bytes from the kernel or from a program as text."""
     return data.decode(ENCODING, ERRORS)
 
 
 def encoded(text: str) -> bytes:
-    """The bytes that `decoded` made this text of."""
+    """Return the bytes from which `decoded` made this text."""
     return text.encode(ENCODING, ERRORS)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that holds what others wrote; OSError as of every file."""
+    """Return the text of a file with foreign content; OSError as for every file."""
     return decoded(path.read_bytes())
 
 
 def read_lines(path: Path) -> list[str]:
-    """Its lines; only the newline ends one, whatever else Unicode takes for an end of a line."""
+    """Return the lines of such a file; only the newline ends a line, unlike in str.splitlines()."""
     lines = read_text(path).split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def well_formed(text: str) -> str:
-    """The text with each byte that is not UTF-8 as `\\xff`."""
+    """Return the text with each byte that is not UTF-8 as `\\xff`."""
     return _SURROGATE.sub(_spelled, text)
 
 
 def json_of(value: Any, **options: Any) -> str:  # noqa: ANN401 - as of json.dumps
-    """JSON as of json.dumps, of well-formed text alone."""
+    """Return JSON like json.dumps, with well-formed text only."""
     text = json.dumps(value, **options)
     return json.dumps(well_formed_within(json.loads(text)), **options) if _ESCAPED in text else text
 
 
 def well_formed_within(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-    """What JSON can hold, with all text in it well-formed."""
+    """Return a JSON value with all its texts well-formed."""
     match value:
         case str():
             return well_formed(value)

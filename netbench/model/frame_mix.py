@@ -1,7 +1,7 @@
 """Frames of several sizes in one stream, in an order that repeats (RFC 6985, "IMIX Genome").
 
-What has a frame size has a number of bytes, or a mix: rates, loads and line rates of a mix are those of its mean size,
-as what a frame costs on a wire grows with its bytes, and nothing else.
+A frame size is a number of bytes, or a mix. Rates, loads and line rates of a mix are those of its mean size, because
+only the bytes of a frame determine its time on a wire.
 """
 
 import re
@@ -13,7 +13,7 @@ from itertools import groupby
 
 from netbench.model.unit_hints import size_hint
 
-# RFC 6985, section 4. What a link takes is less than 16,000 bytes here; and z, its MTU, is written as a number.
+# RFC 6985, section 4. Links here take less than 16,000 bytes (j), and z, the MTU of the link, is written as a number.
 _LETTERS = {
     "a": 64,
     "b": 128,
@@ -27,7 +27,7 @@ _LETTERS = {
     "j": 16_000,
 }
 _CUSTOM_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # section 5
-_MOST_FRAMES = 1024  # of a genome; the source xdp has as many places (netbench/bpf/programs/source.c)
+_MOST_FRAMES = 1024  # of a genome; the array of the source xdp has this size (netbench/bpf/programs/source.c)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
 _TIMES = re.compile(r"(?P<times>\d{1,4})\s*[x×]\s*(?P<size>\d{1,5})")
 _FOR_EXAMPLE = "write for example {name: mine, genome: aaag} or {name: mine, genome: [7x64, 4x594, 1518]}"
@@ -35,7 +35,7 @@ _FOR_EXAMPLE = "write for example {name: mine, genome: aaag} or {name: mine, gen
 
 @dataclass(frozen=True, slots=True)
 class FrameMix:
-    """A mix under the name that results show; frame number n of a stream has the size genome[n mod len(genome)].
+    """A mix with its name in results; frame number n of a stream has the size genome[n mod len(genome)].
 
     Sizes are in bytes with FCS.
     """
@@ -54,7 +54,7 @@ class FrameMix:
         return _mean(self.genome)
 
     def frames_by_size(self, numbers: range) -> dict[int, int]:
-        """How many of the frames with these consecutive numbers have each of its sizes."""
+        """Return the number of frames of each size among the frames with these consecutive numbers."""
         length = len(self.genome)
         passes, rest = divmod(len(numbers), length)
         more = Counter(self.genome[number % length] for number in range(numbers.start, numbers.start + rest))
@@ -63,21 +63,21 @@ class FrameMix:
 
     @property
     def shares(self) -> str:
-        """How many frames of each size are in a pass of the genome: `7 × 64, 4 × 594, 1 × 1518`."""
+        """The number of frames of each size in a pass of the genome: `7 × 64, 4 × 594, 1 × 1518`."""
         once = Counter(self.genome)
         return ", ".join(f"{once[size]} × {size}" for size in self.sizes)
 
     @property
     def summary(self) -> str:
-        """What it is made of, in a line: `imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean`."""
+        """The mix in one line: `imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean`."""
         return f"{self.name}: {self.shares} bytes, {self.mean_bytes:,.1f} in the mean"
 
     @property
     def in_letters(self) -> str:
-        """The sequence as RFC 6985 has it reported (sections 4 and 5), which is exact.
+        """The exact sequence in the notation of RFC 6985 (sections 4 and 5).
 
-        `IMIX - aaag`, where all sizes are those of its table, else `CUSTOM IMIX - AAB; A = 64, B = 594`. A mix of more
-        than 26 sizes that are not has no letters: its sizes are written down, in runs (section 6.1).
+        It is `IMIX - aaag` if all sizes are in the table of the RFC, else `CUSTOM IMIX - AAB; A = 64, B = 594`. A mix
+        with more than 26 sizes, not all in the table, is written as a list of sizes in runs (section 6.1).
         """
         known = {size: letter for letter, size in _LETTERS.items()}
         if set(self.genome) <= set(known):
@@ -97,13 +97,13 @@ class FrameMix:
         return self.name
 
     def __format__(self, _: str) -> str:
-        """Its name, whatever format a number in its place would have."""
+        """Return the name, for every format of a number."""
         return self.name
 
 
 FrameSize = int | FrameMix
 
-# The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest filled up.
+# The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest are padded.
 IMIX = FrameMix("imix", (64,) * 7 + (594,) * 4 + (1518,))
 
 
@@ -113,67 +113,67 @@ def _mean(genome: tuple[int, ...]) -> float:
 
 
 def mean_bytes(size: "FrameSize | float") -> float:
-    """The mean size of frames in bytes with FCS: that of a mix, or the number itself."""
+    """Return the mean size of frames in bytes with FCS: that of a mix, or the number itself."""
     return size.mean_bytes if isinstance(size, FrameMix) else size
 
 
 def genome_of(size: FrameSize) -> tuple[int, ...]:
-    """The sizes of consecutive frames from number 0 on, which repeat; of a number, itself."""
+    """Return the sizes of consecutive frames from number 0 on, which repeat; for a number, the number itself."""
     return size.genome if isinstance(size, FrameMix) else (size,)
 
 
 def largest_bytes(size: FrameSize) -> int:
-    """The size of the largest frames, in bytes with FCS."""
+    """Return the size of the largest frames, in bytes with FCS."""
     return max(size.genome) if isinstance(size, FrameMix) else size
 
 
 def only_size(size: FrameSize) -> int:
-    """The size of frames that all have the same; ValueError for a mix, which was to be refused before it got there."""
+    """Return the common size of all frames; ValueError for a mix, which an earlier check should have refused."""
     if isinstance(size, FrameMix):
         raise ValueError(f"{size}: frames of several sizes, where all are to have the same")
     return size
 
 
 def sizes_in(size: FrameSize) -> tuple[int, ...]:
-    """The different sizes of frames, the smallest first."""
+    """Return the different sizes of frames, the smallest first."""
     return size.sizes if isinstance(size, FrameMix) else (size,)
 
 
 def mixes_among(sizes: Iterable[FrameSize]) -> list[FrameMix]:
-    """The different mixes among some frame sizes, in the order they come."""
+    """Return the different mixes among some frame sizes, in their order."""
     return list(dict.fromkeys(size for size in sizes if isinstance(size, FrameMix)))
 
 
 def rising(size: FrameSize) -> tuple[float, str]:
-    """What sorts frame sizes: mixes come where their mean size belongs."""
+    """Return the sort key of a frame size; mixes are sorted by their mean size."""
     return (size.mean_bytes, size.name) if isinstance(size, FrameMix) else (size, "")
 
 
 def size_text(size: FrameSize, unit: str = "") -> str:
-    """`1,518` and a unit, of which a mix has none: it is its name."""
+    """Return `1,518` with a unit, or the name of a mix without a unit."""
     return size.name if isinstance(size, FrameMix) else f"{size:,}{unit}"
 
 
 def in_bytes(size: FrameSize) -> str:
-    """`1518 bytes`, or `imix`: for messages."""
+    """Return `1518 bytes`, or `imix`, for messages."""
     return size.name if isinstance(size, FrameMix) else f"{size} bytes"
 
 
 def long_as(size: FrameSize) -> str:
-    """`1518-byte`, or `imix`: which frames, as what neighbours do is written down, by which results are compared."""
+    """Return `1518-byte`, or `imix`: the frames in the text of a neighbour's activity, by which results compare."""
     return size.name if isinstance(size, FrameMix) else f"{size}-byte"
 
 
 def frames_text(size: FrameSize) -> str:
-    """`1,518-byte frames`, or `imix frames`."""
+    """Return `1,518-byte frames`, or `imix frames`."""
     return f"{size_text(size, '-byte')} frames"
 
 
 def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
-    """A mix as people write it: `imix`, or a name and a genome in letters or sizes; ValueError otherwise.
+    """Return a mix as users write it: `imix`, or a name and a genome in letters or sizes; ValueError otherwise.
 
-    A genome in letters has those of RFC 6985; what capital ones mean is in `sizes`. A genome in sizes is a list of
-    numbers, each with how often it comes in a row, if more than once: `7x64`.
+    A genome in letters uses those of RFC 6985; the sizes of capital letters are in `sizes`. A genome in sizes is a list
+    of numbers, with the length of a run before the size, if more than one: `7x64`.
     """
     if isinstance(value, FrameMix):
         return value
@@ -219,7 +219,7 @@ def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
         if letter in _CUSTOM_LETTERS and letter not in known:
             raise ValueError(f"genome: {letter} is a size of your own; say which: sizes: {{{letter}: 72}}")
         if letter not in known:
-            letters = ", ".join(f"{one} = {size}" for one, size in _LETTERS.items())
+            letters = ", ".join(f"{standard} = {size}" for standard, size in _LETTERS.items())
             raise ValueError(f"genome: {letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")
     if unused := sorted(set(custom) - set(genome)):
         raise ValueError(f"sizes: {unused[0]} is not in the genome")

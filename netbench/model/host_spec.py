@@ -9,14 +9,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from netbench.model.fields import BootLimit, Memory, Seconds, Vcpus
 from netbench.model.names import Name, NicName, PortName
 
-# What ssh(1) would not take for an option or a command.
+# Text that ssh(1) cannot mistake for an option or a command.
 SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-9_:~/%.@+-]*$", max_length=250)]
 
 
 class Port(BaseModel):
-    """A port the machine already has and the user lends to the testbed.
+    """A port that the machine already has and the user lends to the testbed.
 
-    `addresses` are those the user knows it carries; a port with any other address is refused.
+    `addresses` are the addresses that the user expects on it; a port with any other address is refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ def _port(value: object) -> object:
 
 NicModel = Literal["virtio", "e1000", "e1000e", "vmxnet3"]
 DeviceForward = Literal["bridge", "route", "flowtable", "tc"]
-# As IEEE 802.1D-2004, table 17-1, has it by default, in s; the kernel takes 2 to 30 (net/bridge/br_private_stp.h).
+# The default of IEEE 802.1D-2004, table 17-1, in s; the kernel accepts 2 to 30 (net/bridge/br_private_stp.h).
 _USUAL_DELAY_S = 15.0
 _LEAST_DELAY_S, _MOST_DELAY_S = 2.0, 30.0
 
@@ -41,18 +41,18 @@ def _spanning_tree(value: object) -> object:
 
 
 ForwardDelay = Annotated[Seconds, Field(ge=_LEAST_DELAY_S, le=_MOST_DELAY_S)]
-# It is asked for a sign of life each second.
+# The host must send a sign of life each second.
 AnswerLimit = Annotated[Seconds, Field(ge=2, le=120)]
 _GUARD_LATER_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class VmSpec:
-    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot.
+    """A virtual machine that is a host: a netbench guest image, vCPUs, MiB of memory, seconds to boot.
 
-    `nics` are NICs of its own, by name, which are cabled to those of other such VMs. One that is to `forward` is a
-    device under test: it is set up when it is started, and nothing is asked of it any more. `stp` is the forward delay
-    of its bridges' spanning tree, in s; None: they have none.
+    `nics` are its own NICs, by name, which are cabled to those of other such VMs. A VM with `forward` is a device under
+    test: it is set up when it starts, and not accessed any more. `stp` is the forward delay of its bridges' spanning
+    tree, in s; None: they have none.
     """
 
     image: str = "micro"
@@ -66,7 +66,7 @@ class VmSpec:
 
 
 class Password(BaseModel):
-    """Where a password is read from when a connection is made; it is in no topology and in no results."""
+    """The source of a password, read at each connection; the password is in no topology and in no results."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,11 +82,11 @@ class Password(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SshSpec:
-    """A machine reached by SSH. What is None is as the user's own configuration of ssh has it (ssh_config(5)).
+    """A machine reached by SSH. None means the user's own configuration of ssh (ssh_config(5)).
 
-    `address` is an address or a name, or a Host of that configuration. `server` is `ssh` for a machine that is there;
-    for `netns` netbench plays it: a namespace with this address and an SSH server of its own. It is lost when it does
-    not answer for `answer_limit` s.
+    `address` is an address or a name, or a Host of that configuration. `server` is `ssh` for an existing machine. For
+    `netns` netbench emulates it: a namespace with this address and an SSH server of its own. The machine counts as lost
+    when it does not respond for `answer_limit` s.
     """
 
     address: str
@@ -100,14 +100,14 @@ class SshSpec:
 
     @property
     def is_played(self) -> bool:
-        """Whether netbench plays the server."""
+        """Whether netbench emulates the server."""
         return self.server == "netns"
 
     @property
     def silence_limit(self) -> float:
-        """How long netbench's program there hears nothing until it takes the controller for gone, in s.
+        """How long netbench's program there waits for the controller until it gives up, in s.
 
-        Somewhat longer than the controller waits: who is given up first is known to both.
+        This is longer than the controller waits, so that both agree which side is given up first.
         """
         return self.answer_limit + _GUARD_LATER_S
 
@@ -120,7 +120,7 @@ _OF_KIND = {"vm": _names(VmSpec), "ssh": _names(SshSpec)}
 
 
 class HostSpec(BaseModel):
-    """Where NICs live.
+    """The location of NICs.
 
     `netns` is a network namespace that netbench makes, on this machine or on the VM or SSH host that `on` names;
     `local` is the machine itself; `vm` is a virtual machine that netbench starts; `ssh` is another machine.
@@ -170,12 +170,12 @@ class HostSpec(BaseModel):
 
     @property
     def vm(self) -> VmSpec | None:
-        """The virtual machine it is; None for other kinds."""
+        """The virtual machine of this host; None for other kinds."""
         return VmSpec(**self._given(_OF_KIND["vm"])) if self.kind == "vm" else None
 
     @property
     def ssh(self) -> SshSpec | None:
-        """How it is reached by SSH; None for other kinds."""
+        """The SSH settings of this host; None for other kinds."""
         return SshSpec(**self._given(_OF_KIND["ssh"])) if self.kind == "ssh" else None
 
     def _given(self, names: Collection[str]) -> dict[str, Any]:

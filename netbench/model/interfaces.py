@@ -1,13 +1,13 @@
-"""What interfaces are called, in a topology and on a machine. Loads next to nothing, as it does on other hosts."""
+"""Names of interfaces, in a topology and on a machine. It imports next to nothing, because other hosts load it too."""
 
 from typing import NamedTuple
 
-# Of whatever netbench makes on a machine: an interface name has at most 15 characters (IFNAMSIZ).
+# The prefix of everything that netbench makes on a machine: an interface name has at most 15 characters (IFNAMSIZ).
 PREFIX = "nb-"
 
 
 class Place(NamedTuple):
-    """Where an interface is: in a network namespace (None: outside all) of a machine (None: this one)."""
+    """The location of an interface: a network namespace (None: none) of a machine (None: this one)."""
 
     machine: str | None
     netns: str | None
@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
 
 def split_endpoint(text: str) -> tuple[str, str]:
-    """The host and the NIC of `host/nic`; ValueError for anything else."""
+    """Return the host and the NIC of `host/nic`; ValueError for anything else."""
     host, slash, nic = text.partition("/")
     if not (host and slash and nic) or "/" in nic:
         raise ValueError("not a NIC of a host; write it as host/nic, for example uut/in1")
@@ -26,5 +26,5 @@ def split_endpoint(text: str) -> tuple[str, str]:
 
 
 def host_of(end: str) -> str:
-    """The host part of `host/nic`."""
+    """Return the host part of `host/nic`."""
     return split_endpoint(end)[0]

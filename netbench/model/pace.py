@@ -1,14 +1,15 @@
-"""How long things take with a UUT, about: what the expected time of a campaign is made of."""
+"""The approximate durations of work with a UUT, from which the expected time of a campaign is computed."""
 
 from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds, beside the traffic itself, measured on two shared cores.
+    """Seconds, in addition to the traffic itself, measured on two shared cores.
 
-    `bring_up_s` to have it ready and end it again; `trial_s` more for each trial that it forwards in, `idle_s` for each
-    that it is beside; `load_s` for a load inside it to start, be watched and end, `worker_s` for each of its workers.
+    `bring_up_s` is for bringing the UUT up and down; `trial_s` for each trial in which it forwards; `idle_s` for each
+    trial in which it is only present; `load_s` for a load inside it to start, be watched and end; `worker_s` for each
+    worker of that load.
     """
 
     bring_up_s: float = 0.0
@@ -18,6 +19,6 @@ class Pace:
     worker_s: float = 0.0
 
     def with_share(self, share: float | None) -> "Pace":
-        """The pace of one that gets at most this share of one CPU; None: as much as it wants."""
+        """Return the pace of a UUT that gets at most this share of one CPU; None: no limit."""
         slower = 1 / min(1.0, share or 1.0)
         return Pace(*(seconds * slower for seconds in astuple(self)))

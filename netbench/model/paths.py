@@ -1,4 +1,4 @@
-"""Where a stream runs: its interfaces, MAC and IP addresses, from source to sink. Pure."""
+"""The path of a stream: its interfaces, MAC and IP addresses, from source to sink. Pure data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from netbench.model.interfaces import Place, host_of
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
 
-if TYPE_CHECKING:  # what undoes changes on another host has to do without what reads topologies
+if TYPE_CHECKING:  # other hosts undo changes with this module, and cannot load the model of a topology
     from netbench.model.topology import StreamSpec, Topology
 
-# What the NIC of each role is to a stream in the other direction.
+# The role of the NIC of each role for a stream in the other direction.
 TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}
 
-# The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
-# .255 would be a broadcast.
+# The source has another address in each trial, so that late frames of earlier trials are recognised; .1 is the
+# router's, .255 would be a broadcast.
 _FIRST_SOURCE = 2
 _SOURCES = 253
 
@@ -35,7 +35,7 @@ class Nic:
 
     @property
     def place(self) -> Place:
-        """What names it among all interfaces of a testbed."""
+        """Its unique location among all interfaces of a testbed."""
         return Place(self.machine, self.netns, self.interface)
 
 
@@ -48,12 +48,12 @@ class StreamId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamPath:
-    """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure.
+    """The path of one stream. `ingress` and `egress` are None when netbench does not configure the UUT.
 
-    `receive` is how frames come in over the link of the source: at the ingress NIC, or at the sink's where that link
-    leads right to it; as the topology wants it, or as it is once the testbed is up. `mtu` is the smallest of its links.
-    `reverse_of` is the stream whose way back it is: it has that one's NICs, the other way round. `has_reverse`: there
-    is a stream in the other direction, whichever of the two is called the way back.
+    `receive` is how frames of the source's link are received: at the ingress NIC, or at the sink's NIC if that link
+    leads directly to it. It is as requested in the topology, or the actual way once the testbed is up. `mtu` is the
+    smallest of its links. `reverse_of` is the stream that this one is the way back of: both share NICs, in opposite
+    roles. `has_reverse`: there is a stream in the other direction, no matter which of the two is called the way back.
     """
 
     name: str
@@ -70,11 +70,11 @@ class StreamPath:
 
     @property
     def nics_of(self) -> StreamId:
-        """The stream that its NICs are called after: the one that it reverses, else itself."""
+        """The stream that its NICs are named after: the one that it reverses, else itself."""
         return self.reverse_of or StreamId(self.name, self.number)
 
     def role_forth(self, role: str) -> str:
-        """What the NIC of a role is on the way of the stream that its NICs are called after."""
+        """Return the role that the NIC of a role has for the stream that the NICs are named after."""
         return TURNED_ROUND[role] if self.reverse_of else role
 
     @property
@@ -83,12 +83,12 @@ class StreamPath:
         return self.src_ip_of(0)
 
     def src_ip_of(self, trial: int) -> str:
-        """The source's address in a trial, counted from 0 on a testbed: none of the 252 before it had the same."""
+        """Return the source's address in a trial, counted from 0 on a testbed: unique among 253 trials in a row."""
         return f"198.18.{self.number}.{_FIRST_SOURCE + trial % _SOURCES}"
 
     @property
     def src_network(self) -> str:
-        """Where the source has its address in every trial."""
+        """The network of the source's addresses in all trials."""
         return f"198.18.{self.number}.0/{PREFIX_LENGTH}"
 
     @property
@@ -103,17 +103,17 @@ class StreamPath:
 
     @property
     def dst_ip(self) -> str:
-        """The sink's address. No interface carries it: a sink only captures and never answers."""
+        """The sink's address. No interface has it: a sink only captures and never answers."""
         return f"198.19.{self.number}.2"
 
     @property
     def receiver(self) -> tuple[str, Nic]:
-        """The NIC that takes in what the source sends, and its role; of outside ways, the first that is known."""
+        """The NIC that receives the source's frames, and its role; outside netbench's control, the first known NIC."""
         return ("ingress", self.ingress) if self.ingress else ("sink", self.sink)
 
     @property
     def leads_outside(self) -> bool:
-        """Whether it leads over what netbench did not make: a cable, a port, a UUT that is not its own to configure."""
+        """Whether it crosses anything that netbench did not make: a cable, a port, a UUT that it does not configure."""
         return self.ingress is None or any(nic.is_port for nic in self.nics.values())
 
     @property
@@ -124,12 +124,12 @@ class StreamPath:
 
 
 def direction(role: str) -> str:
-    """Which way frames go through the NIC of a role, as its counters call it: `tx` out of it, `rx` into it."""
+    """Return the direction of frames through the NIC of a role, as in its counters: `tx` out of it, `rx` into it."""
     return "tx" if role in ("source", "egress") else "rx"
 
 
 def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
-    """Those among some paths that have NICs which no path before them has: all but ways back."""
+    """Return the paths whose NICs are not those of an earlier path: all but ways back."""
     found: dict[StreamId, StreamPath] = {}
     for path in paths:
         found.setdefault(path.nics_of, path)
@@ -137,7 +137,7 @@ def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
 
 
 def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
-    """The paths of all streams. MAC addresses of what netbench makes are fixed by their place in the file.
+    """Return the paths of all streams. MAC addresses of netbench's NICs are fixed by their position in the file.
 
     Those of ports are empty.
     """
@@ -145,7 +145,7 @@ def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
 
 
 def veth_mac(topology: Topology, end: str) -> str:
-    """The MAC address of a veth end, or a VM's NIC: locally administered, `nb` in ASCII, then link number and end."""
+    """Return the MAC of a veth end or a VM's NIC: locally administered, `nb` in ASCII, then link number and end."""
     link, position = next(
         (number, link.ends.index(end)) for number, link in enumerate(topology.links, start=1) if end in link.ends
     )
@@ -163,21 +163,21 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
         sink=nic_of(topology, stream.sink),
         link_bps=link.rate,
         receive=link.receive if stream.ingress or stream.sink in link.ends else "inline",
-        mtu=min(one.mtu_bytes for one in topology.links_of(stream)),
+        mtu=min(hop.mtu_bytes for hop in topology.links_of(stream)),
         reverse_of=_reverse_of(topology, stream),
-        has_reverse=any(stream.reverse or one.reverse == stream.name for one in topology.streams),
+        has_reverse=any(stream.reverse or candidate.reverse == stream.name for candidate in topology.streams),
     )
 
 
 def _reverse_of(topology: Topology, stream: StreamSpec) -> StreamId | None:
-    numbers = {one.name: number for number, one in enumerate(topology.streams, start=1)}
+    numbers = {candidate.name: number for number, candidate in enumerate(topology.streams, start=1)}
     return StreamId(stream.reverse, numbers[stream.reverse]) if stream.reverse else None
 
 
 def nic_of(topology: Topology, end: str) -> Nic:
-    """The NIC that an end of a link is."""
+    """Return the NIC of a link end."""
     host = host_of(end)
     is_port = topology.is_port(end)
-    # The machine has to be asked for that of a port that netbench has not made.
+    # The MAC of a port that netbench has not made must be read from its machine.
     mac = "" if is_port and not topology.vm_nic(end) else veth_mac(topology, end)
     return Nic(host, topology.machine(host), topology.netns(host), topology.interface(end), mac, is_port)

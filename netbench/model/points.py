@@ -1,4 +1,4 @@
-"""Counting points: places on the path of frames that count them, and what they have counted at one moment."""
+"""Counting points: places on the path of frames that count them, and their readings at one moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +9,15 @@ from netbench.model.paths import Nic, StreamPath, direction
 
 # The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
 OTHERHOST = "rx_otherhost_dropped"
-# How the counters of BPF programs of others begin; none of them counts.
+# The prefixes of counters of foreign BPF programs; none of these programs counts frames.
 BPF_PROGRAMS = ("XDP program ", "tcx ")
 # All rules of a namespace. They count no frames; a changed `handle` means changed rules.
 ALL_RULES = "nft firewall rules"
-UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
+UUT = "uut"  # the point of losses in the unit under test that no counter locates more precisely
 
 
 class Where(Enum):
-    """On which part of the path a point is. UUT: in a unit under test without a guest, or nobody knows where in it."""
+    """The part of the path of a point. UUT: in a unit under test without a guest, or at an unknown place in it."""
 
     SOURCE = "source"  # the tester's sending side
     INGRESS = "ingress"  # the NIC at which frames enter the UUT
@@ -30,29 +30,29 @@ class Where(Enum):
 
 
 class Kind(Enum):
-    """What of a Linux machine can be read at a point; NOTHING where the machine it is on has nothing to tell."""
+    """The readable counters of a Linux machine at a point; NOTHING if its machine has none."""
 
     NOTHING = "nothing"
-    INTERFACE = "interface"  # what is attached to one: rules, classifiers, queueing disciplines
-    BRIDGE = "bridge"  # what a network namespace that bridges has on the way
-    IP_LAYER = "IP layer"  # what a network namespace that routes has on the way
+    INTERFACE = "interface"  # those attached to an interface: rules, classifiers, queueing disciplines
+    BRIDGE = "bridge"  # those on the path through a network namespace that bridges
+    IP_LAYER = "IP layer"  # those on the path through a network namespace that routes
     BACKLOG = "backlog"  # the input queues of the machine's CPUs
-    # Of a guest, whose way from one NIC to the other is all its kernel does:
+    # Of a guest whose kernel only forwards between its two NICs:
     NIC = "NIC"  # its own counters of the point's direction
-    BUFFERS = "buffers"  # frames for which it had no buffer, where its driver tells
+    BUFFERS = "buffers"  # frames for which it had no buffer, if its driver counts them
     QUEUE = "queue"  # its queueing discipline
-    IP_COUNTERS = "IP counters"  # the IP layer's, whatever forwards
+    IP_COUNTERS = "IP counters"  # those of the IP layer, for every kind of forwarding
 
 
 @dataclass(frozen=True, slots=True)
 class CountingPoint:
     """A point on the path of one stream.
 
-    `place` is where on its machine a `kind` other than NOTHING is read (its interface is empty for what forwards and
-    for the backlog), `direction` which way frames go there, `rx` or `tx`. Points that are `passing` count the frames
-    that pass, by the counter of that direction, and cut the path into segments; one that `names_segment` gives the
-    segment that it is in its name. `order` is its position on the path, known once the path is set together. What
-    forwards knows the `address` that the stream's frames go to.
+    `place` is the location of a `kind` other than NOTHING on its machine; its interface is empty for forwarding and for
+    the backlog. `direction` is the direction of frames there, `rx` or `tx`. `passing` points count the passing frames,
+    with the counter of that direction, and divide the path into segments. A point that `names_segment` gives its name
+    to its segment. `order` is its position on the path, known once the path is complete. Forwarding points have the
+    `address` that the stream's frames go to.
     """
 
     name: str
@@ -71,16 +71,16 @@ Points = Mapping[str, Sequence[CountingPoint]]  # by stream, along its path
 
 @dataclass(frozen=True, slots=True)
 class CounterReading:
-    """Frames that one counter has counted so far at the point of this name.
+    """The frames that one counter has counted so far at the point of this name.
 
-    `stream` is empty where the counter does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
+    `stream` is empty where the counter does not separate streams. `role` is `passed`, `dropped` or `errors`, or
     `repeated` for drops of frames that another counter counts too, as lost or as captured. `frames` is None where
-    something may drop frames without counting them (a rule without a counter): unknown is not 0. `attached` is
-    what was put there to treat frames in another way than just forwarding them: a rule, a program, a shaper.
+    something may drop frames without counting them (a rule without a counter): unknown is not 0. `attached`: the
+    counter belongs to something that does more with frames than forward them: a rule, a program, a shaper.
 
-    A counter is told by its `handle` from one that takes its place, and known by it again at other points; it is empty
-    where neither happens. One that belongs to an `owner`, as a rule to its table, may begin with what another counted;
-    all others begin at 0. Anybody may reset a `resettable` one to 0 without a trace (`nft reset rules`).
+    The `handle` distinguishes a counter from a later one in its place, and identifies it at other points; it is empty
+    where neither is needed. A counter with an `owner`, as a rule with its table, may start with the count of another
+    counter; all others start at 0. Any program may reset a `resettable` one to 0 without a trace (`nft reset rules`).
     """
 
     stream: str
@@ -95,20 +95,20 @@ class CounterReading:
 
 
 def forwarding_point(path: StreamPath, kind: Kind, where: Where = Where.UUT) -> CountingPoint:
-    """What forwards in the network namespace where a stream's frames enter the UUT: a BRIDGE or the IP_LAYER."""
+    """Return the forwarding point of the network namespace where frames enter the UUT: a BRIDGE or the IP_LAYER."""
     assert path.ingress is not None
     place = path.ingress.place._replace(interface="")
     return CountingPoint(kind.value, where, kind, place, names_segment=True, address=path.dst_ip)
 
 
 def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[CountingPoint, ...]:
-    """All points of a stream from source to sink, in order: the tester's, the UUT's NICs, and what the UUT declares.
+    """Return all points of a stream from source to sink: the tester's, the UUT's NICs, and those the UUT declares.
 
-    Among these is UUT, where the middle of the unit under test is.
+    Among these is UUT, at the middle of the unit under test.
     """
     machine = (path.ingress or path.sink).machine
     middle = next(
-        (place for place, one in enumerate(declared, 1) if one.where is Where.INSIDE and one.names_segment),
+        (place for place, point in enumerate(declared, 1) if point.where is Where.INSIDE and point.names_segment),
         len(declared),
     )
     points = [
@@ -127,5 +127,5 @@ def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[Cou
 
 
 def nic_point(role: str, nic: Nic) -> CountingPoint:
-    """The NIC of a role on the path: source, ingress, egress or sink."""
+    """Return the point of the NIC of a role on the path: source, ingress, egress or sink."""
     return CountingPoint(f"{role} NIC", Where(role), Kind.INTERFACE, nic.place, direction(role), passing=True)

@@ -1,4 +1,4 @@
-"""What is measured: frame sizes, loads, repetitions, times and what makes a trial valid."""
+"""The plan of a measurement: frame sizes, loads, repetitions, times and conditions of a valid trial."""
 
 from typing import Annotated, Literal, TypeVar
 
@@ -13,7 +13,7 @@ from netbench.model.units import LoadKind
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
 MAX_SECONDS = 86_400.0
-# How much longer than the victim's a neighbour's sources send: a part of the duration, and seconds.
+# How much longer a neighbour's sources send than the victim's: a ratio of the duration, plus seconds.
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
 _WARM_UP_PART = 0.25
@@ -33,7 +33,7 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _distinct_sizes(sizes: tuple[FrameSize, ...]) -> tuple[FrameSize, ...]:
-    _distinct(tuple(map(str, sizes)))  # results tell mixes apart by their names
+    _distinct(tuple(map(str, sizes)))  # results identify mixes by their names
     return sizes
 
 
@@ -47,7 +47,7 @@ def _kind(value: object) -> object:
 
 
 def _warm_up_trials(value: object) -> object:
-    """None of them is as if nothing had been said, so that a profile that has some can be overridden."""
+    """Return the number; 0 is the same as a missing value, so that an override can reset it."""
     if value is None or value == "auto":
         return value
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_WARM_UP_TRIALS:
@@ -68,7 +68,7 @@ class Settle(BaseModel):
 
 
 class KindSpec(BaseModel):
-    """Which kind of something, and whatever options that kind has."""
+    """A kind, and the options of that kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -81,31 +81,31 @@ class KindSpec(BaseModel):
 
 
 class NoOptions(BaseModel, extra="forbid"):
-    """Those of a kind with nothing to choose."""
+    """The options of a kind without options."""
 
 
 class GeneratorSpec(KindSpec):
-    """Which generator sends."""
+    """The generator that sends."""
 
     kind: Name = "afpacket"
 
 
 class SinkSpec(KindSpec):
-    """Which sink receives."""
+    """The sink that receives."""
 
     kind: Name = "tcpdump"
 
 
 class ScheduleSpec(KindSpec):
-    """What decides which trial is next: by default the lists of the profile."""
+    """The schedule that selects the next trial: by default the lists of the profile."""
 
     kind: Name = "plan"
 
 
 class MaximaSpec(KindSpec):
-    """How the maxima are found that loads are a share of: by a search, or, for neighbours', by the profile's `loads`.
+    """The search for the maxima that loads are a share of: a kind of search, or, for neighbours, the profile's `loads`.
 
-    `duration` is that of a trial which counts, in seconds; left out, 1 s, or that of the profile where it is shorter.
+    `duration` is that of a trial that counts, in seconds; default: 1 s, or that of the profile if it is shorter.
     """
 
     kind: Name = "search"
@@ -118,17 +118,17 @@ LOADS = "loads"  # the kind of maxima that are found without a search
 class Profile(BaseModel):
     """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS, or mixes of several (RFC 6985).
 
-    `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
-    out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
-    `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
-    `warm_up_trials` are made on each boot before its first trial, and part of no result: so many, or with `auto` until
-    one is no faster and no slower than all before it.
-    Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
-    disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
-    make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
-    sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
-    needs no `loads`. `maxima` says how those are found that loads are a share of, where any is. At its start a campaign
-    repeats a fixed trial for `noise_floor` seconds, which tells how far the host varies; left out, 1.2; 0: it does not.
+    `streams` are numbers of sources: 2 means that the first two streams of the victim send at the same time. By default
+    all of them do; `each` is every number that the topology allows. `reboot` sets when guests are restarted.
+    `duration` is that of sending; `warm_up` is its first part, in which queues fill and nothing is measured yet.
+    `warm_up_trials` run on each boot before its first trial, and are part of no result: this number of them, or with
+    `auto` until one is no faster and no slower than all before it.
+    Captures that are not kept by `keep_captures` are counted while they are made, and on this machine never written to
+    a disk. `invalid` keeps those of invalid trials, and writes all captures until their trial is judged. Once a capture
+    would exceed `captures_limit`, in MiB for all kept ones, no more are kept. With `stop_when_saturated` the loads of a
+    sweep rise, and the sweep ends after this number of saturated loads in a row. A search chooses loads itself, and
+    needs no `loads`. `maxima` sets the search for maxima, if loads are a share of one. At its start a campaign repeats
+    a fixed trial for `noise_floor` seconds, to measure how far the host varies; default: 1.2; 0: no measurement.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -167,7 +167,7 @@ class Profile(BaseModel):
     maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
 
     def scenario(self, name: str) -> Scenario:
-        """The scenario of this name; KeyError when there is none. `dedicated` and `shared-idle` there always are."""
+        """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""
         found = {scenario.name: scenario for scenario in self.scenarios}
         always: dict[str, Activity] = {DEDICATED: Off(), SHARED_IDLE: Idle()}
         return found[name] if name in found else Scenario(name=name, activity=always[name])
@@ -206,15 +206,15 @@ class Profile(BaseModel):
 
     @property
     def warm_up_s(self) -> float:
-        """How long of the duration nothing is measured yet: a quarter of it where nothing else is said."""
+        """The first part of the duration, in which nothing is measured yet: a quarter of it by default, in seconds."""
         return _WARM_UP_PART * self.duration if self.warm_up is None else self.warm_up
 
     @property
     def noise_floor_s(self) -> float:
-        """For how many seconds the fixed trial is repeated whose variation is the noise floor; 0: not at all."""
+        """The time for repeating the fixed trial that measures the noise floor, in seconds; 0: not measured."""
         return _NOISE_FLOOR_S if self.noise_floor is None else self.noise_floor
 
     @property
     def neighbours_duration(self) -> float:
-        """How long a neighbour's sources send: from before the trial settles until the victim's are surely done."""
+        """How long a neighbour's sources send: from before the trial settles until the victim's have surely ended."""
         return self.settle.before + self.duration * (1 + _LONGER_PART) + _LONGER_S

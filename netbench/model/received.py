@@ -1,4 +1,4 @@
-"""What a sink received in a trial, whatever it counts with. Loads next to nothing, as it does on other hosts."""
+"""What a sink received in a trial, for every kind of sink. It imports next to nothing, because other hosts load it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,26 @@ class OfSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a sink received of one stream in one trial, whatever it counts with. None is unknown, which is not 0.
+    """The frames of one stream that a sink received in one trial, for every kind of sink. None is unknown, not 0.
 
-    `frames` are distinct ones of the stream, and all of them where its source does not number them; unknown unless the
-    sink is sure of every one, as part of a count would look like loss. `late` ones were sent in an earlier trial
-    (`late_from`: by the addresses they were sent from, where these are known),
-    `control` ones are what bridges and others on the link say to each other; all else that came in is `foreign`.
-    `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
-    `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
-    `by_size` is of the sizes of a mix, empty where they are not known.
-    Loss runs lie within the numbers sent, as does `last_missing`, the highest that never arrived; reordering is that of
-    RFC 4737, delay and its variation are as of StreamCounts, `clock_offset` is what the sink's clock adds to each
-    delay, and `no_delay` says why they are unknown. `software_delay` is what a tester's own software measured instead.
+    `frames` are distinct ones of the stream, or all of them where its source does not number them. They are unknown
+    unless the sink is sure of every one, because a part of a count would look like loss. `late` ones were sent in an
+    earlier trial (`late_from`: by their source addresses, where these are known).
+    `control` ones are protocol frames of bridges and other devices on the link; all other frames are `foreign`.
+    `matched` ones passed the sink's filter. `dropped` ones were dropped by the sink itself: the tester's own loss.
+    `window` is None for a sink without arrival times of single frames: then throughput is that of all received frames.
+    `by_size` has the sizes of a mix, empty where they are unknown.
+    Loss runs lie within the sent numbers, as does `last_missing`, the highest that never arrived. Reordering is that of
+    RFC 4737. Delay and its variation are as in StreamCounts. `clock_offset` is the error that the sink's clock adds to
+    each delay, and `no_delay` is the reason if delays are unknown. `software_delay` is the measurement of a tester's
+    own software instead.
 
-    `by_ring`: at the end of a veth pair, it makes its NIC receive from a ring; what that has no room for, which the
-    kernel counts as dropped by the other end, is the tester's loss as well.
+    `by_ring`: at the end of a veth pair, the sink makes its NIC receive from a ring. Frames that do not fit into the
+    ring are the tester's loss as well; the kernel counts them as dropped by the other end.
 
-    `error` says why nothing is known, `no_room` that a full disk is to blame, and what to do; `unsettled` why the last
-    frames to arrive may not have been counted. `counted_by` names what counted, for messages.
+    `error` is the reason if nothing is known. `no_room` describes a full disk as the cause, and the remedy.
+    `unsettled` is why the last frames to arrive may not have been counted. `counted_by` names the counting program, for
+    messages.
     """
 
     frames: int | None = None

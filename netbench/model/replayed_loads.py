@@ -12,7 +12,7 @@ from netbench.model.units import Load, LoadKind
 class ReplayedLoad:
     """The rate of a load of one measurement, in frames/s of each stream.
 
-    `load` is the share as it was written; `neighbour` is empty for the UUT's own load.
+    `load` is the share as written in the profile; `neighbour` is empty for the UUT's own load.
     """
 
     uut: str
@@ -25,7 +25,7 @@ class ReplayedLoad:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it within a campaign."""
+        """Its identity within a campaign."""
         return (self.uut, self.scenario, self.streams, self.frame_size, self.neighbour, self.load)
 
     def __str__(self) -> str:
@@ -34,20 +34,20 @@ class ReplayedLoad:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedLoads:
-    """Where the rates come from, and the rates."""
+    """Rates, and the result directory that they are from."""
 
     directory: str
     started: str
     loads: tuple[ReplayedLoad, ...]
 
     def resolved(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with all loads in frames/s; KeyError with the name of a measurement that has none."""
-        rates = {one.key: one.fps for one in self.loads}
+        """Return the trial with all loads in frames/s; KeyError with the name of a measurement that has no rate."""
+        rates = {load.key: load.fps for load in self.loads}
         return replace(trial, guests=tuple(_resolved(trial, guest, rates) for guest in trial.guests))
 
 
 def replayed_loads_of(trials: Iterable[TrialResult]) -> tuple[ReplayedLoad, ...]:
-    """The rates of all loads in these trials that are shares of a maximum."""
+    """Return the rates of all loads in these trials that are shares of a maximum."""
     found: dict[tuple[object, ...], ReplayedLoad] = {}
     for spec in (trial.spec for trial in trials):
         for guest in spec.guests:
@@ -62,7 +62,7 @@ def replayed_loads_of(trials: Iterable[TrialResult]) -> tuple[ReplayedLoad, ...]
 
 
 def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...], str, str, str] | None:
-    """What identifies a load; None for one that is no share of a maximum."""
+    """Return the identity of a load; None for one that is no share of a maximum."""
     load = share_of(trial, guest)
     if load is None:
         return None
@@ -71,7 +71,7 @@ def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...],
 
 
 def share_of(trial: TrialSpec, guest: GuestTask) -> str | None:
-    """A guest's load as it was written, where it is a share of a maximum."""
+    """Return a guest's load as written in the profile, if it is a share of a maximum; None otherwise."""
     if guest is trial.victim:
         load = trial.load
         return str(load) if load.kind is LoadKind.OF_MAXIMUM else None

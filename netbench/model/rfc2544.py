@@ -1,7 +1,7 @@
-"""What the tests of RFC 2544 that follow that of throughput have measured: sections 26.2 to 26.6.
+"""The results of the tests of RFC 2544 after the throughput test: sections 26.2 to 26.6.
 
-Rates are in frames/s of each stream. `refused` says why a test, or what is missing of it, could not be measured; it is
-empty where nothing is missing.
+Rates are in frames/s of each stream. `refused` is the reason why a test, or a part of it, could not be measured; it is
+empty if nothing is missing.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 class Latency:
     """One-way delays at the throughput (section 26.2): the mean of each trial's frames, in ns.
 
-    Of the stream for which they are longest in the median. Trials are `trial_s` seconds long.
+    They are those of the stream with the largest median. Trials are `trial_s` seconds long.
     """
 
     load_fps: float
@@ -23,9 +23,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class LossAtLoad:
-    """Lost ÷ offered at one load (section 26.3), all streams together; None where `refused` says why it is unknown."""
+    """Lost ÷ offered at one load (section 26.3), all streams together; None where `refused` is the reason why."""
 
-    share: float  # of the highest load that is tried
+    share: float  # of the highest tried load
     offered_fps: float
     loss_ratio: float | None
     refused: str = ""
@@ -33,10 +33,10 @@ class LossAtLoad:
 
 @dataclass(frozen=True, slots=True)
 class BackToBack:
-    """The longest bursts at `rate_fps` of which nothing was lost, in frames of each stream (section 26.4).
+    """The longest bursts at `rate_fps` without loss, in frames of each stream (section 26.4).
 
-    One from each of the searches of RFC 9004, section 6.3, with bursts of at most `longest_frames`. `throughput_fps` is
-    that of section 26.1. Where shorter bursts could not be sent, `too_long_frames` is the shortest one that lost some.
+    There is one from each search of RFC 9004, section 6.3, with bursts of at most `longest_frames`. `throughput_fps` is
+    that of section 26.1. If shorter bursts could not be sent, `too_long_frames` is the shortest burst with loss.
     """
 
     rate_fps: float
@@ -58,34 +58,34 @@ class BackToBack:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether longer bursts lost frames in each search: else the mean is a lower bound."""
+        """Whether longer bursts lost frames in each search; otherwise the mean is a lower bound."""
         return all(frames < self.longest_frames for frames in self.frames)
 
     @property
     def implied_buffer_s(self) -> float | None:
-        """Seconds that the mean burst takes to be sent: RFC 9004, section 6.4, "Implied DUT Buffer Time"."""
+        """The time to send the mean burst, in seconds: RFC 9004, section 6.4, "Implied DUT Buffer Time"."""
         mean = self.mean_frames
         return None if mean is None else mean / self.rate_fps
 
     @property
     def corrected_buffer_s(self) -> float | None:
-        """The same without the frames that were forwarded meanwhile: there, "Corrected DUT Buffer Time"."""
+        """The same without the frames that were forwarded meanwhile: "Corrected DUT Buffer Time" of that section."""
         implied = self.implied_buffer_s
         return None if implied is None else implied * (1 - self.throughput_fps / self.rate_fps)
 
     @property
     def corrected_buffer_frames(self) -> float | None:
-        """How many frames that buffer holds."""
+        """The capacity of that buffer in frames."""
         corrected = self.corrected_buffer_s
         return None if corrected is None else corrected * self.rate_fps
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Seconds until the last frame was lost after an overload had ended (section 26.5), one for each trial.
+    """Seconds from the end of an overload to the last lost frame (section 26.5), one for each trial.
 
-    `overload_s` seconds at `overload_fps` were followed by `reduced_s` at `reduced_fps`. 0 where nothing was lost at
-    the reduced rate. Those of `unrecovered` trials, in which frames were lost to the end, are not among them.
+    `overload_s` seconds at `overload_fps` were followed by `reduced_s` at `reduced_fps`. The value is 0 without loss at
+    the reduced rate. It omits `unrecovered` trials, in which frames were lost to the end.
     """
 
     overload_fps: float
@@ -101,8 +101,8 @@ class Recovery:
 class Reset:
     """Seconds without a frame around a reset of the UUT under a steady load (section 26.6), one for each trial.
 
-    They are the frames of the longest loss ÷ the load (RFC 6201, the method of frame loss). Those of `dead`
-    trials, in which no frame came out any more, are not among them.
+    They are the frames of the longest loss ÷ the load (RFC 6201, the method of frame loss). They omit `dead` trials,
+    in which no frame was forwarded any more.
     """
 
     load_fps: float
@@ -113,9 +113,9 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Rfc2544Tests:
-    """What was measured, in the order of the RFC; None for a test that was not asked for, or not begun yet.
+    """The results in the order of the RFC; None for a test that was not requested, or not started yet.
 
-    `line_rate_fps` is what the link could carry of such frames, by its rate in the topology, in frames/s.
+    `line_rate_fps` is the capacity of the link for such frames, by its rate in the topology, in frames/s.
     """
 
     line_rate_fps: float

@@ -1,4 +1,4 @@
-"""What the neighbours do while the victim is measured: scenarios, and the activity of each neighbour in them."""
+"""Scenarios: the activity of each neighbour while the victim is measured."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from netbench.model.names import Name, NicName
 from netbench.model.unit_hints import load_hint, percent_hint
 from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
 
-VICTIM = "victim"  # the guest that is measured; all others are its neighbours
+VICTIM = "victim"  # the measured guest; all others are its neighbours
 DEDICATED = "dedicated"
 SHARED_IDLE = "shared-idle"
 
@@ -34,7 +34,7 @@ _MOST_WORKERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """The neighbour is not there."""
+    """The neighbour is absent."""
 
     def __str__(self) -> str:
         return "off"
@@ -42,7 +42,7 @@ class Off:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The neighbour is there and does nothing."""
+    """The neighbour is present and does nothing."""
 
     def __str__(self) -> str:
         return "idle"
@@ -50,7 +50,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Stress:
-    """The neighbour runs stress-ng with so many workers that compute, and so many that fill and free memory."""
+    """The neighbour runs stress-ng with `cpu` workers that compute, and `vm` workers that fill and free memory."""
 
     cpu: int = 0
     vm: int = 0
@@ -65,8 +65,8 @@ class Stress:
 class Network:
     """The neighbour forwards frames of `frame_size` bytes, or a mix, at one rate on each of its streams.
 
-    The rate is `load`, or `share` percent of the highest throughput that one stream of the victim had with frames of
-    this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
+    The rate is `load`, or `share` percent of the highest throughput of one stream of the victim. That was measured with
+    frames of this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
     """
 
     load: Load | None
@@ -75,7 +75,7 @@ class Network:
 
     @property
     def rate(self) -> str:
-        """The rate as people write it."""
+        """The rate as users write it."""
         if self.load is None:
             return f"{self.share:g}%"
         return f"{self.load}{_OF_LINE_RATE if self.load.kind is LoadKind.SHARE else ''}"
@@ -106,7 +106,7 @@ _MEANT: Mapping[str, Activity] = {
 def _activity(value: object) -> Activity:
     if isinstance(value, Activity):
         return value
-    if value is False:  # YAML's reading of a bare off
+    if value is False:  # YAML reads an unquoted off as false
         return Off()
     if isinstance(value, str) and value in _NAMED:
         return _NAMED[value]
@@ -115,7 +115,7 @@ def _activity(value: object) -> Activity:
             return _stress(value["stress"])
         if "network" in value and set(value) <= {"network", "frame_size"}:
             rate, size = value["network"], value.get("frame_size", MIN_FRAME_SIZE)
-            # What has been read before need not be read again: results have the same few in every trial.
+            # Parsed values are cached: results have the same few in every trial.
             return _same_network(rate, size) if isinstance(rate, str) and type(size) is int else _network(rate, size)
     raise ValueError(
         f"a neighbour does one of {', '.join(_NAMED)}, {{stress: {{cpu: N, vm: N}}}}, or {{network: RATE}}, RATE being "
@@ -157,7 +157,7 @@ _same_network = lru_cache(maxsize=1024)(_network)
 
 
 def written(activity: Activity) -> object:
-    """An activity as a profile has it."""
+    """Return an activity as a profile has it."""
     match activity:
         case Stress():
             workers = {name: number for name, number in (("cpu", activity.cpu), ("vm", activity.vm)) if number}
@@ -191,13 +191,13 @@ ActivityField = Annotated[
 
 
 class Scenario(BaseModel):
-    """What every neighbour does, unless `neighbours` says otherwise for one of them by name.
+    """The activity of every neighbour, unless `neighbours` has another one for it by name.
 
-    `streams` holds numbers of the victim's sources; empty: as the profile says.
+    `streams` are numbers of the victim's sources; empty: those of the profile.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, as expanded() reads them
+    written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, read by expanded()
 
     name: Name
     activity: ActivityField = Idle()
@@ -206,22 +206,22 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _is_what_it_is_called(self) -> Self:
-        """The names that comparisons and the report rely on mean what they say."""
+        """Raise ValueError if a scenario has a reserved name of comparisons and the report, but another activity."""
         meant = _MEANT.get(self.name)
         if meant is not None and {self.activity, *self.neighbours.values()} != {meant}:
             raise ValueError(f"{self.name} means that every neighbour is or does: {meant}; choose another name")
         return self
 
     def of(self, neighbour: str) -> Activity:
-        """What one neighbour does."""
+        """Return the activity of one neighbour."""
         return self.neighbours.get(neighbour, self.activity)
 
 
 def expanded(items: object) -> object:
-    """A list of scenarios as a profile has it, with each item that stands for several in their place.
+    """Return the scenarios of a profile, with each item that stands for several replaced by these.
 
-    A name stands for a scenario of that name; `{network: [50%, 95%]}` for one scenario a rate, all beginning with the
-    name of the item (`network` without one): `network-50`, `network-95`. What makes no sense is left for validation.
+    A name stands for a scenario of that name. `{network: [50%, 95%]}` stands for one scenario per rate, named after
+    the item (`network` without a name): `network-50`, `network-95`. Other items are left for validation.
     """
     if items in (None, [None]):
         raise ValueError("name at least one scenario, for example dedicated")
@@ -254,7 +254,7 @@ def _steps(item: Mapping[str, Any]) -> list[object]:
     if not rates:
         raise ValueError("network: name at least one rate, for example [50%, 95%]")
     activities = [_network(rate, item.get("frame_size", MIN_FRAME_SIZE)) for rate in rates]
-    return [{**rest, "name": f"{base}-{_step_name(one)}", "activity": one} for one in activities]
+    return [{**rest, "name": f"{base}-{_step_name(activity)}", "activity": activity} for activity in activities]
 
 
 def _step_name(activity: Network) -> str:

@@ -1,4 +1,4 @@
-"""What a search found: the highest load at which a UUT still does what a goal asks for."""
+"""The result of a search: the highest load at which a UUT still meets a goal."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,19 +7,19 @@ from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.rfc2544 import Rfc2544Tests
 
-# Why a search ended at the highest load that it may try, where that is a rate which somebody wrote.
+# Why a search ended at the highest load that it may try, if the user set that load as a rate.
 THE_HIGHEST_ASKED = "the highest load asked for"
 
 
-# The lower bound is a load as it was offered, in whole frames: it is apart from the load that was intended.
+# The lower bound is an offered load, in whole frames: it can differ from the intended load.
 _ROUNDING = 1.1
 
 
 class SearchState(StrEnum):
-    """How far a search for one goal has come; the value is what results and reports show.
+    """The progress of a search for one goal; the value is what results and reports show.
 
-    `at-least`: the highest load that could be asked for is still below the limit. `at-most`: the limit is below the
-    lowest load that is tried. `failed`: nothing could be measured.
+    `at-least`: the highest possible load is still below the limit. `at-most`: the limit is below the lowest tried load.
+    `failed`: nothing could be measured.
     """
 
     SEARCHING = "searching"
@@ -31,10 +31,9 @@ class SearchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadedDelay:
-    """One-way delays at a part `share` of the load that was found, offered at `load_fps` of each stream.
+    """One-way delays at a part `share` of the found load, offered at `load_fps` of each stream.
 
-    Those of the stream for which they are longest in the median; None where they could not be told, of which `refused`
-    says why.
+    They are those of the stream with the largest median; None if they are unknown, for the reason `refused`.
     """
 
     share: float
@@ -45,10 +44,10 @@ class LoadedDelay:
 
 @dataclass(frozen=True, slots=True)
 class OneOfSeveral:
-    """One stream of several in the same trials, `seconds` in all: what of it was offered, and what was lost of that.
+    """One of several streams in the same trials, `seconds` in all: its offered frames, and the lost ones among them.
 
-    A goal is about all streams together, and does not tell one that loses from one that does not. `reverse_of` is the
-    stream whose way back it is, if it is any.
+    A goal is about all streams together, and does not show which of them lose frames. `reverse_of` is the stream that
+    this one is the way back of, if any.
     """
 
     stream: str
@@ -67,12 +66,12 @@ class OneOfSeveral:
 
     @property
     def offered_fps(self) -> float:
-        """In frames/s."""
+        """Its offered load, in frames/s."""
         return self.offered_frames / self.seconds if self.seconds else 0.0
 
     @property
     def forwarded_fps(self) -> float:
-        """Of what was offered, in frames/s of sending."""
+        """The forwarded part of the offered load, in frames/s of sending."""
         return self.offered_fps * (1 - self.loss_ratio)
 
     @property
@@ -85,19 +84,19 @@ class OneOfSeveral:
 class SearchResult:
     """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
 
-    Rates are in frames/s of each stream. `lower_fps` is the highest load at which the goal was met, below every one at
-    which it was not, as it was offered; `upper_fps` the lowest one at which it was not, as it was asked for: where a
-    link pushes back, more than it takes is not offered.
-    `throughput_fps` is what came out at the lower bound, where that says less than the load: the conditional throughput
-    of RFC 9971, with the load as it was offered. None: there is none, so far. `trials` and `seconds` of traffic are
-    those of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as
-    a part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
-    what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
-    bound, or how the tester kept the bounds further apart than the width. `delays` were measured afterwards, at parts
-    of the lower bound of the first goal, as were the other `tests` of RFC 2544, where they were asked for, and
-    `overload_fps` came out then above its upper bound, at `held_fps` where the sources did not hold all that was asked
-    of them. `each` has the streams one by one, where there are several, in all trials at the lower bound that are
-    conclusive about the UUT. One that is `for_maxima` found what loads are a share of.
+    Rates are in frames/s of each stream. `lower_fps` is the highest offered load at which the goal was met, below every
+    load at which it was not. `upper_fps` is the lowest intended load at which it was not met: if a link pushes back,
+    only its capacity is offered.
+    `throughput_fps` is the throughput at the lower bound, if it is below the load: the conditional throughput of
+    RFC 9971, with the offered load. None: there is none so far. `trials` and `seconds` of traffic are those of the
+    whole search, which may have had other goals. `width` is the allowed distance of the bounds at the end, as a ratio
+    of the upper one. `limited_by` is the reason if the upper bound is not due to the UUT. `unstable` describes trials
+    that contradict a single limit. `why` is how the UUT failed, in all trials or at the upper bound. It may also be how
+    the tester kept the bounds further apart than the width. `delays`, and the other `tests` of RFC 2544 if they were
+    requested, were measured afterwards, at parts of the lower bound of the first goal. `overload_fps` is the throughput
+    then above its upper bound, at `held_fps` if the sources did not sustain the intended load. `each` has the single
+    streams, if there are several, in all trials at the lower bound that are conclusive about the UUT. A search that is
+    `for_maxima` found the maximum that loads are a share of.
     """
 
     uut: str
@@ -107,7 +106,7 @@ class SearchResult:
     repetition: int  # from 1
     method: str
     goal: str
-    loss_ratio: float | None  # that the goal accepts; None: whatever is lost
+    loss_ratio: float | None  # accepted by the goal; None: any loss
     state: SearchState
     width: float
     lower_fps: float | None = None
@@ -127,7 +126,7 @@ class SearchResult:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it says nothing of the UUT."""
+        """Whether the result contains no information about the UUT."""
         return self.state is SearchState.FAILED
 
     @property
@@ -139,6 +138,6 @@ class SearchResult:
 
     @property
     def key(self) -> str:
-        """What identifies it within its campaign."""
+        """Its identity within its campaign."""
         streams = "+".join(self.streams)
         return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.repetition}/{self.goal}"

@@ -1,4 +1,4 @@
-"""What a self-test found: truth beside measurement for each check, and what the tester manages without a UUT."""
+"""The record of a self-test: truth and measurement of each check, and the rates of the tester without a UUT."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from netbench.model.frame_mix import FrameSize, mean_bytes
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The highest rate without loss that `sources` sources and their sinks managed at once, frames/s for each.
+    """The highest rate without loss of `sources` sources and their sinks at once, frames/s for each.
 
-    `frame_size` is in bytes with FCS. The bounds hold for what is read from a file.
+    `frame_size` is in bytes with FCS. The bounds apply to values read from a file.
     """
 
     sources: Annotated[int, Field(ge=1)]
@@ -23,22 +23,22 @@ class Ceiling:
 
 
 class Ceilings:
-    """All ceilings of one testbed; without any, nothing is known."""
+    """All ceilings of one testbed; empty: unknown."""
 
     def __init__(self, ceilings: Iterable[Ceiling] = ()) -> None:
         self._by_sources: dict[int, list[Ceiling]] = {}
-        for one in sorted(ceilings, key=lambda one: (one.sources, one.frame_size)):
-            self._by_sources.setdefault(one.sources, []).append(one)
+        for ceiling in sorted(ceilings, key=lambda ceiling: (ceiling.sources, ceiling.frame_size)):
+            self._by_sources.setdefault(ceiling.sources, []).append(ceiling)
 
     def __bool__(self) -> bool:
         return bool(self._by_sources)
 
     def fps(self, sources: int, frame_size: FrameSize) -> float | None:
-        """The ceiling of each of so many sources at this frame size, frames/s; None when nothing is known.
+        """Return the ceiling of each of so many sources at this frame size, frames/s; None when it is unknown.
 
-        Between two sizes that were measured, the time that a frame takes grows evenly with its size: a part for the
-        frame, a part for each byte, and so a mix counts as frames of its mean size. Between two numbers of sources, the
-        ceiling itself changes evenly. Beyond what was measured, the nearest that was stands.
+        Between two measured sizes, the time per frame grows linearly with its size: a part for the frame, a part for
+        each byte. Therefore a mix counts as frames of its mean size. Between two numbers of sources, the ceiling itself
+        changes linearly. Outside the measured range, the nearest measured ceiling applies.
         """
         known = list(self._by_sources)
         if not known:
@@ -47,7 +47,9 @@ class Ceilings:
 
     def _at(self, sources: int, frame_size: float) -> float:
         measured = self._by_sources[sources]
-        return 1 / _between([one.frame_size for one in measured], [1 / one.fps for one in measured], frame_size)
+        return 1 / _between(
+            [ceiling.frame_size for ceiling in measured], [1 / ceiling.fps for ceiling in measured], frame_size
+        )
 
 
 class _Frozen(BaseModel):
@@ -55,9 +57,9 @@ class _Frozen(BaseModel):
 
 
 class Check(_Frozen):
-    """One check: what is true, what the tester said, and how far that is off, as people read it.
+    """One check: the truth, the measurement, and the difference between them, as text.
 
-    `passed` is None where it could not be made here; `detail` says why, or what is wrong and what to do about it.
+    `passed` is None where the check was impossible here; `detail` is the reason, or the fault and its remedy.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Check(_Frozen):
 
 
 class SelftestRecord(_Frozen):
-    """One self-test of a testbed. `when_ns` is CLOCK_REALTIME; `fingerprint` is of what it was made on."""
+    """One self-test of a testbed. `when_ns` is CLOCK_REALTIME; `fingerprint` identifies the testbed and the tester."""
 
     passed: bool
     when_ns: int
@@ -82,12 +84,12 @@ class SelftestRecord(_Frozen):
 
     @property
     def known_ceilings(self) -> Ceilings:
-        """Its ceilings as something to look rates up in."""
+        """Its ceilings, for looking up rates."""
         return Ceilings(self.ceilings)
 
 
 def _between(places: Sequence[int], values: Sequence[float], place: float) -> float:
-    """The value at a place, from those at rising `places`: a straight line between two, level beyond them."""
+    """Return the value at a place, given values at ascending `places`: linear between two, constant beyond them."""
     right = bisect_left(places, place)
     if right == len(places) or right == 0:
         return values[min(right, len(places) - 1)]

@@ -1,4 +1,4 @@
-"""The tester as it really was: what sent and what received each stream, and the machines that hosts were on."""
+"""The actual tester: the source and the sink of each stream, and the machines of its hosts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,16 @@ from pydantic import BaseModel
 from netbench.model.documents import plain
 from netbench.model.traffic import NapiPolicy, Receive
 
-# Options that say what an Identity has fields of its own for.
+# Options that an Identity has fields of its own for.
 _APART = ("threads", "cpus")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a source or a sink really is. Empty words and None are unknown.
+    """The actual source or sink. Empty texts and None are unknown.
 
-    `kind` is the name of the generator or of the kind of sink; `version` that of the program, or of the kernel that
-    does the work; `options` are those in effect, as text. It works with `threads`, bound to `cpus` (none: any).
+    `kind` is the name of the generator or of the kind of sink. `version` is that of the program, or of the kernel that
+    does the work. `options` are those in effect, as text. It has `threads`, bound to `cpus` (none: any).
     """
 
     kind: str = ""
@@ -31,7 +31,7 @@ class Identity:
         return f"{self.kind} ({self.details})"
 
     def completed(self, usual: "Identity") -> "Identity":
-        """With what is unknown as it is `usual`; of one of another kind only the CPUs can be."""
+        """Return it with unknown values taken from `usual`; from another kind only the CPUs are taken."""
         cpus = usual.cpus if self.cpus is None else self.cpus
         if self.kind and self.kind != usual.kind:
             return replace(self, cpus=cpus)
@@ -53,7 +53,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """What sent one stream, and what received it."""
+    """The source and the sink of one stream."""
 
     source: Identity
     sink: Identity
@@ -61,11 +61,11 @@ class StreamEnds:
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Where a host of the topology is, and its kernel. Empty words and None are unknown.
+    """The location of a host of the topology, and its kernel. Empty texts and None are unknown.
 
     `machine` is the name of its VM or SSH host, None for this machine; `netns` its network namespace there.
-    `virtualisation` and `container` are what this machine itself is in, `none` for nothing. Of a VM, `facts` are what
-    its monitor says; of an SSH host its address, and what keeps its clock.
+    `virtualisation` and `container` describe what this machine itself runs in, `none` for nothing. `facts` of a VM are
+    from its monitor; those of an SSH host are its address, and what synchronises its clock.
     """
 
     kernel: str
@@ -77,7 +77,7 @@ class HostIdentity:
 
     @property
     def where(self) -> str:
-        """Where it runs, in words."""
+        """Its location as text."""
         around = {None: "virtualised or not is unknown", "none": "bare metal"}
         here = f"this machine ({around.get(self.virtualisation, f'virtualised: {self.virtualisation}')})"
         if self.container not in (None, "none"):
@@ -99,7 +99,7 @@ class LinkIdentity:
     """
 
     receive: Receive
-    thread: str = field(default="", compare=False)  # another each time
+    thread: str = field(default="", compare=False)  # differs each time
     cpus: tuple[int, ...] | None = None
     remark: str = ""
     cpus_of_uuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -120,9 +120,9 @@ class LinkIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What sends and receives each stream, and each host, by name; `since` is when that was found so (ISO 8601).
+    """The source and sink of each stream, and each host, by name; `since` is when they were recorded (ISO 8601).
 
-    `links` are by stream: those over which frames come in at a UUT that netbench configures.
+    `links` are by stream: those over which a UUT that netbench configures receives frames.
     """
 
     since: str
@@ -137,20 +137,20 @@ class Identities:
 
 
 def options_text(options: BaseModel) -> dict[str, str]:
-    """The options of a source or a sink as Identity has them."""
+    """Return the options of a source or a sink as an Identity has them."""
     values = {name: value for name, value in plain(options).items() if name not in _APART}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 def cpus_text(cpus: Sequence[int] | None) -> str:
-    """Some CPUs in words; none are any, and None is unknown."""
+    """Return CPUs as text; none means any CPU, and None is unknown."""
     if cpus is None:
         return ""
     return f"CPU{'s' * (len(cpus) > 1)} {','.join(map(str, cpus))}" if cpus else "any CPU"
 
 
 def _cpu_of(facts: Mapping[str, str]) -> str:
-    """How the CPUs of a VM are made, as far as its monitor says."""
+    """Return how the CPUs of a VM are provided, according to its monitor."""
     if "emulated" in facts:
         return f" (CPU emulated: {facts['emulated']})"
     return f" (virtualised: {facts['accelerator']})" if "accelerator" in facts else " (CPU emulated or not is unknown)"

@@ -1,4 +1,4 @@
-"""What exists: hosts, NICs, links, streams and units under test."""
+"""The topology of a testbed: hosts, NICs, links, streams and units under test."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Self
@@ -29,7 +29,7 @@ from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_
 from netbench.model.ways_back import with_ways_back
 
 MAX_STREAMS = 250
-# The last part of the name of a UUT that another version of it is measured against, in the same campaign.
+# The suffix of a UUT's name for the other version that it is measured against in the same campaign.
 _BASE = ".base"
 
 
@@ -39,7 +39,7 @@ def version_name(uut: str) -> str:
 
 
 def measured_pairs(uuts: Collection[str]) -> dict[str, str]:
-    """Return which of these UUTs are measured against another version, by name, and the name of that version."""
+    """Return the UUTs that are measured against another version, by name, with the name of that version."""
     return {uut: version_name(uut) for uut in uuts if version_name(uut) in uuts}
 
 
@@ -73,11 +73,11 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 class LinkSpec(_Strict):
     """A link of nominal rate `rate` (bit/s, L1).
 
-    Two ends that are not ports become a veth pair; two ports are a cable that is already there, also between two
-    machines, and one that netbench makes where they are NICs of two VMs; one end alone is a port cabled to something
-    netbench does not control. `receive` is how a UUT takes frames in at its end of a veth pair: `inline`, within the
-    source's own call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is given to both ends of a veth
-    pair, and a port must have it already; None is the usual one.
+    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
+    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
+    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
+    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
+    must have it already; None is the usual one.
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
@@ -87,7 +87,7 @@ class LinkSpec(_Strict):
 
     @property
     def mtu_bytes(self) -> int:
-        """The MTU that it has."""
+        """The MTU in effect."""
         return self.mtu or USUAL_MTU
 
 
@@ -95,7 +95,7 @@ class StreamSpec(_Strict):
     """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
 
     A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
-    whose way back it is: it has that one's NICs, the other way round (RFC 2544, section 14), which are left out then.
+    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
     """
 
     name: StreamName
@@ -107,17 +107,17 @@ class StreamSpec(_Strict):
 
     @property
     def nics(self) -> tuple[str, ...]:
-        """All its NICs on the way from source to sink."""
+        """All its NICs in order from source to sink."""
         return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
 
 
 class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and whatever options that kind has.
+    """A unit under test: its name, its kind, and the options of that kind.
 
     `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
-    the kernel threads that receive for it on links with `receive: napi`. `neighbours` says, by name, what is different
-    with the topology's neighbours beside this UUT. `on` is a VM: while this UUT is measured, all namespaces that are
-    on no other are on that one.
+    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
+    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
+    own are on this one.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -138,15 +138,14 @@ class UutSpec(BaseModel):
 
     @property
     def entitlement(self) -> Entitlement:
-        """What it may take of its machine's CPUs."""
+        """Its CPU limits on its machine."""
         return Entitlement(self.host_cpus, self.cpu_weight, self.cpu_limit)
 
 
 class NeighbourSpec(BaseModel):
-    """Another guest on the UUT's host: of the UUT's kind unless it has one of its own, and with the UUT's options but
-    for those given here.
+    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
 
-    `streams` are the streams that run through it. `placement` is where it runs: relative to the UUT, or CPUs by number.
+    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -164,15 +163,15 @@ class NeighbourSpec(BaseModel):
         return dict(self.model_extra or {})
 
     def beside(self, uut: UutSpec) -> "NeighbourSpec":
-        """What it is beside this UUT, whose file may change some of it; pydantic's ValidationError as for any other."""
+        """Return it with this UUT's changes; pydantic's ValidationError if they are invalid."""
         changes = uut.neighbours.get(self.name, {})
         return type(self).model_validate({**plain(self, exclude_none=True), **changes})
 
     def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
-        """Itself as something that forwards, beside this UUT; which CPUs it gets is not decided here.
+        """Return it as a UUT specification beside this UUT, without CPUs, which are assigned elsewhere.
 
-        `known` are the options of its kind. Where that is the UUT's, those that were given for all UUTs and that this
-        kind does not know are left out: they are meant for others.
+        `known` are the options of its kind. If it has no kind of its own, options that this kind lacks are left out:
+        they are for the kinds of other UUTs.
         """
         kind = self.kind or uut.kind
         inherited = uut.options if kind == uut.kind else {}
@@ -209,11 +208,11 @@ class Topology(_Strict):
         return self
 
     def uut(self, name: str) -> UutSpec:
-        """The UUT of that name; KeyError when there is none."""
+        """Return the UUT of that name; KeyError when there is none."""
         return {uut.name: uut for uut in self.uuts}[name]
 
     def on(self, machine: str | None) -> "Topology":
-        """The testbed of the UUTs that are `on` a VM, or (None) on none: those UUTs, and the hosts as they are then."""
+        """Return the testbed of the UUTs that are `on` a VM, or (None) on none: those UUTs and their hosts."""
         others = {uut.on for uut in self.uuts} - {machine, None} - {host.on for host in self.hosts.values()}
         hosts = {
             name: host.model_copy(update={"on": host.on or machine}) if host.kind == "netns" else host
@@ -224,22 +223,22 @@ class Topology(_Strict):
 
     @property
     def places(self) -> tuple[str | None, ...]:
-        """The VMs that UUTs are on, each once; None among them for those that are on none."""
+        """The VMs of all UUTs, each once, with None for UUTs that are on no VM."""
         return tuple(dict.fromkeys(uut.on for uut in self.uuts))
 
     def is_port(self, end: str) -> bool:
-        """Whether an end is a port the machine already has."""
+        """Return whether an end is a port that the machine already has."""
         host, nic = split_endpoint(end)
         return nic in self.hosts[host].ports or self.vm_nic(end) is not None
 
     def interface(self, end: str) -> str:
-        """The interface name of an end, as the kernel knows it."""
+        """Return the interface name of an end in the kernel."""
         host, nic = split_endpoint(end)
         port = self.hosts[host].ports.get(nic)
         return port.nic if port else nic if self.vm_nic(end) else PREFIX + nic
 
     def vm_nic(self, end: str) -> VmNic | None:
-        """The NIC of a VM that an end is, or is the port of; None where it is no such NIC."""
+        """Return the NIC of a VM that an end is, or is the port of; None if it is no such NIC."""
         host, nic = split_endpoint(end)
         port, machine = self.hosts[host].ports.get(nic), self.machine(host)
         if machine not in self.vms or (self.netns(host) and port is None):
@@ -248,12 +247,12 @@ class Topology(_Strict):
         return VmNic(machine, name) if name in self.vms[machine].nics else None
 
     def ports(self, machine: str | None = None) -> list[Port]:
-        """The ports it borrows of this machine, or of another."""
+        """Return the ports that the topology borrows from this machine, or from another."""
         hosts = [host for name, host in self.hosts.items() if self.machine(name) == machine]
         return [port for host in hosts for port in host.ports.values()]
 
     def port_mtus(self, machine: str | None = None) -> dict[str, int]:
-        """The same by name, and the MTU that each must have."""
+        """Return the MTU that each of these ports must have, by name."""
         ends = [(end, link.mtu_bytes) for link in self.links for end in link.ends if self.is_port(end)]
         return {self.interface(end): mtu for end, mtu in ends if self.machine(host_of(end)) == machine}
 
@@ -264,26 +263,26 @@ class Topology(_Strict):
         return tuple(stream for stream in self.streams if stream.name not in taken)
 
     def activity(self, scenario: Scenario, name: str) -> Activity:
-        """What a neighbour does in a scenario: one without streams is idle where all are to forward."""
-        does = scenario.of(name)
-        silent = any(one.name == name and not one.streams for one in self.neighbours)
-        return Idle() if isinstance(does, Network) and silent and name not in scenario.neighbours else does
+        """Return the activity of a neighbour in a scenario; without streams it is idle where all should forward."""
+        activity = scenario.of(name)
+        silent = any(neighbour.name == name and not neighbour.streams for neighbour in self.neighbours)
+        return Idle() if isinstance(activity, Network) and silent and name not in scenario.neighbours else activity
 
     def stream_link(self, stream: StreamSpec) -> LinkSpec:
-        """The link a stream's source sends on; its rate is what a share of line rate refers to."""
+        """Return the link that a stream's source sends on; a share of line rate refers to its rate."""
         return next(link for link in self.links if stream.source in link.ends)
 
     def links_of(self, stream: StreamSpec) -> tuple[LinkSpec, ...]:
-        """Those that a stream goes over."""
+        """Return the links of a stream."""
         return tuple(link for link in self.links if set(link.ends) & set(stream.nics))
 
     def machine(self, host: str) -> str | None:
-        """The VM or SSH host that a host is, or is on; None for this machine."""
+        """Return the VM or SSH host that a host is, or is on; None for this machine."""
         return host if self.hosts[host].kind in ("vm", "ssh") else self.hosts[host].on
 
     @property
     def uut_machine(self) -> str | None:
-        """The machine that the UUT's NICs are in; None for this one, and for a UUT that netbench does not control."""
+        """The machine of the UUT's NICs; None for this one, and for a UUT that netbench does not control."""
         return next((self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress), None)
 
     @property
@@ -302,5 +301,5 @@ class Topology(_Strict):
         return {name: ssh for name, host in self.hosts.items() if (ssh := host.ssh)}
 
     def netns(self, host: str) -> str | None:
-        """The name of a host's network namespace; None for a machine itself."""
+        """Return the name of a host's network namespace; None for a machine itself."""
         return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None

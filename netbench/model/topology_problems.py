@@ -1,4 +1,4 @@
-"""What makes no sense in a topology as a whole: names that mean nothing, NICs used twice, links that cannot be made."""
+"""Contradictions within a topology: unknown names, NICs used twice, impossible links."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def topology_problems(topology: "Topology") -> Iterator[str]:
-    """What contradicts itself in a topology, or cannot be made, in words; nothing where all is well."""
+    """Yield the contradictions and impossible parts of a topology as text; nothing if it is valid."""
     ends = [end for link in topology.links for end in link.ends]
     yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
     for end in ends:
@@ -67,9 +67,9 @@ def topology_problems(topology: "Topology") -> Iterator[str]:
 
 
 def _stream_of_own(topology: "Topology", interface: str) -> str:
-    """The stream for which netbench may make an interface of this name beside its NICs; empty for none.
+    """Return the stream for which netbench may make an interface of this name beside its NICs; empty for none.
 
-    That is its bridge, or what attaches a guest: the first letters of a kind and of `ingress` or `egress`.
+    That is its bridge, or the attachment of a guest: the first letters of a kind and of `ingress` or `egress`.
     """
     return next((s.name for s in topology.streams if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{s.name}", interface)), "")
 
@@ -99,8 +99,8 @@ def _neighbour_problems(topology: "Topology") -> Iterator[str]:
     for uut in topology.uuts:
         for name, changes in uut.neighbours.items():
             if name not in names:
-                there = f"neighbours are {', '.join(names)}" if names else "the topology has none"
-                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {there}"
+                choices = f"neighbours are {', '.join(names)}" if names else "the topology has none"
+                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {choices}"
             for key in sorted({"name", "streams"} & set(changes)):
                 yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
 
@@ -108,8 +108,8 @@ def _neighbour_problems(topology: "Topology") -> Iterator[str]:
 def _host_problems(topology: "Topology") -> Iterator[str]:
     for name, host in topology.hosts.items():
         if host.on is not None and host.on not in topology.vms | topology.ssh_hosts:
-            there = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
-            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{there}"
+            choices = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
+            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{choices}"
         if vm := topology.vms.get(host.on or ""):
             yield from (
                 f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"
@@ -131,7 +131,7 @@ def _one_machine_problems(topology: "Topology") -> Iterator[str]:
 
 
 def _place_problems(topology: "Topology") -> Iterator[str]:
-    """What is wrong with the VMs that UUTs are on."""
+    """Yield the problems of the VMs that UUTs are on."""
     fixed = [name for name, host in topology.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
     for uut in topology.uuts:
         if uut.on is None:
@@ -141,7 +141,7 @@ def _place_problems(topology: "Topology") -> Iterator[str]:
         elif fixed:
             yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
         else:
-            yield from (f"UUT {uut.name}: on: {one}" for one in _link_problems(topology.on(uut.on)))
+            yield from (f"UUT {uut.name}: on: {problem}" for problem in _link_problems(topology.on(uut.on)))
 
 
 def _link_problems(topology: "Topology") -> Iterator[str]:
@@ -168,10 +168,10 @@ def _stream_problems(topology: "Topology", stream: "StreamSpec") -> Iterator[str
 def _way_back_problems(topology: "Topology", stream: "StreamSpec") -> Iterator[str]:
     rates = {link.rate for link in topology.links if {stream.source, stream.sink} & set(link.ends)}
     if stream.reverse and len(rates) > 1:
-        told = " and ".join(map(format_bit_rate, sorted(rates)))
+        listed = " and ".join(map(format_bit_rate, sorted(rates)))
         yield (
             f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
-            f"{told}; give both the lower one"
+            f"{listed}; give both the lower one"
         )
 
 

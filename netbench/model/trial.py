@@ -1,4 +1,4 @@
-"""A trial as planned and as measured: guests side by side, the first of which is the victim."""
+"""A trial as planned and as measured: guests side by side, of which the first is the victim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 
-_FINDS_MAXIMUM = "/maximum"  # the end of the keys of trials that do
+_FINDS_MAXIMUM = "/maximum"  # the suffix of the keys of trials that find a maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames of one size, or a mix: each source sends them at `load`, over so many flows drawn from `seed`."""
+    """Frames of one size, or a mix: each source sends them at `load`, with this number of flows drawn from `seed`."""
 
     size: FrameSize  # bytes with FCS
     load: LoadField
@@ -32,13 +32,14 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class GuestTask:
-    """What one guest does in a trial.
+    """The task of one guest in a trial.
 
-    `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds, of which the first
-    `warm_up_s` are not measured; None where it forwards nothing, and, beside the victim, while nobody knows the
-    maximum that its load is a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left
-    of all frames after that: the load is the mean. `share_of_less` says why what it is a share of is only a lower bound
-    of that maximum; mostly empty. One that `is_less_than_share` of it is all that the sources hold.
+    `traffic` is sent through it by the sources of its `streams`, each for `duration_s` seconds, of which the first
+    `warm_up_s` are not measured. It is None if the guest forwards nothing, and, for a neighbour, while the maximum that
+    its load is a share of is unknown. With `first_fps` the sources send at that rate for `first_s` seconds, and the
+    rest of all frames after that: the load is the mean. `share_of_less` is the reason if its share is one of a lower
+    bound of the maximum; mostly empty. `is_less_than_share`: the load is below the share, because the sources sustain
+    no more.
     """
 
     name: str
@@ -54,20 +55,20 @@ class GuestTask:
 
     @property
     def load(self) -> Stress | None:
-        """What it computes beside forwarding."""
+        """The load that it computes in addition to forwarding."""
         return self.activity if isinstance(self.activity, Stress) else None
 
     @property
     def unknown_share(self) -> Network | None:
-        """Its activity, where that is a share of a maximum which is not known yet."""
+        """Its activity, if that is a share of a maximum which is still unknown."""
         return self.activity if isinstance(self.activity, Network) and self.traffic is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What loads are a share of: a maximum in frames/s of each stream, or less, where `limited_by` says why.
+    """The reference of loads that are shares: a maximum in frames/s of each stream, or less, for `limited_by`.
 
-    `held_fps` is the most that the sources hold beside the UUT, where that is known.
+    `held_fps` is the most that the sources sustain beside the UUT, if it is known.
     """
 
     fps: float
@@ -75,7 +76,7 @@ class Reference:
     held_fps: float | None = None
 
     def part(self, percent: float) -> tuple[float, bool]:
-        """So much of it in frames/s, or the most that can be offered; and whether that is less."""
+        """Return this share in frames/s, limited to what can be offered; and whether the limit applied."""
         asked = self.fps * percent / 100
         most = self.held_fps or (self.fps if self.limited_by else inf)
         return min(asked, most), asked > most
@@ -83,15 +84,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class TrialSpec:
-    """One measurement, complete: UUT × scenario × what each guest does × repetition, and how it is made and judged.
+    """One complete measurement: UUT × scenario × task of each guest × repetition, and how it is made and judged.
 
     `guests` begins with the victim. Trials of one planned `boot` follow each other on one start of the UUT, unless it
-    fails; those of a `phase` need what earlier ones found. `benchmark` names the test of RFC 2544 that it is for, where
-    its load is not a steady one, so that it is no repetition of any other. `tolerance` is how far the offered load of
-    the victim may be from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind. At
-    `restart_at_s` seconds after their start the victim is ended and started again, while they go on. One that
-    `finds_maximum` is made for nothing but to find what loads are a share of. `catch_up` is by what part of the rate
-    the victim's sources may exceed it to catch up, as Traffic has it.
+    fails. Trials of a `phase` need the results of earlier phases. `benchmark` names the test of RFC 2544 that the trial
+    is for, if its load is not steady. It keeps the trial from being a repetition of others. `tolerance` is the allowed
+    distance of the victim's offered load from the intended one, as a ratio. `max_lateness_s` is how far its sources may
+    fall behind. At `restart_at_s` seconds after their start the victim is ended and started again, while they go on. A
+    trial that `finds_maximum` serves only to find the maximum that loads are a share of. `catch_up` is the ratio by
+    which the victim's sources may exceed the rate to catch up, as in Traffic.
     """
 
     index: int  # position in the campaign, from 0
@@ -113,7 +114,7 @@ class TrialSpec:
 
     @property
     def victim(self) -> GuestTask:
-        """The guest that is measured."""
+        """The measured guest."""
         return self.guests[0]
 
     @property
@@ -122,7 +123,7 @@ class TrialSpec:
         return self.guests[1:]
 
     def task(self, guest: str) -> GuestTask:
-        """What a guest does; KeyError for one that is not there."""
+        """Return the task of a guest; KeyError for an absent guest."""
         return {task.name: task for task in self.guests}[guest]
 
     @property
@@ -132,7 +133,7 @@ class TrialSpec:
 
     @property
     def frames(self) -> Frames:
-        """What the victim's sources send."""
+        """The frames of the victim's sources."""
         assert self.victim.traffic is not None, "the victim forwards in every trial"
         return self.victim.traffic
 
@@ -153,18 +154,18 @@ class TrialSpec:
 
     @property
     def key(self) -> str:
-        """What identifies this trial within its campaign, whatever the order."""
+        """Its identity within its campaign, independent of the order."""
         streams = "+".join(self.streams)
         what_for = _FINDS_MAXIMUM if self.finds_maximum else ""
         return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}{what_for}"
 
     @property
     def unknown_sizes(self) -> frozenset[FrameSize]:
-        """The frame sizes of those maxima that loads of neighbours are a share of, and that are not known yet."""
+        """The frame sizes of the unknown maxima that loads of neighbours are a share of."""
         return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
 
     def with_maximum(self, maximum: Reference) -> "TrialSpec":
-        """The trial with the victim's load in frames/s, which is a share of this maximum of its streams."""
+        """Return the trial with the victim's load, a share of this maximum of its streams, in frames/s."""
         fps, is_less = maximum.part(self.load.value)
         load = replace(self.load, found_fps=float(f"{fps:.6g}"))
         victim = replace(
@@ -176,12 +177,12 @@ class TrialSpec:
         return replace(self, guests=(victim, *self.neighbours))
 
     def with_maxima(self, maxima: Mapping[FrameSize, Reference]) -> "TrialSpec":
-        """The trial with loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
+        """Return the trial with all loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
         return replace(self, guests=tuple(_resolved(guest, maxima, self.frames) for guest in self.guests))
 
 
 def key_finds_maximum(key: str) -> bool:
-    """Whether a trial of this key finds a maximum, and nothing else."""
+    """Return whether a trial of this key serves only to find a maximum."""
     return key.endswith(_FINDS_MAXIMUM)
 
 
@@ -189,31 +190,31 @@ def key_finds_maximum(key: str) -> bool:
 class GuestResult:
     """One guest over one trial: the counts of its streams, in the order of its task, and its CPU time.
 
-    `cpu_s` is in seconds by whose it is, as Reading has it, and `load`: what the processes that make up its load used,
-    as its own kernel counts it.
+    `cpu_s` is in seconds by consumer, as in Reading, plus `load`: the CPU time of the processes of its load, as counted
+    by its own kernel.
     """
 
     name: str
     streams: tuple[StreamCounts, ...] = ()
-    counters: tuple[PointCount, ...] = ()  # those that do not tell streams apart
+    counters: tuple[PointCount, ...] = ()  # those that do not separate streams
     cpu_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def without_counters(self) -> "GuestResult":
-        """The same without what its counters said, which is most of it."""
-        if not self.counters and not any(one.counters for one in self.streams):
+        """The same without the readings of its counters, which are most of it."""
+        if not self.counters and not any(stream.counters for stream in self.streams):
             return self
-        return replace(self, streams=tuple(replace(one, counters=()) for one in self.streams), counters=())
+        return replace(self, streams=tuple(replace(stream, counters=()) for stream in self.streams), counters=())
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One trial as measured: its guests in the order of the spec, none where it was not, and the reasons against it.
+    """One trial as measured: its guests in the order of the spec, none if it was not measured, and its reasons.
 
     `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
-    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial, `machine_softirq_s` what of it
-    softirqs did. `ends` are what sent and received, by stream; none where nothing was measured. `thrown_away` has what
-    spoke against each earlier attempt. `disturbance` is None where nothing is known of it.
+    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial, `machine_softirq_s` the part of
+    softirqs in it. `ends` are the sources and sinks, by stream; empty if nothing was measured. `thrown_away` has the
+    reasons against each earlier attempt. `disturbance` is None if it is unknown.
     """
 
     spec: TrialSpec
@@ -238,7 +239,8 @@ class TrialResult:
     def valid_at_once(self) -> bool:
         """Whether it is valid, and was so at the first attempt in which the tester was not disturbed.
 
-        A disturbance is found by the tester's own clocks, whatever the throughput: repeating such a trial picks none.
+        A disturbance is found by the tester's own clocks, regardless of the throughput. Therefore repeating disturbed
+        trials selects no throughput.
         """
         disturbed = sum(
             any(reason.kind is ReasonKind.TESTER_DISTURBED for reason in reasons) for reasons in self.thrown_away
@@ -252,12 +254,12 @@ class TrialResult:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether that is so of the victim: the trial counts for the load that was offered."""
+        """Whether the victim is saturated: the trial counts for the load that was offered."""
         return not self.saturated.isdisjoint(self.spec.streams)
 
     @property
     def without_counters(self) -> "TrialResult":
-        """The same without what its guests' counters said, and without its ends."""
+        """The same without the readings of its guests' counters, and without its ends."""
         guests = tuple([guest.without_counters for guest in self.guests])
         if not self.ends and all(map(is_, guests, self.guests)):
             return self
@@ -265,7 +267,7 @@ class TrialResult:
 
     @property
     def victim(self) -> GuestResult:
-        """The guest that is measured; without counts where the trial was not."""
+        """The measured guest; without counts if the trial was not measured."""
         return self.guests[0] if self.guests else GuestResult(VICTIM)
 
     @property

@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a value with no unit, or with one that nothing here has."""
+"""Suggestions for values without a unit, or with an unsupported unit."""
 
 import re
 from decimal import Decimal
@@ -22,7 +22,7 @@ _MOST_DIGITS = 15
 
 
 def load_hint(value: object) -> str:
-    """` did you mean …?` for what is no load; empty where nobody knows."""
+    """Return ` did you mean …?` for an invalid load; empty if there is no suggestion."""
     if isinstance(value, str) and value.strip().lower() in ("max", "maximum", "full"):
         return _meant("max")
     if isinstance(value, str) and re.sub(r"[\s_-]", "", value.lower()) in ("linerate", "wirespeed"):
@@ -33,7 +33,7 @@ def load_hint(value: object) -> str:
     if not unit:
         if not prefix and number <= 1 and isinstance(value, float):
             return _percent_or_ratio(number)
-        return _meant(*(f"{_short(number, prefix)}{one}" for one in ("fps", "bit/s")))
+        return _meant(*(f"{_short(number, prefix)}{suffix}" for suffix in ("fps", "bit/s")))
     if unit.lower() in ("percent", "pct"):
         return _meant(f"{_plain(number)}%")
     if _FRAMES.fullmatch(unit):
@@ -42,18 +42,18 @@ def load_hint(value: object) -> str:
 
 
 def bit_rate_hint(value: object) -> str:
-    """The same for what is no rate of a link."""
+    """Return the same for an invalid rate of a link."""
     number, prefix, unit = _parts(value)
     if number is None:
         return ""
     if unit:
         return _bit_rate(number, prefix, unit)
-    prefix = prefix or ("M" if number < 10**6 else "")  # as rates of links are told where they have no unit
+    prefix = prefix or ("M" if number < 10**6 else "")  # link rates without a unit are usually in Mbit/s
     return _meant(f"{_short(number, prefix)}bit/s")
 
 
 def time_hint(value: object) -> str:
-    """The same for what is no time."""
+    """Return the same for an invalid time."""
     found = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
     if not found:
         return ""
@@ -67,7 +67,7 @@ def time_hint(value: object) -> str:
 
 
 def memory_hint(value: object) -> str:
-    """The same for what is no amount of memory."""
+    """Return the same for an invalid amount of memory."""
     number, prefix, unit = _parts(value)
     if number is None or (unit and not _BYTES.fullmatch(unit) and unit.lower() != "b"):
         return ""
@@ -79,7 +79,7 @@ def memory_hint(value: object) -> str:
 
 
 def percent_hint(value: object) -> str:
-    """The same for what is no percentage. A bare number up to 1 may be a percentage or a ratio: both are offered."""
+    """Return the same for an invalid percentage. A bare number up to 1 gets both, as percentage and ratio."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     found = _WRITTEN.fullmatch(f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value).strip())
@@ -94,7 +94,7 @@ def _percent_or_ratio(number: Decimal) -> str:
 
 
 def size_hint(value: object) -> str:
-    """The same for what is no frame size."""
+    """Return the same for an invalid frame size."""
     written = str(value).strip().lower()
     if bytes_meant := re.fullmatch(r"(\d{2,5})(?:\.0)?\s*(?:b|bytes?|octets?)?", written):
         return _meant(bytes_meant[1])
@@ -108,7 +108,7 @@ def _bit_rate(number: Decimal, prefix: str, unit: str) -> str:
 
 
 def _parts(value: object) -> tuple[Decimal | None, str, str]:
-    """The number, the prefix and the unit of what was written; None where it is nothing like that."""
+    """Return the number, the prefix and the unit of a value; the number is None if it has another form."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None, "", ""
     found = _WRITTEN.fullmatch(str(value).strip())
@@ -128,7 +128,7 @@ def _number(found: re.Match[str]) -> Decimal:
 
 
 def _short(number: Decimal, prefix: str) -> str:
-    """`1000000` as `1M`, `100` with k as `100k`."""
+    """Return `1000000` as `1M`, `100` with k as `100k`."""
     powers = ["", "k", "M", "G", "T"]
     power = powers.index(prefix)
     while number >= 1000 and number % 1000 == 0 and power + 1 < len(powers):

@@ -22,16 +22,16 @@ WIRE_OVERHEAD_BYTES = 20
 _ETHERNET_HEADER_BYTES = 14
 MIN_FRAME_SIZE = 64
 USUAL_MTU = 1500
-MAX_MTU = 9216  # of switches and NICs that take jumbo frames
+MAX_MTU = 9216  # of switches and NICs that support jumbo frames
 
 
 def largest_frame(mtu: int) -> int:
-    """Bytes of the largest frame that a link of this MTU takes, FCS included."""
+    """Return the size of the largest frame on a link of this MTU, in bytes with FCS."""
     return _ETHERNET_HEADER_BYTES + mtu + FCS_BYTES
 
 
 _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-# More digits than anybody means, and fewer than would overflow.
+# More digits than any real value has, and fewer than would overflow.
 _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
@@ -45,22 +45,22 @@ _SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min"
 
 
 def line_rate_fps(link_bps: float, frame_size: FrameSize) -> float:
-    """Frames per second that fill a link: link bit/s ÷ (8 × (frame size + 20)) (RFC 2544, section 20)."""
+    """Return the frames/s that fill a link: link bit/s ÷ (8 × (frame size + 20)) (RFC 2544, section 20)."""
     return link_bps / l1_bits(frame_size)
 
 
 def l1_bits(frame_size: FrameSize | float) -> float:
-    """Bits one frame of `frame_size` bytes costs on the wire, preamble and gap included; of a mix, in the mean."""
+    """Return the bits of a frame of `frame_size` bytes on the wire, with preamble and gap; of a mix, the mean."""
     return 8 * (mean_bytes(frame_size) + WIRE_OVERHEAD_BYTES)
 
 
 def l2_bits(frame_size: FrameSize | float) -> float:
-    """Bits of the frame itself, FCS included; of a mix, in the mean."""
+    """Return the bits of the frame itself, with FCS; of a mix, the mean."""
     return 8 * mean_bytes(frame_size)
 
 
 def parse_bit_rate(text: str) -> float:
-    """Bit/s of a rate such as `1Gbit/s` or `400 Mbit/s`; ValueError for anything else."""
+    """Return the bit/s of a rate such as `1Gbit/s` or `400 Mbit/s`; ValueError for anything else."""
     match = _BIT_RATE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"not a bit rate; write for example 1Gbit/s or 400Mbit/s{bit_rate_hint(text)}")
@@ -68,7 +68,7 @@ def parse_bit_rate(text: str) -> float:
 
 
 def parse_seconds(text: str | float) -> float:
-    """Seconds of a time such as `500ms`, `1s`, `2min`, or a bare number of seconds; ValueError otherwise."""
+    """Return the seconds of a time such as `500ms`, `1s`, `2min`, or a bare number of seconds; ValueError otherwise."""
     if isinstance(text, bool):
         raise ValueError("not a time; write for example 500ms or 2s")
     if isinstance(text, int | float):
@@ -82,7 +82,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def parse_mebibytes(text: str) -> int:
-    """MiB of an amount of memory such as `256M` or `1G` (both of 1024); ValueError for anything else."""
+    """Return the MiB of an amount of memory such as `256M` or `1G` (1024M); ValueError for anything else."""
     match = _MEMORY.fullmatch(text.strip())
     if not match:
         raise ValueError(f"not an amount of memory; write for example 256M or 1G{memory_hint(text)}")
@@ -90,23 +90,23 @@ def parse_mebibytes(text: str) -> int:
 
 
 def format_bit_rate(bps: float) -> str:
-    """A bit rate as people write it: `1Gbit/s`, `400Mbit/s`."""
+    """Return a bit rate as users write it: `1Gbit/s`, `400Mbit/s`."""
     prefix = next((prefix for prefix in ("T", "G", "M", "k") if bps >= _SI[prefix]), "")
     return f"{plain(Decimal(repr(bps)) / _SI[prefix])}{prefix}bit/s"
 
 
 def plain(number: Decimal) -> str:
-    """A number without an exponent, which nothing is read with, and without zeros that say nothing."""
+    """Return a number without an exponent, which no parser here accepts, and without trailing zeros."""
     return f"{number.normalize():f}"
 
 
 def _scaled(number: str, factor: int | Decimal) -> float:
-    """The float nearest to a product: what is written down in another unit reads back as the very same number."""
+    """Return the float nearest to a product, so that a value written in another unit reads back unchanged."""
     return float(Decimal(number) * factor)
 
 
 class LoadKind(Enum):
-    """How a load was written."""
+    """The unit in which a load was written."""
 
     L1_BIT_RATE = "bit/s"
     FRAME_RATE = "fps"
@@ -117,11 +117,11 @@ class LoadKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one source is asked to offer.
+    """The intended load of one source.
 
     `value` is bit/s (L1), frames per second, or percent of line rate or of the UUT's maximum; 0 and unused for `max`,
-    which sends as fast as the generator can. `found_fps` is what percent of a maximum are in frames per second; None
-    while nobody knows that maximum.
+    which sends as fast as the generator can. `found_fps` is the percentage of a maximum in frames per second; None
+    while that maximum is unknown.
     """
 
     kind: LoadKind
@@ -130,31 +130,31 @@ class Load:
 
     @staticmethod
     def parse(text: str) -> "Load":
-        """Read `400Mbit/s` (L1), `148809fps`, `50%` of line rate, `50% of maximum`, or `max`; ValueError otherwise."""
+        """Parse `400Mbit/s` (L1), `148809fps`, `50%` of line rate, `50% of maximum`, or `max`; ValueError otherwise."""
         return _parsed_load(text.strip())
 
     @classmethod
     def of_fps(cls, fps: float) -> Self:
-        """So many frames per second."""
+        """Return a load of this number of frames per second."""
         return cls(LoadKind.FRAME_RATE, fps)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is a share of a maximum that nobody knows yet."""
+        """Whether it is a share of a maximum that is still unknown."""
         return self.kind is LoadKind.OF_MAXIMUM and self.found_fps is None
 
     @property
     def as_asked(self) -> "Load":
-        """The same without what is known of the maximum of one UUT."""
+        """The same without the known maximum of a UUT."""
         return replace(self, found_fps=None)
 
     @property
     def written(self) -> str:
-        """The text that reads back as the very same load."""
+        """The text that parses to exactly the same load."""
         return str(self) if self.found_fps is None else f"{self} ({plain(Decimal(repr(self.found_fps)))}fps)"
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
-        """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
+        """Return the frames/s at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
         match self.kind:
             case LoadKind.L1_BIT_RATE:
                 return self.value / l1_bits(frame_size)
@@ -181,7 +181,7 @@ class Load:
                 return "max"
 
 
-@lru_cache(maxsize=1024)  # the results of a campaign have the same few again and again
+@lru_cache(maxsize=1024)  # the results of a campaign have the same few loads again and again
 def _parsed_load(text: str) -> Load:
     if text == "max":
         return Load(LoadKind.MAX)

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """How far a trial can be trusted, best first."""
+    """How reliable a trial is, best first."""
 
     VALID = "valid"
     SUSPICIOUS = "suspicious"
@@ -13,10 +13,10 @@ class Verdict(Enum):
 
 
 class ReasonKind(Enum):
-    """What is to be said of a trial, mostly why it is not simply valid. The value is what results and reports show.
+    """A remark about a trial, mostly why it is not simply valid. The value is what results and reports show.
 
-    One that is saturated is valid at the load that was offered: the link pushed back, so it was less than intended. So
-    is one where a load is a share of a lower bound, or less than the share that was asked for, at what was offered.
+    A saturated trial is valid at its offered load, which is below the intended one because the link pushed back. A
+    trial whose load is a share of a lower bound, or less than its share, is also valid at its offered load.
     """
 
     SATURATED = "saturated"
@@ -55,7 +55,7 @@ class ReasonKind(Enum):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict this reason alone leads to."""
+        """The verdict that this reason alone causes."""
         if self in _NO_HARM:
             return Verdict.VALID
         return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
@@ -83,7 +83,7 @@ _ONLY_SUSPICIOUS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One typed reason with the numbers that belong to it, as text for people."""
+    """One typed reason with its numbers, as text for readers."""
 
     kind: ReasonKind
     stream: str  # empty when it concerns the trial as a whole
@@ -91,7 +91,7 @@ class Reason:
 
 
 class WarningKind(Enum):
-    """What a reader of the results must know, though no trial is invalid because of it."""
+    """A fact that readers of the results need, though no trial is invalid because of it."""
 
     SHARED_CPUS = "shared-cpus"
     VETH_OVERLOAD_IS_UNSENT = "veth-overload-is-unsent"
@@ -123,7 +123,7 @@ class WarningKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """One typed warning; `text` says what it means for the numbers and what to do about it."""
+    """One typed warning; `text` explains its effect on the numbers and the remedy."""
 
     kind: WarningKind
     text: str
@@ -133,5 +133,5 @@ _WORST_FIRST = tuple(reversed(Verdict))
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of some verdicts; VALID for none."""
+    """Return the worst of some verdicts; VALID for none."""
     return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), Verdict.VALID)

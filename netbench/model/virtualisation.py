@@ -1,17 +1,17 @@
-"""How a guest comes to its CPU and devices: the kinds of virtualisation, and where its instructions really run."""
+"""The CPU and devices of a guest: the kinds of virtualisation, and where its instructions really run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Self
 
-# How a model of NIC meets its guest: a driver that knows of the VMM, one of real hardware that the VMM imitates, or
-# hardware that the guest has to itself.
+# The kind of a NIC model: a driver made for the VMM, an imitation of real hardware by the VMM, or hardware that the
+# guest has exclusively.
 NicKind = Literal["paravirtual", "emulated", "passed through"]
 
 
 class Virtualisation(StrEnum):
-    """What stands between a UUT and its machine (Schlosser et al. 2011, section 2.1), the least first.
+    """The layer between a UUT and its machine (Schlosser et al. 2011, section 2.1), the smallest first.
 
     It is about the CPU: a guest of any kind may have a paravirtual NIC.
     """
@@ -19,16 +19,16 @@ class Virtualisation(StrEnum):
     NONE = "none"  # the machine's own kernel forwards
     OS_LEVEL = "os-level"  # a part of the machine's own kernel: containers
     PARA = "para"  # a kernel that was changed to call its VMM: Xen PV
-    FULL = "full"  # an unchanged kernel, and all of its CPU imitated or translated by a program: QEMU's TCG
+    FULL = "full"  # an unchanged kernel; a program imitates or translates all of its CPU: QEMU's TCG
     HARDWARE = "hardware-assisted"  # an unchanged kernel, which the processor itself runs as a guest: VT-x, SVM
 
 
 @dataclass(frozen=True, slots=True)
 class Supports:
-    """What a topology can ask of UUTs of one kind, and where their frames are counted, in words for `netbench list`.
+    """The features of UUTs of one kind in a topology, and where their frames are counted, as text for `netbench list`.
 
-    `pinning` is what of one can be bound to CPUs, `shares` what it can be given of them; `neighbours`: whether one may
-    stand beside another UUT.
+    `pinning` names the parts that can be bound to CPUs, `shares` the possible CPU limits; `neighbours`: whether a UUT
+    of this kind may run beside another one.
     """
 
     attachments: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ class Supports:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """Where a UUT's instructions run: only figures of UUTs in the same setting compare.
+    """Where a UUT's instructions run: only figures of UUTs in the same setting can be compared.
 
-    `machine` is the VM that the UUT is on or in, or the host over SSH, empty for this machine; `emulators` is how many
-    programs, one inside the other, imitate a CPU between the processor and the UUT.
+    `machine` is the VM that the UUT is on or in, or the host over SSH, empty for this machine. `emulators` is the
+    number of nested programs that imitate a CPU between the processor and the UUT.
     """
 
     machine: str = ""
@@ -51,7 +51,7 @@ class Setting:
 
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> Self:
-        """That of a UUT that said this of itself; nothing known is taken for this machine's own CPU."""
+        """Return the setting of a UUT with these facts; without facts it is this machine's own CPU."""
         elsewhere = [f"{what} {facts[fact]}" for fact, what in (("vm", "VM"), ("ssh_address", "host")) if fact in facts]
         return cls(next(iter(elsewhere), ""), ("emulated" in facts) + ("vm_emulated" in facts))
 

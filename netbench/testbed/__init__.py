@@ -1,1 +1,1 @@
-"""A topology with a profile made real, and undone; what a host must have."""
+"""A topology with a profile brought up and down as a testbed, and the needs of a host."""

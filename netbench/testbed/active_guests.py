@@ -1,4 +1,4 @@
-"""A UUT that is up and those of its neighbours that are: who is there, and what runs inside each."""
+"""A running UUT and its running neighbours, and the loads inside them."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from netbench.uut.base import ActiveGuest
 
 
 class ActiveGuests:
-    """As a context manager, it ends the neighbours when the block is left; the UUT is the caller's."""
+    """The UUT and its neighbours. As a context manager it ends the neighbours on exit; the caller ends the UUT."""
 
     def __init__(self, testbed: Testbed, spec: UutSpec, active: ActiveGuest) -> None:
         self.active = active
@@ -41,11 +41,11 @@ class ActiveGuests:
 
     @property
     def neighbours(self) -> tuple[str, ...]:
-        """The neighbours that are there."""
+        """The names of the running neighbours."""
         return tuple(self._neighbours)
 
     def have(self, names: Sequence[str]) -> None:
-        """Have these neighbours there, ready, and no others; NeighbourError when one does not come up."""
+        """Run exactly these neighbours and wait until they are ready; NeighbourError when one does not come up."""
         if set(names) == set(self._neighbours):
             return
         self.end_neighbours()
@@ -58,18 +58,18 @@ class ActiveGuests:
         self._stack.close()
 
     def consoles(self) -> dict[str, str]:
-        """What each neighbour wrote to its console."""
+        """Return the console output of each neighbour."""
         return {name: guest.uut.console() for name, guest in self._neighbours.items()}
 
     def facts(self) -> dict[str, str]:
-        """What a reader of the results must know of the UUT, and of its neighbours."""
+        """Return the facts about the UUT and its neighbours that a reader of the results needs."""
         facts = {**self._testbed.facts(self.active), **self._testbed.receiving_facts(self.name)}
         for name, guest in self._neighbours.items():
             facts |= {f"{name}: {fact}": value for fact, value in guest.ready.facts.items()}
         return facts
 
     def setup(self, trial: TrialSpec) -> TrialSetup:
-        """What a trial needs, with what its tasks make the guests compute; they must be there."""
+        """Return the set-up of a trial, with the loads of its tasks; the guests of the tasks must be running."""
         guests = {VICTIM: self.active, **self._neighbours}
         loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
         return self._testbed.setup(guests, loads)

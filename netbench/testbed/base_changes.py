@@ -1,4 +1,4 @@
-"""What a topology changes on a machine before any UUT comes in, and what of it nobody else may use meanwhile."""
+"""The changes a topology makes on a machine before any UUT is brought in, and the resources it locks meanwhile."""
 
 from netbench.linux.changes import (
     AddNamespace,
@@ -18,21 +18,21 @@ from netbench.model.topology import LinkSpec, Topology
 from netbench.testbed.cabling import device_changes
 from netbench.testbed.played_servers import namespaces_of
 
-# What UUTs outside all namespaces would share: networks, settings, and names, which are those of their streams.
+# The lock of UUTs outside all namespaces: they would share networks, settings, and names (those of their streams).
 _OUTSIDE = "uut:outside-namespaces"
 
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
-    """What is changed on this machine, or on a VM or SSH host, before any UUT comes in, in order.
+    """Return the changes on this machine, or on a VM or SSH host, before any UUT is brought in, in order.
 
-    A VM that is a device under test is set up as one.
+    For a VM that is a device under test, these are the changes that set up the device.
     """
     if machine in devices(topology):
         return device_changes(topology, machine)
     hosts = [host for host in topology.hosts if topology.machine(host) == machine]
     own = [netns for host in hosts if (netns := topology.netns(host))]
     ends = [end for link in topology.links for end in link.ends if topology.machine(host_of(end)) == machine]
-    # First: what a port has that could not be given back is refused before anything is touched.
+    # First: a port with a state that could not be restored is refused before anything is changed.
     changes: list[Change] = [
         KeepPort(topology.interface(end), lent=topology.netns(host_of(end)) is not None)
         for end in ends
@@ -40,7 +40,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     ]
     changes += [AddNamespace(netns) for netns in own]
     for netns in own:
-        # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
+        # Without IPv6 the kernel sends no frames by itself that would be counted among the test frames.
         changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
     nics: list[tuple[str | None, str]] = []
     ports = {topology.interface(end) for end in ends if topology.is_port(end)}
@@ -57,13 +57,13 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
         if netns is None:
             changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
         changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
-    # By namespace: those of one are brought up by one command.
+    # Grouped by namespace: one command brings up all interfaces of a namespace.
     namespaces = list(dict.fromkeys(netns for netns, _ in nics))
-    return [*changes, *(SetUp(netns, nic) for one in namespaces for netns, nic in nics if netns == one)]
+    return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic in nics if netns == namespace)]
 
 
 def resources(topology: Topology, machine: str | None = None) -> set[str]:
-    """What of this machine, or of an SSH host, nobody else may use meanwhile, by name, for locks."""
+    """Return the names of the locks on this machine, or on an SSH host, that exclude other runs."""
     here = {host for host in topology.hosts if topology.machine(host) == machine}
     names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
     names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms if machine is None}
@@ -79,13 +79,13 @@ def resources(topology: Topology, machine: str | None = None) -> set[str]:
 
 
 def _veth(topology: Topology, link: LinkSpec) -> AddVeth:
-    one, other = link.ends
+    first, second = link.ends
     return AddVeth(
-        netns=topology.netns(host_of(one)),
-        interface=topology.interface(one),
-        mac=veth_mac(topology, one),
-        peer_netns=topology.netns(host_of(other)),
-        peer=topology.interface(other),
-        peer_mac=veth_mac(topology, other),
+        netns=topology.netns(host_of(first)),
+        interface=topology.interface(first),
+        mac=veth_mac(topology, first),
+        peer_netns=topology.netns(host_of(second)),
+        peer=topology.interface(second),
+        peer_mac=veth_mac(topology, second),
         mtu=link.mtu_bytes,
     )

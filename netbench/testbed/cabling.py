@@ -1,4 +1,4 @@
-"""Cables between VMs that are hosts: the ends that each of them has, and how a device under test is set up."""
+"""Cables between VMs that are hosts: the cable ends of each VM, and the set-up of a device under test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,31 +13,31 @@ from netbench.vmm.base import CableEnd
 
 
 def cable_ends(topology: Topology, directories: Mapping[str, Path]) -> dict[str, list[CableEnd]]:
-    """The cabled NICs of each VM; `directories` are those of VMs, by name, for what they keep while they run.
+    """Return the cabled NICs of each VM; `directories` are the runtime directories of the VMs, by name.
 
-    VMs are started in the order of the file: of the two at a cable, the first makes its socket.
+    VMs are started in the order of the file. Of the two VMs at a cable, the first one creates the socket.
     """
     order = list(topology.vms)
-    found: dict[str, list[CableEnd]] = {name: [] for name in order}
+    ends_of: dict[str, list[CableEnd]] = {name: [] for name in order}
     for number, ends in cables(topology):
         nics = [(end, nic) for end in ends if (nic := topology.vm_nic(end))]
         first = min((nic.vm for _, nic in nics), key=order.index)
         for end, (vm, name) in nics:
             model, socket = topology.vms[vm].nics[name], directories[first] / f"cable-{number}"
-            found[vm].append(CableEnd(name, veth_mac(topology, end), model, socket, vm == first))
-    return found
+            ends_of[vm].append(CableEnd(name, veth_mac(topology, end), model, socket, vm == first))
+    return ends_of
 
 
 def device_changes(topology: Topology, vm: str) -> list[Change]:
-    """What sets up a VM that is a device under test, once: as somebody does who then leaves it alone."""
+    """Return the changes that set up a VM as a device under test, once: nothing reconfigures it later."""
     spec = topology.vms[vm]
     assert spec.forward is not None
     changes = changes_in_guest(_ways(topology, vm), spec.forward)
-    return [replace(one, stp_s=spec.stp) if isinstance(one, AddBridge) else one for one in changes]
+    return [replace(change, stp_s=spec.stp) if isinstance(change, AddBridge) else change for change in changes]
 
 
 def _ways(topology: Topology, vm: str) -> Sequence[StreamPath]:
-    """The paths of the streams through a device, with its NICs where UUTs have theirs."""
+    """Return the paths of the streams through a device, with its NICs in place of those of a UUT."""
     paths = {path.name: path for path in stream_paths(topology)}
     return [
         replace(paths[way.stream.name], ingress=nic_of(topology, way.ingress), egress=nic_of(topology, way.egress))

@@ -1,4 +1,4 @@
-"""Which CPUs of a machine are whose: those of sources and sinks, the victim's own, and its neighbours' from there."""
+"""The CPUs of each role on a machine: sources, sinks, the victim, and the neighbours relative to the victim."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from netbench.model.topology import NeighbourSpec, UutSpec
 
 _SYSFS = Path("/sys/devices/system/cpu")
 
-# The CPUs that share a core with a CPU, itself among them.
+# Returns the CPUs that share a core with a CPU, that CPU included.
 Siblings = Callable[[int], frozenset[int]]
 # The CPUs of a source, and those of its sink; empty: any.
 Pins = tuple[tuple[int, ...], tuple[int, ...]]
@@ -21,15 +21,15 @@ P = TypeVar("P")
 
 
 def usable_cpus() -> list[int]:
-    """The CPUs this process may run on."""
+    """Return the CPUs this process may run on."""
     return sorted(os.sched_getaffinity(0))
 
 
 def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
-    """CPUs of each stream's source and sink.
+    """Return the CPUs of each stream's source and sink.
 
-    Every source has a CPU of its own where there is one, sinks share what is left. Where there are too
-    few, nothing is pinned (empty): the scheduler balances better than a fixed overload would.
+    Every source gets a CPU of its own if there are enough; the sinks share the rest. With too few CPUs nothing
+    is pinned (empty), because the scheduler balances better than a fixed overload would.
     """
     if len(cpus) >= 2 * streams:
         return [((cpus[n],), (cpus[streams + n],)) for n in range(streams)]
@@ -39,9 +39,10 @@ def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
 
 
 def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """CPUs of the kernel thread that takes each stream in at the UUT.
+    """Return the CPUs of the kernel thread that receives each stream at the UUT.
 
-    One of its own where there is one for each, else that of the stream's sink: a source that paces leaves no time.
+    Each thread gets a CPU of its own if there are enough, else the CPU of the stream's sink: a source that paces
+    leaves no CPU time.
     """
     if len(cpus) >= 3 * streams:
         return [(cpus[2 * streams + n],) for n in range(streams)]
@@ -53,37 +54,37 @@ def cpu_plans(
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
 ) -> Iterator[tuple[StreamPath, P]]:
-    """Each path with what a plan gives it, out of the CPUs that `cpus` says a machine has.
+    """Yield each path with its part of the plan, made from the CPUs that `cpus` returns for the machine.
 
-    A source and a sink on two machines are in nobody's way: none are given to them.
+    A source and a sink on two machines do not compete for CPUs, so they get none.
     """
     machines = dict.fromkeys((path.source.machine, path.sink.machine) for path in paths)
-    for machine, other in machines:
-        there = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, other)]
-        yield from zip(there, plan(len(there), cpus(machine) if machine == other else ()), strict=True)
+    for machine, sink_machine in machines:
+        group = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, sink_machine)]
+        yield from zip(group, plan(len(group), cpus(machine) if machine == sink_machine else ()), strict=True)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:
-    """The hardware threads of the core that a CPU of this machine belongs to (cputopology.rst, core_cpus_list)."""
+    """Return the hardware threads of this CPU's core on this machine (cputopology.rst, core_cpus_list)."""
     try:
         return parse_cpu_list((_SYSFS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
     except OSError:
-        return frozenset({cpu})  # a kernel that does not tell of cores
+        return frozenset({cpu})  # a kernel that does not report cores
 
 
 def require_cpus(cpus: Iterable[int], usable: Sequence[int], whose: str) -> None:
-    """UsageError, which says `whose` CPUs they are, unless all of them may be used."""
+    """Raise UsageError, which starts with `whose`, unless all these CPUs are usable."""
     for cpu in cpus:
         if cpu not in usable:
             raise UsageError(f"{whose}: there is no CPU {cpu} to use; there are {_listed(usable)}")
 
 
 def victim_cpus(spec: UutSpec, neighbours: Iterable[NeighbourSpec], usable: Sequence[int]) -> tuple[int, ...]:
-    """The CPUs the victim runs on: its `host_cpus`, else those of its `pin` option; empty: any.
+    """Return the victim's CPUs: its `host_cpus`, else those of its `pin` option; empty: any.
 
-    Where a neighbour beside it is placed relative to the victim, the victim needs a place of its own: the last CPU, as
-    sources have the first ones.
-    UsageError for `host_cpus` that may not be used.
+    If a neighbour is placed relative to an unpinned victim, the victim gets the last CPU, because sources have the
+    first ones.
+    UsageError for `host_cpus` that are not usable.
     """
     require_cpus(spec.host_cpus, usable, "host_cpus")
     named = spec.host_cpus or _numbers(spec.options.get("pin"))
@@ -95,9 +96,9 @@ def victim_cpus(spec: UutSpec, neighbours: Iterable[NeighbourSpec], usable: Sequ
 def placed(
     placement: Placement | None, victim: Sequence[int], usable: Sequence[int], siblings: Siblings = siblings_here
 ) -> tuple[int, ...]:
-    """The CPUs for a neighbour of a victim that runs on these; empty: any.
+    """Return the CPUs for a neighbour of a victim that runs on the CPUs `victim`; empty: any.
 
-    UsageError for CPUs by number that may not be used, MissingError where the machine has none in such a place.
+    UsageError for numbered CPUs that are not usable, MissingError where the machine has no CPU in that position.
     """
     beside = {cpu for own in victim for cpu in siblings(own)}
     match placement:
@@ -125,7 +126,7 @@ def _found(cpus: Sequence[int], placement: str, victim: Sequence[int], usable: S
 
 
 def _numbers(option: object) -> tuple[int, ...]:
-    """All CPUs that an option names, as `{vcpus: [[0], [1]], io: [1]}` does."""
+    """Return all CPUs in the value of an option, such as `{vcpus: [[0], [1]], io: [1]}`."""
     match option:
         case int():
             return (option,)

@@ -1,4 +1,4 @@
-"""`netbench doctor` without its text: what a host is looked at for, in order, and what came of each."""
+"""`netbench doctor` without its output: the checks of a host, in order, and their results."""
 
 import errno
 import os
@@ -43,10 +43,10 @@ def diagnose(
     which: Which = shutil.which,
     euid: int | None = None,
 ) -> list[Check]:
-    """Look at this host.
+    """Check this host.
 
-    `needs` as in `requirements`; what they rest on is looked at too. None looks at everything, and then optional
-    features are only reported. `addresses` are those the user names for each port.
+    `needs` as in `requirements`; their prerequisites are checked too. With None everything is checked, and optional
+    features that are missing are only reported. `addresses` are those that the user names for each port.
     """
     euid = os.geteuid() if euid is None else euid
     checks = look_for(needs, which, euid)
@@ -60,7 +60,7 @@ def diagnose(
 
 
 def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[Check]:
-    """Look for these needs and what they rest on, all there are for None. If `quick`, no guest is started for it."""
+    """Check these needs and their prerequisites (None: all needs). If `quick`, no guest is started for a check."""
     wanted = None if needs is None else with_prerequisites(needs)
     checks = [check_root(euid, which)]
     for tool in all_of(Tool) if wanted is None else tools(wanted):
@@ -71,17 +71,17 @@ def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bo
 
 
 def judge_platforms(which: Which = shutil.which, euid: int | None = None) -> list[tuple[Platform, Judgement]]:
-    """Each kind of UUT that is installed, and what it is on this machine, for those in a hurry."""
-    found = platforms()
-    needs = frozenset(need for one in found for need in one.needs)
-    checks = {one.name: one for one in look_for(needs, which, os.geteuid() if euid is None else euid, quick=True)}
-    return [(one, judge(one, checks)) for one in found]
+    """Return each installed kind of UUT with its judgement on this machine; quick: starts no guest."""
+    kinds = platforms()
+    needs = frozenset(need for platform in kinds for need in platform.needs)
+    checks = {check.name: check for check in look_for(needs, which, os.geteuid() if euid is None else euid, quick=True)}
+    return [(platform, judge(platform, checks)) for platform in kinds]
 
 
 def _with_others(checks: Iterable[Check], which: Which, euid: int) -> dict[str, Check]:
-    """The checks by name, and those of what platforms need that nobody declares."""
+    """Return the checks by name, plus those of needs of platforms that were not checked yet."""
     found = {check.name: check for check in checks}
-    needs = {need for one in platforms() for need in one.needs}
+    needs = {need for platform in platforms() for need in platform.needs}
     others = look_for(frozenset(needs - set(found)), which, euid, quick=True) if needs - set(found) else []
     return {check.name: check for check in others} | found
 
@@ -93,10 +93,10 @@ def exit_code(checks: Iterable[Check]) -> ExitCode:
 
 
 def check_facilities(needs: Iterable[str] | None, euid: int, *, quick: bool = False) -> list[Check]:
-    """What guests may be given, among the needs; all of it, with netbench's own image, for None; `quick` as above."""
+    """Check the facilities for guests among the needs (None: all, with the default image); `quick` as above."""
     lacking = Status.ABSENT if needs is None else Status.MISSING
     wanted = [image_facility(DEFAULT_IMAGE), *all_of(Facility)] if needs is None else facilities(needs)
-    return [_facility(one, image_among(needs or ()), euid, lacking, quick) for one in wanted]
+    return [_facility(facility, image_among(needs or ()), euid, lacking, quick) for facility in wanted]
 
 
 def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> Check:
@@ -117,7 +117,7 @@ def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick:
 def _check_kernel(
     features: Iterable[Feature], done: dict[str, Check], needs: frozenset[str], which: Which
 ) -> list[Check]:
-    """Try the features in order; `done` are the checks that they may rest on."""
+    """Try the features in order; `done` are the finished checks, which the features may require."""
     checks = []
     with ExitStack() as stack:
         probes = Probes(stack, which)

@@ -1,8 +1,8 @@
 """The machine a campaign ran on, as its manifest records it.
 
-Everything is read, nothing is changed, root is not needed, and whatever cannot be read is None. The
-host's name, MAC addresses and the full kernel command line are left out: results are made to be
-shared, and those identify a machine, or hold secrets, without saying anything about its speed.
+Everything is read, nothing is changed, root is not needed, and a value that cannot be read is None. The
+host's name, MAC addresses and the full kernel command line are left out. Results are meant to be shared,
+and these identify a machine or contain secrets, but do not affect its speed.
 """
 
 import os
@@ -31,7 +31,7 @@ from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
 
-# Documentation/admin-guide/sysctl/{net,kernel,vm}.rst and networking/ip-sysctl.rst say what each does.
+# Documented in Documentation/admin-guide/sysctl/{net,kernel,vm}.rst and networking/ip-sysctl.rst.
 SYSCTLS = (
     "kernel.sched_rt_runtime_us",
     "kernel.timer_migration",
@@ -57,7 +57,7 @@ SYSCTLS = (
     "vm.swappiness",
 )
 
-# Documentation/admin-guide/kernel-parameters.rst: those that move work between CPUs or change its price.
+# Documentation/admin-guide/kernel-parameters.rst: those that move work between CPUs or change its cost.
 _KERNEL_PARAMETERS = (
     "idle",
     "intel_idle.max_cstate",
@@ -76,7 +76,7 @@ _KERNEL_PARAMETERS = (
 
 _PACKAGES = ("numpy", "pyroute2")
 _TOOL_TIMEOUT_S = 5.0
-# From this load average on, the CPUs are watched for so long.
+# From this load average on, CPU use is measured for this long.
 _WATCHED_FROM, _WATCHED_S = 0.5, 0.25
 
 
@@ -86,14 +86,14 @@ def read_environment(
     root: Path = Path("/"),
     which: Which = shutil.which,
 ) -> dict[str, object]:
-    """What may bear on a campaign's numbers, ready for JSON.
+    """Return the facts that may affect a campaign's numbers, ready for JSON.
 
     `hosts_nics` names the interfaces to record, by network namespace (None: netbench's own). Interfaces
-    and sysctls of netbench's own namespace are at the top, those of others under `namespaces`; what
-    changes all the time is under `activity`. Sizes are in bytes, CPU times in clock ticks since boot
-    (proc_stat(5)), loads are the 1, 5 and 15 minute averages, `cpu_use` is the part of all CPUs in use where
-    the load is high, CPU sets are written as the kernel writes them (`0-3,8`), a kernel parameter given
-    without a value is "". `root` is where /proc and /sys are.
+    and sysctls of netbench's own namespace are at the top, those of others under `namespaces`; values
+    that change all the time are under `activity`. Sizes are in bytes. CPU times are in clock ticks since boot
+    (proc_stat(5)). Loads are the 1, 5 and 15 minute averages. `cpu_use` is the ratio of all CPU time in use,
+    measured only if the load is high. CPU sets are written as the kernel writes them (`0-3,8`). A kernel
+    parameter without a value is "". `root` is the directory that contains /proc and /sys.
     """
     namespaces = {name: _namespace(root, name, nics) for name, nics in hosts_nics.items() if name}
     return {
@@ -120,24 +120,24 @@ def read_environment(
 
 
 def git_revision(directory: Path | None = None, *, which: Which = shutil.which) -> str | None:
-    """The commit of the checkout that netbench runs from, with `-dirty` when tracked files are modified.
+    """Return the commit of the checkout that netbench runs from, with `-dirty` when tracked files are modified.
 
-    None without git, and when `directory` (of the netbench package) is not part of a checkout: a
-    virtual environment inside someone's repository is not.
+    None without git, and when `directory` (of the netbench package) is not part of a checkout. A virtual
+    environment inside another repository is not part of that checkout.
     """
     git = which("git")
     if git is None:
         return None
     directory = directory or Path(__file__).resolve().parent.parent
-    # Run by root, git refuses a checkout that belongs to another user; this code already runs from it.
-    # A file system monitor configured there is still none of ours to start.
+    # As root, git refuses a checkout that belongs to another user; this code already runs from it.
+    # A file system monitor that is configured there must still not be started.
     options = ("--no-optional-locks", "-c", "safe.directory=*", "-c", "core.fsmonitor=false")
     base = [git, *options, "-C", str(directory)]
-    # Inside a git hook, GIT_DIR and its like point at whatever repository is being committed to.
+    # Inside a git hook, GIT_DIR and similar variables point at the repository of the commit.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     if _output([*base, "ls-files", "--error-unmatch", "__init__.py"], environment) is None:
         return None
-    # `describe --dirty` writes the index, whatever --no-optional-locks says.
+    # `describe --dirty` writes the index, even with --no-optional-locks.
     commit = _output([*base, "rev-parse", "HEAD"], environment)
     status = _output([*base, "status", "--porcelain", "--branch", "--untracked-files=no"], environment) or ""
     return f"{commit}-dirty" if commit and len(status.splitlines()) > 1 else commit
@@ -182,13 +182,13 @@ def _cpu(root: Path) -> dict[str, object]:
 
 
 def _cpu_limit(root: Path) -> dict[str, object] | None:
-    """The tightest limit of a control group on netbench; None where there is none, or it cannot be read."""
+    """Return the tightest CPU limit of a control group on netbench; None without a limit or if it is unreadable."""
     limit = cpu_limit(proc=root / "proc")
     return None if limit is None else {"cpus": limit.cpus, "text": str(limit), "remedy": limit.remedy}
 
 
 def _cpu_model(root: Path) -> str | None:
-    # x86 and most others; POWER and some ARM kernels; the board, where the CPU has no name.
+    # x86 and most others; POWER and some ARM kernels; the board, if the CPU has no name.
     for key in ("model name", "cpu", "Model"):
         if model := _field(root / "proc/cpuinfo", key):
             return model
@@ -196,7 +196,7 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _field(path: Path, key: str) -> str | None:
-    """The value of the first `key: value` line of a file."""
+    """Return the value of the first `key: value` line of a file."""
     for line in (_text(path) or "").splitlines():
         name, colon, value = line.partition(":")
         if colon and name.strip() == key:
@@ -205,13 +205,13 @@ def _field(path: Path, key: str) -> str | None:
 
 
 def _governor(system: Path) -> str | None:
-    """The frequency governor; several, joined by commas, when CPUs differ."""
+    """Return the frequency governor, or several joined by commas if CPUs differ."""
     governors = {_text(path) for path in system.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")}
     return ",".join(sorted(filter(None, governors))) or None
 
 
 def _turbo(system: Path) -> bool | None:
-    """Whether CPUs may exceed their nominal frequency (admin-guide/pm/intel_pstate.rst and cpufreq.rst)."""
+    """Return whether CPUs may exceed their nominal frequency (admin-guide/pm/intel_pstate.rst and cpufreq.rst)."""
     if (no_turbo := _text(system / "cpu/intel_pstate/no_turbo")) is not None:
         return no_turbo == "0"
     if (boost := _text(system / "cpu/cpufreq/boost")) is not None:
@@ -226,7 +226,7 @@ def _memory_bytes(root: Path) -> int | None:
 
 @cache
 def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> Mapping[str, str | None]:
-    """The hypervisor and the container around netbench: `none`, a name, or None where nobody can tell."""
+    """Return the hypervisor and the container around netbench: `none`, a name, or None if unknown."""
     detect = which("systemd-detect-virt")
     return {
         "machine": (_output([detect, "--vm"], check=False) if detect else None) or _hypervisor(root),
@@ -246,7 +246,7 @@ def _hypervisor(root: Path) -> str | None:
 
 
 def _activity(root: Path) -> dict[str, object]:
-    """What other programs do. A high load average may be that of programs that have ended, so the CPUs are watched."""
+    """Return the load of other programs. CPU use is measured too: a high load average may come from ended programs."""
     loads, ticks, use = _load_average(root), _cpu_ticks(root), None
     if loads and ticks and loads[0] > _WATCHED_FROM:
         time.sleep(_WATCHED_S)
@@ -262,7 +262,7 @@ def _load_average(root: Path) -> list[float] | None:
 
 
 def _cpu_ticks(root: Path) -> dict[str, int] | None:
-    """All CPUs' time since boot; `total` leaves out guest time, which user time already contains."""
+    """Return the time of all CPUs since boot; `total` omits guest time, which user time already includes."""
     try:
         ticks = parse_cpu_ticks(_text(root / "proc/stat") or "")
     except (ValueError, IndexError):
@@ -280,13 +280,13 @@ def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, o
         links = {link.name: link for link in read_links(name)} if nics else {}
         described = {nic: _nic(links.get(nic), offloads[nic], is_here=name is None) for nic in nics}
     except (OSError, NetbenchError):
-        pass  # no such namespace, or not ours to enter: what was not read stays None
+        pass  # no such namespace, or no permission to enter it: unread values stay None
     return {"sysctls": sysctls, "nics": described}
 
 
 @contextmanager
 def _inside(netns: str | None) -> Iterator[None]:
-    """This thread within a named network namespace; /proc/sys/net and new sockets follow it."""
+    """Run the block inside a named network namespace; /proc/sys/net and new sockets of this thread follow it."""
     if netns is None:
         yield
         return
@@ -317,13 +317,13 @@ def _nic(link: Link | None, offloads: list[str] | None, *, is_here: bool) -> dic
 
 
 def _versions(which: Which, tools: Sequence[Tool]) -> dict[str, str | None]:
-    """What each tool says of its version: all at once, as some take their time."""
+    """Return the version line of each tool; all tools are queried at once, because some are slow."""
     with ThreadPoolExecutor() as pool:
         return dict(zip((tool.name for tool in tools), pool.map(partial(_version_line, which), tools), strict=True))
 
 
 def _offloads(nic: str) -> list[str] | None:
-    """The features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
+    """Return the features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
     ethtool = IoctlEthtool(nic)
     try:
         features = ethtool.get_features()
@@ -341,13 +341,13 @@ def _version_line(which: Which, tool: Tool) -> str | None:
 
 @cache
 def _first_line(path: str, option: str, _changed_ns: int) -> str | None:
-    """What a program prints with an option; it is asked again only when its file has changed."""
+    """Return the first line a program prints with an option; it runs again only when its file has changed."""
     output = _output([path, option], check=False)
     return output.splitlines()[0] if output else None
 
 
 def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = True) -> str | None:
-    """What a command prints (some print their version to stderr); None when it fails."""
+    """Return the output of a command (some print their version to stderr); None when it fails."""
     try:
         done = subprocess.run(
             argv,
@@ -366,7 +366,7 @@ def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *
 
 
 def package_version(name: str) -> str | None:
-    """Of an installed Python package; None when it is not there."""
+    """Return the version of an installed Python package; None when it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

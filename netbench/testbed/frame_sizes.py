@@ -1,4 +1,4 @@
-"""Which frames a testbed does not take: too large for its links or for what sends them, or of several sizes."""
+"""The frames that a testbed cannot carry: too large for a link or for the generator, or mixes of sizes."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -29,7 +29,7 @@ def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, 
 
 
 def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
-    """UsageError for frames that a link on their way, or the generator, does not take; it names which."""
+    """UsageError for frames too large for a link on their path or for the generator; it names which."""
     kind = plugins(GENERATORS)[profile.generator.kind]
     most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
     for stream, any_size in _sent(topology, profile, activities):
@@ -58,6 +58,6 @@ def _sent(
             yield stream, size
     streams = {stream.name: stream for stream in topology.streams}
     for neighbour in topology.neighbours:
-        sizes = {does.frame_size for does in activities.get(neighbour.name, ()) if isinstance(does, Network)}
+        sizes = {act.frame_size for act in activities.get(neighbour.name, ()) if isinstance(act, Network)}
         for name in neighbour.streams:
             yield from ((streams[name], size) for size in sorted(sizes, key=rising))

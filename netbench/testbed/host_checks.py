@@ -1,4 +1,4 @@
-"""What there is of a machine to measure with: root, commands, Python; CPUs, clock, memory, disk, NICs."""
+"""Checks of a machine as a tester: root, commands, Python, CPUs, clock, memory, disk, NICs."""
 
 import os
 import platform
@@ -27,7 +27,7 @@ _MIN_FREE_BYTES = 2 * 1024**3
 _MIN_MEMORY_BYTES = 1024**3
 _CPU_SYSFS = Path("/sys/devices/system/cpu")
 _CLOCK_SYSFS = Path("/sys/devices/system/clocksource/clocksource0")
-# These need a device access or an exit to the hypervisor for every reading (timekeeping.rst, virt/kvm).
+# Each reading of these needs a device access or an exit to the hypervisor (timekeeping.rst, virt/kvm).
 _SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
 _SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INSTALL = {
@@ -45,7 +45,7 @@ _OTHER_NAMES = {
     ("pacman -S", "python3-numpy"): "python-numpy",
     ("apk add", "python3-numpy"): "py3-numpy",
 }
-# What asks nothing, where nobody can answer.
+# Commands that do not prompt, for runs without a user.
 _UNATTENDED = {
     "apt-get install": "DEBIAN_FRONTEND=noninteractive apt-get install -y",
     "dnf install": "dnf install -y",
@@ -55,18 +55,18 @@ _UNATTENDED = {
 
 
 class Status(StrEnum):
-    """What a check came to. Only `missing` keeps netbench from doing what was asked for."""
+    """The result of a check. Only `missing` prevents the requested work."""
 
     OK = "ok"
     MISSING = "missing"
-    WARNING = "warning"  # it works, with numbers to be read with care; or it could not be checked
-    ABSENT = "absent"  # nothing that was asked for needs it
-    IN_USE = "in use"  # a port that carries something else
+    WARNING = "warning"  # it works, but its numbers need care; or it could not be checked
+    ABSENT = "absent"  # not needed for the requested work
+    IN_USE = "in use"  # a port that other traffic or software uses
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. `remedy` is the command or change that adds it; empty: nothing to be done."""
+    """One checked property. `remedy` is the command or change that adds it; empty: nothing to do."""
 
     name: str
     status: Status
@@ -76,14 +76,14 @@ class Check:
 
 
 class Which(Protocol):
-    """Finds a command, as shutil.which does: its path, None when it is not there."""
+    """A function that finds a command, like shutil.which: returns its path, or None when it is not there."""
 
     def __call__(self, name: str, /, *, path: str | None = None) -> str | None:
-        """Look in the directories of `path`, None for those of the user's PATH."""
+        """Search the directories of `path`; None: those of the user's PATH."""
 
 
 def check_root(euid: int, which: Which) -> Check:
-    """Whether `euid` may do what netbench does, and how root would start it."""
+    """Check whether `euid` has the rights that netbench needs; the remedy is the command that runs it as root."""
     needed_for = "making links, sending and capturing frames"
     if euid == 0:
         return Check("root", Status.OK, "running as root", "", needed_for)
@@ -92,7 +92,7 @@ def check_root(euid: int, which: Which) -> Check:
 
 
 def _own_command(which: Which) -> str:
-    """How root starts this netbench: the PATH of sudo has no virtual environments in it."""
+    """Return the command that runs this netbench as root: the PATH of sudo omits virtual environments."""
     started_as = Path(sys.argv[0])
     if started_as.name == "netbench" and started_as.is_file():
         return str(started_as.absolute())
@@ -100,7 +100,7 @@ def _own_command(which: Which) -> str:
 
 
 def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> Check:
-    """Whether the tool is where netbench, started by `euid` or as root, will find it."""
+    """Check whether netbench, started by `euid` or as root, finds the tool."""
     if path := which(tool.name):
         return Check(tool.name, Status.OK, path, "", tool.needed_for)
     elsewhere = which(tool.name, path=_SYSTEM_DIRECTORIES)
@@ -115,9 +115,9 @@ def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> C
 
 
 def install_command(package: str, distribution: Iterable[str]) -> str:
-    """The command that installs a package, given by its name in Debian.
+    """Return the command that installs a package, given by its name in Debian.
 
-    `distribution` holds the ID and ID_LIKE of os-release(5), nearest first.
+    `distribution` is the ID and ID_LIKE of os-release(5), nearest first.
     """
     if command := _installer(distribution):
         return f"{command} {_OTHER_NAMES.get((command, package), package)}"
@@ -125,7 +125,7 @@ def install_command(package: str, distribution: Iterable[str]) -> str:
 
 
 def unattended_install(packages: Collection[str], distribution: Iterable[str]) -> str:
-    """The command that installs all of them and asks nothing; empty where none are wanted, or nobody knows it."""
+    """Return the command that installs the packages without prompts; empty for no packages or an unknown installer."""
     command = _installer(distribution) if packages else ""
     names = [_OTHER_NAMES.get((command, package), package) for package in packages]
     return f"{_UNATTENDED.get(command, command)} {shlex.join(names)}" if command else ""
@@ -136,7 +136,7 @@ def _installer(distribution: Iterable[str]) -> str:
 
 
 def distribution_ids() -> list[str]:
-    """This system's ID and ID_LIKE of os-release(5), nearest first; empty when it does not say."""
+    """Return this system's ID and ID_LIKE of os-release(5), nearest first; empty when it has no os-release."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -145,7 +145,7 @@ def distribution_ids() -> list[str]:
 
 
 def debian_kernel() -> str:
-    """How to install a kernel with everything in it, where Debian has one: a phrase to end a sentence with."""
+    """Return how to install Debian's full kernel, as a phrase that ends a sentence; empty on other systems."""
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
     if architecture is None or "debian" not in distribution_ids():
         return ""
@@ -153,10 +153,10 @@ def debian_kernel() -> str:
 
 
 def check_packages() -> Check:
-    """Whether the packages that netbench imports are there, and of which versions."""
+    """Check whether the packages that netbench imports are installed, and report their versions."""
     needed_for = "netbench itself"
-    required = [one for one in metadata.requires("netbench") or () if "extra ==" not in one]
-    packages = [match[0] for one in required if (match := re.match(r"[\w.-]+", one))]
+    required = [requirement for requirement in metadata.requires("netbench") or () if "extra ==" not in requirement]
+    packages = [match[0] for requirement in required if (match := re.match(r"[\w.-]+", requirement))]
     versions = {package: package_version(package) for package in packages}
     if missing := [package for package, version in versions.items() if version is None]:
         remedy = shlex.join([sys.executable, "-m", "pip", "install", *missing])
@@ -166,7 +166,7 @@ def check_packages() -> Check:
 
 
 def check_plug_ins() -> list[Check]:
-    """A line for each plug-in that cannot be imported; the others work without it."""
+    """Return a check for each plug-in that cannot be imported; the others work without it."""
     broken = {
         name: why for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for name, why in installed(group).broken.items()
     }
@@ -178,7 +178,7 @@ def check_plug_ins() -> list[Check]:
 
 
 def check_parquet() -> Check:
-    """Whether the one optional package is there."""
+    """Check whether the only optional package, pyarrow, is installed."""
     needed_for = "netbench export --format parquet"
     version = package_version("pyarrow")
     if version is None:
@@ -188,7 +188,7 @@ def check_parquet() -> Check:
 
 
 def check_cpus() -> Check:
-    """Whether the roles of a test need not share a CPU."""
+    """Check whether there are enough CPUs for the generator, the UUT and the sink."""
     needed_for = "generator, UUT and sink on CPUs of their own"
     count = len(os.sched_getaffinity(0))
     if count >= _MIN_CPUS:
@@ -198,7 +198,7 @@ def check_cpus() -> Check:
 
 
 def check_cpu_limit() -> Check:
-    """Whether a control group limits the CPU time of netbench to less than its CPUs have."""
+    """Check whether a control group limits the CPU time of netbench to less than its CPUs have."""
     needed_for = "sources that send without pauses"
     limit = cpu_limit()
     if limit is None:
@@ -209,7 +209,7 @@ def check_cpu_limit() -> Check:
 
 
 def check_governor() -> Check:
-    """Whether the CPUs keep one frequency."""
+    """Check whether the CPUs keep one frequency."""
     needed_for = "CPUs of constant speed"
     governors = {_read(path) for path in _CPU_SYSFS.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}
     if not governors:
@@ -222,7 +222,7 @@ def check_governor() -> Check:
 
 
 def check_clocksource() -> Check:
-    """Whether the clock is read without leaving the CPU."""
+    """Check whether the clock can be read without leaving the CPU."""
     needed_for = "pacing and time stamps at little cost"
     current = _read(_CLOCK_SYSFS / "current_clocksource")
     if current not in _SLOW_CLOCKS:
@@ -238,7 +238,7 @@ def check_clocksource() -> Check:
 
 
 def check_memory() -> Check:
-    """Whether captures find room in memory."""
+    """Check whether there is enough memory for captures."""
     needed_for = "capture buffers"
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
     if match is None:
@@ -251,7 +251,7 @@ def check_memory() -> Check:
 
 
 def check_disk() -> Check:
-    """Whether captures find room in the current directory."""
+    """Check whether there is enough space for captures in the current directory."""
     needed_for = "captures and results"
     try:
         directory = Path.cwd()
@@ -266,7 +266,7 @@ def check_disk() -> Check:
 
 
 def check_all_ports() -> list[Check]:
-    """Each NIC of this host, with what uses it; none of them has to be free."""
+    """Return a check for each NIC of this host, with its other users; none of the NICs needs to be free."""
     try:
         nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
     except (OSError, NetlinkError, NetbenchError) as error:
@@ -285,7 +285,7 @@ def _listed_port(port: Port) -> Check:
 
 
 def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[Check]:
-    """The ports among `needs`; of the `addresses` that the user names for each, none makes it one in use."""
+    """Check the ports among `needs`; the `addresses` that the user names for a port do not make it a port in use."""
     for name in sorted(need.removeprefix("port:") for need in needs if need.startswith("port:")):
         needed_for = "the topology, which names it"
         try:

@@ -1,4 +1,4 @@
-"""What the environment says against the numbers measured in it."""
+"""Warnings about the host: properties of its environment that make the numbers less reliable."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,15 +6,15 @@ from netbench.model.verdict import Warning, WarningKind
 
 MAX_STEAL_RATIO = 0.01
 MAX_LOAD_PER_CPU = 0.5
-MAX_CPU_USE = 0.1  # part of all CPUs: less is none, whatever the load of the last minute was
+MAX_CPU_USE = 0.1  # ratio of all CPU time: below this the host is not busy, even if its load average is high
 
 
 def host_warnings(
     environment_before: Mapping[str, object], environment_after: Mapping[str, object] | None
 ) -> list[Warning]:
-    """Warnings about the host, from its environment (`read_environment`) before and after a campaign.
+    """Return the warnings about the host, from its environment (`read_environment`) before and after a campaign.
 
-    `environment_after` is None for a campaign that has not ended. What is unknown warns of nothing.
+    `environment_after` is None for a campaign that has not ended. Unknown values cause no warning.
     """
     return [
         *_frequency(environment_before),
@@ -95,8 +95,8 @@ def _stolen(before: Mapping[str, object], after: Mapping[str, object]) -> Iterat
 
 
 def _growth(before: Mapping[str, object], after: Mapping[str, object], counter: str) -> int | None:
-    """By how many ticks a CPU time grew; None when unknown, or when the host was restarted in between."""
-    first, last = (_get(when, "activity", "cpu_ticks", counter) for when in (before, after))
+    """Return the increase of a CPU time in ticks; None when unknown, or when the host rebooted in between."""
+    first, last = (_get(environment, "activity", "cpu_ticks", counter) for environment in (before, after))
     if not (isinstance(first, int) and isinstance(last, int)) or last < first:
         return None
     return last - first

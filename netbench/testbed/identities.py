@@ -1,4 +1,4 @@
-"""What sends and receives, and where hosts are: as it is usual before a testbed is up, as it is once it is."""
+"""The identities of sources, sinks and hosts: the usual ones before a testbed is up, the real ones after."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,10 +15,10 @@ from netbench.testbed.environment import virtualisation
 
 
 def usual_ends(profile: Profile, pins: Pins) -> StreamEnds:
-    """What the source and the sink of a stream are with these CPUs, unless they say that they are something else."""
+    """Return the usual identities of a stream's source and sink on these CPUs; a source or sink may report others."""
     sends = _usual(GENERATORS, profile.generator)
     if plugins(GENERATORS)[profile.generator.kind] is plugins(SINKS)[profile.sink.kind]:
-        receives = _usual(SINKS, profile.generator)  # one object, whose options stand under generator
+        receives = _usual(SINKS, profile.generator)  # one object, with its options under `generator`
     else:
         receives = _usual(SINKS, profile.sink)
         receives = replace(receives, options={**(receives.options or {}), "snap_length": str(profile.snap_length)})
@@ -33,7 +33,7 @@ def _usual(group: str, spec: KindSpec) -> Identity:
 def host_identities(
     topology: Topology, machines: Mapping[str | None, Machine] | None = None
 ) -> dict[str, HostIdentity]:
-    """Each host by name. `machines` are by VM once they are up; before, the kernels of VMs are not known."""
+    """Return each host's identity by name. `machines` are by VM once up; before that, VM kernels are unknown."""
     here = virtualisation()
     kernels: dict[str | None, str] = {None: kernel_of(LocalHost("local", "identities"))}
     facts: dict[str | None, Mapping[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Passwords for hosts over SSH: read when a connection is made, and told to ssh by a program for root's eyes alone."""
+"""Passwords for SSH hosts: read when connecting, and passed to ssh by a program that only root can read."""
 
 import os
 import shutil
@@ -13,30 +13,30 @@ from netbench.model.host_spec import Password, SshSpec
 
 
 class Passwords:
-    """Those of hosts, each said by a program in a directory that is root's alone."""
+    """The passwords of hosts, each printed by a program in a directory that only root can read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def askpass(self, name: str, spec: SshSpec) -> Path | None:
-        """The program of a host (SSH_ASKPASS of ssh(1)); None for one without a password.
+        """Return the askpass program of a host (SSH_ASKPASS of ssh(1)); None for a host without a password.
 
-        MissingError where the password is not there, or cannot be kept.
+        MissingError if the password is missing, or cannot be stored.
         """
         if spec.password is None:
             return None
-        told, program = self._directory / name, self._directory / f"{name}-askpass"
+        stored, program = self._directory / name, self._directory / f"{name}-askpass"
         secret = _secret(name, spec.password)
         with state_is_written(self._directory):
-            told.write_text(f"{secret}\n", errors="surrogateescape")  # as it is in the environment
-            program.write_text(f"#!/bin/sh\nexec cat '{told}'\n")
+            stored.write_text(f"{secret}\n", errors="surrogateescape")  # as it is in the environment
+            program.write_text(f"#!/bin/sh\nexec cat '{stored}'\n")
             program.chmod(0o700)
         return program
 
 
 @contextmanager
 def passwords_for_now() -> Iterator[Passwords]:
-    """A directory for them, until the block is left; MissingError where it cannot be made."""
+    """Yield passwords in a directory that is removed on exit; MissingError where it cannot be created."""
     with state_is_written(STATE_DIRECTORY / "passwords"):
         STATE_DIRECTORY.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix="passwords-", dir=STATE_DIRECTORY))

@@ -1,4 +1,4 @@
-"""What each kind of UUT, VMMs among them, can be on this machine: real, under emulation, or not at all, and why."""
+"""How each kind of UUT, VMMs included, can run on this machine: real, under emulation, or not at all, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from netbench.vmm.base import Vmm
 
 
 class Reality(StrEnum):
-    """How much of a measurement on a kind of UUT would be about the platform that it is named after."""
+    """How far measurements on a kind of UUT apply to the platform that it is named after."""
 
     REAL = "real"
     EMULATED = "under emulation"
-    UNPROVEN = "unproven"  # its driver says in which way
+    UNPROVEN = "unproven"  # its driver states in which way
     NOT_HERE = "cannot run here"
     UNKNOWN = "not known"
 
@@ -30,10 +30,10 @@ _STATUS = {Reality.REAL: Status.OK, Reality.NOT_HERE: Status.ABSENT}
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of UUT with its defaults: the class that declares it, what it would need, and what may be run inside.
+    """A kind of UUT with its defaults: the class that declares it, its needs, and its plan.
 
-    `plan` is None where options without a default decide that, and where the class of somebody's plug-in fails to tell:
-    then `broken` says how.
+    `plan` is None if options without a default decide it, or if the class of a third-party plug-in fails to return it.
+    In the second case `broken` is the error.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Platform:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this machine must have, and what it takes for real, in the words of `netbench doctor`."""
+        """The needs of this kind, and what it needs to run without emulation, by their names in `netbench doctor`."""
         facility = getattr(self.kind, "emulated_without", "")
         return (self.plan.needs if self.plan else frozenset()) | ({facility} if facility else frozenset())
 
     @property
     def kinds(self) -> tuple[Virtualisation, ...]:
-        """What kinds of virtualisation it may be; none: unknown."""
+        """The kinds of virtualisation it may use; empty: unknown."""
         if issubclass(self.kind, Vmm):
             return self.kind.kinds
         return (Virtualisation.NONE,) if self.kind.virtualisation is UnitUnderTest.virtualisation else ()
@@ -57,7 +57,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a platform is on this machine, why it is no more than that, and the commands that change it."""
+    """How a platform runs on this machine, the reason if it is not fully real, and the commands that change it."""
 
     reality: Reality
     why: str = ""
@@ -71,24 +71,24 @@ class Judgement:
 
 
 def platforms() -> list[Platform]:
-    """All kinds of UUT that are installed."""
+    """Return all installed kinds of UUT."""
     return [_platform(name, kind) for name, kind in plugins(UUTS).items()]
 
 
 def _platform(name: str, kind: type[UnitUnderTest] | type[Vmm]) -> Platform:
     try:
         return Platform(name, kind, _plan(kind))
-    except Exception as error:  # whatever somebody's plug-in does: what is told of the others does not depend on it
+    except Exception as error:  # a failing third-party plug-in must not prevent the report on the others
         return Platform(name, kind, None, f"{type(error).__name__}: {error}")
 
 
 def judge(platform: Platform, found: Mapping[str, Check]) -> Judgement:
-    """What it is here, by what `netbench doctor` found of its needs."""
+    """Return the judgement of a platform on this machine, from the checks of its needs by `netbench doctor`."""
     if platform.broken:
         return Judgement(Reality.UNKNOWN, platform.broken)
     emulated_without = getattr(platform.kind, "emulated_without", "")
     looked_at = [found[name] for name in sorted(platform.needs - {emulated_without}) if name in found]
-    if lacking := [one for one in looked_at if one.status in (Status.MISSING, Status.ABSENT)]:
+    if lacking := [check for check in looked_at if check.status in (Status.MISSING, Status.ABSENT)]:
         return _because(Reality.NOT_HERE, *lacking)
     if unproven := getattr(platform.kind, "unproven", ""):
         return Judgement(Reality.UNPROVEN, unproven)
@@ -98,23 +98,23 @@ def judge(platform: Platform, found: Mapping[str, Check]) -> Judgement:
     if accelerated and accelerated.status is not Status.OK:
         reality = Reality.UNKNOWN if accelerated.status is Status.WARNING else Reality.EMULATED
         return _because(reality, accelerated)
-    if unsure := [one for one in looked_at if one.status is Status.WARNING]:
+    if unsure := [check for check in looked_at if check.status is Status.WARNING]:
         return _because(Reality.UNKNOWN, *unsure)
     return Judgement(Reality.REAL)
 
 
 def platform_checks(found: Mapping[str, Check]) -> list[Check]:
-    """A line of `netbench doctor` for each platform, by what it found of all their needs."""
-    judged = [(one.name, judge(one, found)) for one in platforms()]
+    """Return a check of `netbench doctor` for each platform, from the checks of all their needs."""
+    judged = [(platform.name, judge(platform, found)) for platform in platforms()]
     return [
         Check(
             f"uut:{name}",
-            _STATUS.get(here.reality, Status.WARNING),
-            str(here),
-            "; ".join(here.remedies),
+            _STATUS.get(judgement.reality, Status.WARNING),
+            str(judgement),
+            "; ".join(judgement.remedies),
             f"UUTs of kind {name}",
         )
-        for name, here in judged
+        for name, judgement in judged
     ]
 
 
@@ -126,6 +126,6 @@ def _because(reality: Reality, *checks: Check) -> Judgement:
 def _plan(kind: type[UnitUnderTest] | type[Vmm]) -> UutPlan | None:
     try:
         made: UnitUnderTest | Vmm = cast(Any, kind)(kind.Options())
-    except ValidationError:  # something must be said of it in a topology
+    except ValidationError:  # the topology must set some of its options
         return None
     return (Guest(made) if isinstance(made, Vmm) else made).plan(Assignment())

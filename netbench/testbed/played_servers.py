@@ -1,9 +1,9 @@
-"""Servers that netbench plays: each a network namespace with an address and an SSH server of its own.
+"""Servers that netbench emulates: each a network namespace with an address and an SSH server of its own.
 
-Beyond its network a server has processes of its own, and files below /run and /var/tmp: it sees nothing of what
-netbench, or another server, keeps there. Its control groups are those of this machine. All are on one network of
-control with the namespace that ssh is run in, and on no other. Links between their ports are veth pairs, which stand
-for cables.
+Apart from its network, a server has its own processes and its own files below /run and /var/tmp. It sees none of the
+files that netbench, or another server, has there. Its control groups are those of this machine. All servers and the
+namespace that ssh runs in are on one control network, and on no other. Links between their ports are veth pairs,
+which stand for cables.
 """
 
 import ipaddress
@@ -40,15 +40,15 @@ from netbench.model.paths import veth_mac
 from netbench.model.topology import Topology
 
 _BRIDGE = f"{PREFIX}br-control"
-_AT_SERVER = f"{PREFIX}control"  # the interface by which a server is reached
-_LENGTH = 24  # of the network of control
+_AT_SERVER = f"{PREFIX}control"  # the interface of a server on the control network
+_LENGTH = 24  # prefix length of the control network
 _PORT = 22
 _READY_S = 10.0
-# Where an SSH server has its files; one has such a directory anyway, to which it confines itself.
+# The directory of an SSH server's files; sshd needs this directory anyway, for its privilege separation.
 _SETTINGS = "/run/sshd"
-# With a shell that reads no settings of the user of this machine.
+# The shell reads no settings of the user of this machine.
 _USERS = f"root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::{_SETTINGS}:/usr/sbin/nologin\n"
-# What a server does not share with this machine, before its SSH server takes the place of the shell; $0 has its files.
+# Mounts what a server does not share with this machine, then runs its SSH server in place of the shell; $0: its files.
 _ALONE = (
     'mount -t tmpfs tmpfs /mnt && cp -a "$0/." /mnt && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/tmp && '
     f"mkdir -p {_SETTINGS} /run/netns /run/lock && mount --move /mnt {_SETTINGS} && "
@@ -60,7 +60,7 @@ _ALONE = (
 
 
 def played(topology: Topology) -> dict[str, SshSpec]:
-    """The hosts of a topology that are played; UsageError where their addresses are not those of one network."""
+    """Return the emulated hosts of a topology; UsageError if their addresses are not in one network."""
     found = {name: spec for name, spec in topology.ssh_hosts.items() if spec.is_played}
     addresses = [spec.address for spec in found.values()]
     try:
@@ -75,13 +75,13 @@ def played(topology: Topology) -> dict[str, SshSpec]:
 
 
 def namespaces_of(topology: Topology) -> dict[str, str]:
-    """The network namespaces of played servers by host, and that of control under an empty name; empty for none."""
+    """Return the namespace of each emulated server by host, and the control namespace under ""; empty without any."""
     names = ["", *played(topology)]
     return {name: f"{PREFIX}{topology.name}-{name or 'control'}" for name in names} if len(names) > 1 else {}
 
 
 def server_changes(topology: Topology) -> list[Change]:
-    """What is changed on this machine to play the servers, in order."""
+    """Return the changes on this machine that set up the emulated servers, in order."""
     namespaces, servers = namespaces_of(topology), played(topology)
     if not servers:
         return []
@@ -113,9 +113,9 @@ def _cables(topology: Topology, namespaces: Mapping[str, str]) -> Iterator[Chang
             raise UsageError(
                 f"link {' – '.join(link.ends)}: a port of a server that netbench plays is cabled to another one's"
             )
-        (netns, one), (peer_netns, other) = ends
+        (netns, interface), (peer_netns, peer) = ends
         macs = [veth_mac(topology, end) for end in link.ends]
-        yield AddVeth(netns, one, macs[0], peer_netns, other, macs[1], link.mtu_bytes)
+        yield AddVeth(netns, interface, macs[0], peer_netns, peer, macs[1], link.mtu_bytes)
         yield from (SetUp(*end) for end in ends)
 
 
@@ -127,9 +127,9 @@ def _own_address(servers: Mapping[str, SshSpec]) -> str:
 
 @contextmanager
 def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterator[tuple[Host, dict[str, SshSpec]]]:
-    """Play the servers for as long as the block lasts, their changes made; where ssh runs, and how each is reached.
+    """Run the emulated servers for the block; yield the host where ssh runs, and the SSH settings of each server.
 
-    TestbedError when one does not come up.
+    Their changes must have been made. TestbedError when a server does not come up.
     """
     namespaces, local = namespaces_of(topology), machine.host()
     directory = STATE_DIRECTORY / "servers" / run_id[-12:]
@@ -152,19 +152,19 @@ def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterat
 
 
 def _control_groups(mounts: str) -> str:
-    """What of the mounts that /proc tells of a server has to mount once more: `ip netns exec` gives it another /sys."""
+    """Return the control group mounts in /proc's list, which a server must repeat: `ip netns exec` replaces /sys."""
     lines = (line.split() for line in mounts.splitlines())
-    there = (line for line in lines if line[2].startswith("cgroup") and line[1].startswith(USUAL_DIRECTORY))
-    return "".join(f"{kind} {where} {options}\n" for _, where, kind, options, *_ in there)
+    mounted = (line for line in lines if line[2].startswith("cgroup") and line[1].startswith(USUAL_DIRECTORY))
+    return "".join(f"{kind} {where} {options}\n" for _, where, kind, options, *_ in mounted)
 
 
 def quoted(argument: str) -> str:
-    """Return an argument as sshd_config(5) reads it whole, also with spaces."""
+    """Return an argument quoted for sshd_config(5), so that spaces in it are kept."""
     return '"' + argument.replace('"', '\\"') + '"'
 
 
 def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
-    """The SSH server of one; TestbedError when nobody listens at its address in time."""
+    """Start the SSH server of an emulated host; TestbedError when it does not listen at its address in time."""
     program = shutil.which("sshd", path=search_path())
     if program is None:
         raise MissingError("the command `sshd` is not on this host; `netbench doctor` says how to add it")
@@ -188,8 +188,8 @@ def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
     process = host.spawn([*alone, program, "-D", "-e", "-f", f"{_SETTINGS}/{file}"])
     listening = f"{spec.address}:{_PORT} "
     if not wait_until(lambda: process.poll() is not None or listening in host.run(["ss", "-Hltn"]).stdout, _READY_S):
-        said = end(process).strip()
-        raise TestbedError(f"host {name}: its SSH server does not listen within {_READY_S:g} s: {said or 'no message'}")
+        log = end(process).strip()
+        raise TestbedError(f"host {name}: its SSH server does not listen within {_READY_S:g} s: {log or 'no message'}")
     if process.poll() is not None:
         raise TestbedError(f"host {name}: its SSH server ended: {end(process).strip() or 'no message'}")
     return process

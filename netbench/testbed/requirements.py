@@ -1,8 +1,8 @@
-"""What a host must have, said once: for `netbench doctor`, for the refusal before a campaign, and for the Makefile.
+"""The needs of a host, listed once: for `netbench doctor`, for the refusal before a campaign, and for the Makefile.
 
 Needs are names: of commands, features of the kernel, and facilities for guests that are listed here or declared by a
-plug-in (its `may_need`); `root`, `image:NAME`, `port:NAME`, `variable:NAME`; any other is a command that a plug-in asks
-for.
+plug-in (its `may_need`); `root`, `image:NAME`, `port:NAME`, `variable:NAME`; any other is a command that a plug-in
+needs.
 """
 
 import os
@@ -22,7 +22,7 @@ N = TypeVar("N", bound=Need)
 
 _IMAGE, _PORT, _VARIABLE = "image:", "port:", "variable:"
 
-# Those that are not optional are needed wherever frames are sent or forwarded on this machine.
+# Tools that are not optional are needed wherever frames are sent or forwarded on this machine.
 TOOLS = (
     Tool("ip", "iproute2", "running commands inside network namespaces", version="-V"),
     Tool("ethtool", "ethtool", "switching the offloads of NICs off", version="--version"),
@@ -76,17 +76,17 @@ FACILITIES = (
 
 
 def all_of(kind: type[N]) -> list[N]:
-    """All tools, features or facilities that are listed here, then those that plug-ins declare, each once."""
-    plug_ins = [one for group in (GENERATORS, SINKS, UUTS) for one in plugins(group).values()]
-    declared: list[Need] = [need for one in plug_ins for need in getattr(one, "may_need", ())]
+    """Return all tools, features or facilities that are listed here, then those that plug-ins declare, each once."""
+    plug_ins = [plug_in for group in (GENERATORS, SINKS, UUTS) for plug_in in plugins(group).values()]
+    declared: list[Need] = [need for plug_in in plug_ins for need in getattr(plug_in, "may_need", ())]
     found = {need.name: need for need in (*TOOLS, *FEATURES, *FACILITIES, *declared) if isinstance(need, kind)}
     return list(found.values())
 
 
 def facilities(needs: Iterable[str]) -> list[Facility]:
-    """Those among the needs, guest images first, then variables of the environment."""
+    """Return the facilities among the needs: guest images first, then variables of the environment, then others."""
     wanted = set(needs)
-    listed = [one for one in all_of(Facility) if one.name in wanted]
+    listed = [facility for facility in all_of(Facility) if facility.name in wanted]
     return [*map(image_facility, _named(_IMAGE, wanted)), *map(_variable_facility, _named(_VARIABLE, wanted)), *listed]
 
 
@@ -95,7 +95,7 @@ def _named(prefix: str, needs: Iterable[str]) -> list[str]:
 
 
 def image_facility(name: str) -> Facility:
-    """A guest image as something to look for."""
+    """Return a guest image as a facility."""
     own = "" if name == DEFAULT_IMAGE else f" --name {name}"
     return Facility(
         f"{_IMAGE}{name}", "guests and hosts that are VMs", f"netbench image build{own}", lambda _: _image(name)
@@ -103,12 +103,12 @@ def image_facility(name: str) -> Facility:
 
 
 def _variable_facility(name: str) -> Facility:
-    """A variable of the environment that holds what must be in no file, such as a password."""
+    """Return a variable of the environment as a facility; its value, such as a password, must be in no file."""
 
     def look(_: str) -> str:
         if name not in os.environ:
             raise MissingError(f"{name} is not in the environment")
-        return "is in the environment"  # what it is, nobody is told
+        return "is in the environment"  # the value is never printed
 
     what = "what the topology has from the environment, such as a password"
     refusal = "{}, from which the topology has a secret: export it"
@@ -116,7 +116,7 @@ def _variable_facility(name: str) -> Facility:
 
 
 def tools(needs: Iterable[str]) -> list[Tool]:
-    """The commands among the needs; for one that nobody declares, a package of the same name is a guess."""
+    """Return the commands among the needs; the package of an undeclared command is guessed to have its name."""
     wanted = set(needs)
     others = {need for need in wanted - known_needs() if not need.startswith((_IMAGE, _PORT, _VARIABLE))}
     return [
@@ -126,19 +126,19 @@ def tools(needs: Iterable[str]) -> list[Tool]:
 
 
 def known_needs() -> frozenset[str]:
-    """Root, and the commands, features and facilities that are listed here or declared."""
+    """Return root, and the commands, features and facilities that are listed here or declared."""
     kinds: tuple[type[Need], ...] = (Tool, Feature, Facility)
-    return frozenset({"root", *(one.name for kind in kinds for one in all_of(kind))})
+    return frozenset({"root", *(need.name for kind in kinds for need in all_of(kind))})
 
 
 def image_among(needs: Iterable[str]) -> str:
-    """The guest image to try things with."""
+    """Return the guest image for checks: the first one among the needs, or the default."""
     images = _named(_IMAGE, needs)
     return images[0] if images else DEFAULT_IMAGE
 
 
 def with_prerequisites(needs: Iterable[str]) -> frozenset[str]:
-    """The needs, and all that the features among them rest on."""
+    """Return the needs, and all prerequisites of the features among them."""
     requires = {feature.name: feature.requires for feature in all_of(Feature)}
     wanted: set[str] = set()
     pending = list(needs)
@@ -151,7 +151,7 @@ def with_prerequisites(needs: Iterable[str]) -> frozenset[str]:
 
 
 def require(needs: Iterable[str]) -> None:
-    """MissingError for the first of the needs that this host lacks; features of the kernel show when they are used."""
+    """MissingError for the first need that this host lacks; kernel features are not checked before their use."""
     wanted = frozenset(needs)
     for tool in tools(wanted):
         require_tool(tool.name)
@@ -163,6 +163,6 @@ def require(needs: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    # For the Makefile: COMMAND:PACKAGE of what every campaign needs (run), or only some do (guest).
+    # For the Makefile: COMMAND:PACKAGE of the tools that every campaign needs (run), or only some need (guest).
     wanted = [tool for tool in all_of(Tool) if tool.optional == (sys.argv[1] == "guest")]
     sys.stdout.write(" ".join(f"{tool.name}:{tool.package}" for tool in wanted))

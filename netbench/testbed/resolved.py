@@ -1,4 +1,4 @@
-"""What a topology with a profile comes to, as data: each UUT and its neighbours, needs, paths in use, what sends."""
+"""A topology and a profile resolved into data: each UUT and its neighbours, their needs, and the paths in use."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,13 +24,13 @@ from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 
-# What a neighbour gets of a CPU that is the UUT's too. About.
+# Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
 _SHARED_CPU = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGuest:
-    """A UUT, called VICTIM, or a neighbour beside it: what it is to be, and what it would do."""
+    """A UUT, called VICTIM, or a neighbour beside it: its specification, assignment, plan and pace."""
 
     name: str
     spec: UutSpec
@@ -39,7 +39,7 @@ class ResolvedGuest:
     pace: Pace
 
     def make(self) -> UnitUnderTest:
-        """It, not provisioned yet."""
+        """Return the guest as a UUT that is not provisioned yet."""
         return make_uut(self.spec)
 
 
@@ -48,11 +48,11 @@ Guests = Mapping[str, ResolvedGuest]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a topology and a profile come to for some UUTs and scenarios; nothing of it has touched a machine.
+    """A topology and a profile resolved for some UUTs and scenarios, before any change to a machine.
 
-    `guests` are those of each UUT, by name; `activities` what each neighbour does that is ever there. `part_of` is what
-    all UUTs of a campaign come to, where these are some of them. `lacking` has what this host lacks for UUTs that are
-    not measured for that reason, by their names.
+    `guests` are those of each UUT, by name. `activities` are those of each neighbour that runs in any scenario.
+    `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
+    host lacks for each UUT that is not measured for that reason, by name.
     """
 
     topology: Topology
@@ -63,43 +63,43 @@ class Resolved:
     lacking: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, machine: str | None) -> "Resolved":
-        """What concerns the UUTs that are `on` a VM, or (None) on none."""
+        """Return the part for the UUTs that are `on` a VM, or (None) on no VM."""
         topology = self.topology.on(machine)
         guests = {uut.name: self.guests[uut.name] for uut in topology.uuts if uut.name in self.guests}
         return replace(self, topology=topology, guests=guests, part_of=self.part_of or self)
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this host must be able to do for all of the campaign, in the words of `netbench doctor`."""
+        """The needs of the whole campaign on this host, by their names in `netbench doctor`."""
         return self.needs_for(self._measured)
 
     def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
-        """What it must be able to do for some of the campaign's UUTs."""
+        """Return the needs of some of the campaign's UUTs on this host."""
         return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink)
 
     @property
     def needs_there(self) -> frozenset[str]:
-        """What the machine of the UUTs must be able to do for those that are measured, and for their neighbours."""
-        guests = [one for guests in self.guests.values() for one in guests.values()]
+        """The needs of the measured UUTs and their neighbours on the machine of the UUTs."""
+        guests = [guest for guests in self.guests.values() for guest in guests.values()]
         return frozenset(
-            need for one in guests for need in _needs_of_guest(one.name, one.spec, one.plan, self.activities)
+            need for guest in guests for need in _needs_of_guest(guest.name, guest.spec, guest.plan, self.activities)
         )
 
     @property
     def resources(self) -> set[str]:
-        """What of this machine nobody else may use meanwhile, by name, wherever the campaign's UUTs are just now."""
+        """The names of the locks on this machine for the whole campaign, independent of the machine of its UUTs."""
         topology = (self.part_of or self).topology
-        places = {topology.uut(name).on for name in self._measured}
-        return {one for place in places for one in resources(topology.on(place))}
+        machines = {topology.uut(name).on for name in self._measured}
+        return {resource for machine in machines for resource in resources(topology.on(machine))}
 
     @property
     def _measured(self) -> list[str]:
-        """All of the campaign's UUTs that this host lacks nothing for."""
+        """The campaign's UUTs for which this host lacks nothing."""
         return [name for name in (self.part_of or self).guests if name not in self.lacking]
 
     @property
     def cpus_of_streams(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """By UUT, the CPUs of the guest that each stream runs through; left out where that may run on any."""
+        """By UUT, the CPUs of the guest that each stream runs through; guests that may run on any CPU are left out."""
         return {
             uut: {
                 path.name: cpus
@@ -112,16 +112,21 @@ class Resolved:
 
     @property
     def in_use(self) -> tuple[StreamPath, ...]:
-        """The paths that ever carry frames: those through the UUTs, and through neighbours that forward."""
-        forwards = {name for name, done in self.activities.items() if any(isinstance(does, Network) for does in done)}
-        idle = {stream for one in self.topology.neighbours if one.name not in forwards for stream in one.streams}
+        """The paths that carry frames in any scenario: those through the UUTs, and through neighbours that forward."""
+        forwards = {name for name, acts in self.activities.items() if any(isinstance(act, Network) for act in acts)}
+        idle = {
+            stream
+            for neighbour in self.topology.neighbours
+            if neighbour.name not in forwards
+            for stream in neighbour.streams
+        }
         return tuple(path for path in stream_paths(self.topology) if path.name not in idle)
 
 
 def resolve(
     topology: Topology, profile: Profile, uuts: Collection[str] = (), scenarios: Collection[str] = ()
 ) -> Resolved:
-    """For these UUTs and scenarios, by name (empty: all); raises as `resolve_guests`."""
+    """Resolve these UUTs and scenarios, by name (empty: all); raises the errors of `resolve_guests`."""
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
     activities = activities_of(topology, chosen)
@@ -132,7 +137,7 @@ def resolve(
 
 
 def _refuse_half(profile: Profile) -> None:
-    """UsageError for a sink that knows its own generator's frames alone, where another one sends."""
+    """UsageError for a sink that counts only frames of its own generator, with another generator."""
     generator, sink = profile.generator.kind, profile.sink.kind
     if plugins(SINKS)[sink].counts_own_only and plugins(GENERATORS)[generator] is not plugins(SINKS)[sink]:
         raise UsageError(
@@ -148,26 +153,28 @@ def resolve_guests(
     cpus: Sequence[int] | None = None,
     run_id: str = "RUN",
 ) -> Guests:
-    """A UUT and its neighbours by name, the victim first.
+    """Return a UUT and its neighbours by name, the victim first.
 
-    `paths` and `cpus` are those of its machine as far as they are known by now. UsageError when one of them cannot be
-    what the topology says, MissingError when the machine has no such CPU.
+    `paths` and `cpus` are those of its machine, or None if they are not known yet. UsageError when the topology
+    describes a guest that is impossible, MissingError when the machine has no such CPU.
     """
     topology = topology.on(uut.on)
     paths = stream_paths(topology) if paths is None else paths
     cpus = cpus_of(topology, topology.uut_machine) if cpus is None else cpus
-    neighbours = [one.beside(uut) for one in topology.neighbours]
+    neighbours = [neighbour.beside(uut) for neighbour in topology.neighbours]
     streams = {VICTIM: tuple(stream.name for stream in topology.own_streams)} | {
-        one.name: one.streams for one in neighbours
+        neighbour.name: neighbour.streams for neighbour in neighbours
     }
     try:
         own = victim_cpus(uut, neighbours, cpus)
         entitled = {VICTIM: replace(uut.entitlement, cpus=own)}
-        for one in neighbours:
-            entitled[one.name] = Entitlement(placed(one.placement, own, cpus), one.cpu_weight, one.cpu_limit)
+        for neighbour in neighbours:
+            entitled[neighbour.name] = Entitlement(
+                placed(neighbour.placement, own, cpus), neighbour.cpu_weight, neighbour.cpu_limit
+            )
     except (UsageError, MissingError) as error:
         raise type(error)(f"UUT {uut.name}: {error}") from error
-    beside_victim = {one.name for one in neighbours if one.placement == "same-cpu"}
+    beside_victim = {neighbour.name for neighbour in neighbours if neighbour.placement == "same-cpu"}
     found = {}
     for name, spec in guest_specs(topology, uut).items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
@@ -184,10 +191,13 @@ def resolve_guests(
 
 
 def guest_specs(topology: Topology, uut: UutSpec) -> dict[str, UutSpec]:
-    """A UUT, as VICTIM, and each of its neighbours as something that forwards, by name."""
+    """Return a UUT, as VICTIM, and each of its neighbours as a UUT specification, by name."""
     kinds = plugins(UUTS)
-    neighbours = [one.beside(uut) for one in topology.neighbours]
-    specs = {one.name: one.as_uut(uut, kinds[one.kind or uut.kind].Options.model_fields) for one in neighbours}
+    neighbours = [neighbour.beside(uut) for neighbour in topology.neighbours]
+    specs = {
+        neighbour.name: neighbour.as_uut(uut, kinds[neighbour.kind or uut.kind].Options.model_fields)
+        for neighbour in neighbours
+    }
     return {VICTIM: uut, **specs}
 
 
@@ -197,9 +207,9 @@ def needs_of(
     activities: Mapping[str, Collection[Activity]] | None = None,
     sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
 ) -> frozenset[str]:
-    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`.
+    """Return the needs of these UUTs (empty: all of them) on this host, by their names in `netbench doctor`.
 
-    `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
+    `activities` are those of each neighbour that runs in any scenario; None: all neighbours run and may do anything.
     """
     chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
     needs = {f"port:{port.nic}" for port in topology.ports()}
@@ -235,20 +245,20 @@ def _needs_of_testbed(
     for uut in (uut for uut in topology.uuts if uut in chosen):
         for name, spec in guest_specs(topology, uut).items():
             wanted = _needs_of_guest(name, spec, make_uut(spec).plan(Assignment()), activities)
-            # A VM has what its image has, a host over SSH what is installed there; images of guests are brought there.
-            needs |= {one for one in wanted if uut_here or one.startswith("image:")}
+            # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
+            needs |= {need for need in wanted if uut_here or need.startswith("image:")}
     return needs
 
 
 def _needs_of_guest(
     name: str, spec: UutSpec, plan: UutPlan, activities: Mapping[str, Collection[Activity]] | None
 ) -> set[str]:
-    """What its machine must be able to do for a UUT or a neighbour that does this; for None it may do anything."""
-    does = (activities or {}).get(name, ())
+    """Return the needs of a UUT or neighbour on its machine, for its activities (None: any activity)."""
+    acts = (activities or {}).get(name, ())
     needs: set[str] = set()
-    if name == VICTIM or activities is None or does:
+    if name == VICTIM or activities is None or acts:
         needs |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
-    if any(isinstance(one, Stress) for one in does):
+    if any(isinstance(act, Stress) for act in acts):
         needs |= plan.load_needs or set()
     return needs
 
@@ -258,29 +268,29 @@ def _has_share(spec: UutSpec) -> bool:
 
 
 def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:
-    """What each neighbour does that is there in any of these scenarios."""
+    """Return the activities of each neighbour that runs in any of these scenarios."""
     found: dict[str, list[Activity]] = {}
     for scenario in scenarios:
-        for one in topology.neighbours:
-            if not isinstance(does := topology.activity(scenario, one.name), Off):
-                found.setdefault(one.name, []).append(does)
+        for neighbour in topology.neighbours:
+            if not isinstance(activity := topology.activity(scenario, neighbour.name), Off):
+                found.setdefault(neighbour.name, []).append(activity)
     return found
 
 
 def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:
-    """The CPUs to use of a VM, or of this machine; those of an SSH host are taken to be as many until it is asked."""
+    """Return the usable CPUs of a VM, or of this machine; an SSH host counts as this machine until it is connected."""
     return range(topology.vms[machine].cpus) if machine in topology.vms else usable_cpus()
 
 
 def make_uut(spec: UutSpec) -> UnitUnderTest:
-    """The UUT a topology describes."""
+    """Return the UUT that a topology describes."""
     kind = plugins(UUTS)[spec.kind]
     made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
     return Guest(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
-    """What sends and what receives, as a profile describes them: one object where one kind does both."""
+    """Return the generator and the sink that a profile describes: one object if one kind is both."""
     sends, receives = plugins(GENERATORS)[profile.generator.kind], plugins(SINKS)[profile.sink.kind]
     generator: Generator = sends(sends.Options.model_validate(profile.generator.options))
     if sends is receives:

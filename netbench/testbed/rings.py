@@ -1,4 +1,4 @@
-"""How a testbed's links deliver: which the UUT receives from a ring, by which kernel thread, and where it cannot."""
+"""How a testbed's links deliver: which NICs of the UUT receive from a ring, by which kernel thread, or why not."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +19,14 @@ CpusOf = Callable[[str | None], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A NIC that is to receive by NAPI what a source sends, and the CPUs for its thread (none: there are too few)."""
+    """A NIC that is to receive a source's frames by NAPI, and the CPUs of its thread (none: there are too few)."""
 
     stream: str
     nic: Nic
     cpus: tuple[int, ...]
 
     def moved(self, cpus: Sequence[int], policy: NapiPolicy) -> BindThread | None:
-        """The change that has its thread run like a guest, on its CPUs (none: the usual ones) and in this policy.
+        """Return the change that runs its thread like a guest, on the CPUs (none: the usual ones) and in the policy.
 
         None where both are the usual ones. The thread itself is not named yet.
         """
@@ -36,27 +36,27 @@ class Ring:
 
     @property
     def changes(self) -> tuple[ReceiveByNapi, BindThread]:
-        """What makes it so, its thread not known yet."""
+        """The changes that switch the ring on; its thread is not known yet."""
         interface = self.nic.interface
         return ReceiveByNapi(self.nic.netns, interface), BindThread(self.nic.netns, f"napi/{interface}-…", self.cpus)
 
 
 def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
-    """Those of the streams in use of a topology, out of the CPUs that `cpus` says a machine has."""
+    """Return the rings for the streams in use of a topology, on CPUs that `cpus` returns for the machine."""
     wanted = {path.name: path.receiver[1] for path in stream_paths(topology) if path.receive == "napi"}
     planned = cpu_plans(in_use, cpus, receiving_cpus)
-    return [Ring(path.name, nic, found) for path, found in planned if (nic := wanted.get(path.name))]
+    return [Ring(path.name, nic, bound) for path, bound in planned if (nic := wanted.get(path.name))]
 
 
 def planned_changes(rings: Sequence[Ring], machine: str | None) -> Iterator[Change]:
-    """What is changed on a machine for them, in order, for `--dry-run`."""
+    """Return the changes on a machine for the rings, in order, for `--dry-run`."""
     for ring in rings:
         if ring.nic.machine == machine and ring.cpus:
             yield from ring.changes
 
 
 class Rings:
-    """The rings of a testbed that is up, as they really are; `found` is by stream."""
+    """The rings of a testbed that is up; `found` has the actual state of each link, by stream."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Rings:
         cpus_of_uuts: Mapping[str, Mapping[str, tuple[int, ...]]] = {},
         policies_of_uuts: Mapping[str, NapiPolicy] = {},
     ) -> None:
-        """`cpus_of_uuts` has the CPUs of threads while a UUT is up that has its own, by UUT, then by stream.
+        """`cpus_of_uuts` has the CPUs of threads by UUT, then by stream, for UUTs with CPUs of their own.
 
         `policies_of_uuts` has the scheduling policy of all threads while a UUT is up, where it is not the default.
         """
@@ -76,11 +76,11 @@ class Rings:
         self.found: dict[str, LinkIdentity] = {}
         self._threads: dict[str, int] = {}
         self._policies: dict[str, NapiPolicy] = {}  # of the UUT that is up, by stream
-        self._protected: set[str] = set()  # streams whose thread precedes processes just now
-        self._others: dict[str, frozenset[int]] = {}  # threads that were there before, of other namespaces
+        self._protected: set[str] = set()  # streams whose thread has precedence over processes now
+        self._others: dict[str, frozenset[int]] = {}  # earlier threads, of other namespaces
 
     def switch_on(self) -> None:
-        """Have each received from, by a thread of its own; `inline`, with why, where the kernel cannot."""
+        """Switch on a thread for each ring; `inline`, with the reason, where the kernel cannot."""
         for ring in self._rings:
             thread = self._threads.get(ring.stream)
             if ring.stream not in self.found or (thread and thread not in self._running(ring)):
@@ -89,22 +89,22 @@ class Rings:
     def move(self, stream: str, cpus: Sequence[int], policy: NapiPolicy = "other") -> None:
         """Bind the thread of a stream to the CPUs of the guest that it forwards for (none: any), in this policy.
 
-        A change to the machine, which undoes it. TestbedError or MissingError when the thread cannot be changed.
+        The machine undoes this change. TestbedError or MissingError when the thread cannot be changed.
         """
-        number, found = self._threads.get(stream), self.found.get(stream)
-        if number is None or found is None:
+        number, link = self._threads.get(stream), self.found.get(stream)
+        if number is None or link is None:
             return
         (ring,) = (ring for ring in self._rings if ring.stream == stream)
         self.protect((), of=[stream])
         self._policies[stream] = policy
         if change := ring.moved(cpus, policy):
-            self._machines[ring.nic.machine].make([replace(change, thread=found.thread, process=number)])
+            self._machines[ring.nic.machine].make([replace(change, thread=link.thread, process=number)])
 
     def protect(self, streams: Collection[str], of: Collection[str] | None = None) -> None:
-        """Have the threads of these streams precede all processes, and those of the others not (of all, or some).
+        """Give the threads of these streams precedence over all processes, and take it from the others (`of`: of some).
 
-        Used while nothing but the tester itself could delay them: its sink is not to be taken for the UUT's slowness.
-        It is no change to undo: a thread ends with its interface. TestbedError where the kernel refuses.
+        Used while only the tester itself could delay them: delays by its sink must not count as slowness of the UUT.
+        This change needs no undo: a thread ends with its interface. TestbedError where the kernel refuses.
         """
         for ring in self._rings:
             stream, number = ring.stream, self._threads.get(ring.stream)
@@ -117,28 +117,28 @@ class Rings:
                 self._protected ^= {stream}
 
     def facts(self, uut: str) -> dict[str, str]:
-        """The facts about a UUT that explain its numbers: the scheduling policy, where it is not Linux's default."""
+        """Return the facts that explain the numbers of a UUT: the scheduling policy, if it is not Linux's default."""
         policy = self._policies_of_uuts.get(uut)
         return {NAPI_POLICY: f"SCHED_{policy.upper()}"} if policy and self._threads else {}
 
     def receiver(self, stream: str) -> KernelThread | None:
-        """The thread that takes in the frames of a stream, where that is one of this machine."""
-        number, found = self._threads.get(stream), self.found.get(stream)
-        if number is None or found is None or all(ring.nic.machine for ring in self._rings if ring.stream == stream):
+        """Return the thread that receives the frames of a stream, if it is a thread of this machine."""
+        number, link = self._threads.get(stream), self.found.get(stream)
+        if number is None or link is None or all(ring.nic.machine for ring in self._rings if ring.stream == stream):
             return None
-        return KernelThread(found.thread, number)
+        return KernelThread(link.thread, number)
 
     def received(self, path: StreamPath) -> StreamPath:
-        """A path with how its frames really come in."""
-        found = self.found.get(path.name)
-        return replace(path, receive=found.receive if found else "inline")
+        """Return a path with the actual way its frames are received."""
+        link = self.found.get(path.name)
+        return replace(path, receive=link.receive if link else "inline")
 
     def _running(self, ring: Ring) -> dict[int, str]:
         return threads_of(self._machines[ring.nic.machine].host(), ring.nic.interface)
 
     def _switched_on(self, ring: Ring) -> LinkIdentity:
         if not ring.cpus:
-            # A thread without a CPU of its own takes that of a source, and sources that of a thread.
+            # A thread without a CPU of its own would take CPU time from a source, and sources from a thread.
             why = f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams"
             return self._inline(ring, why)
         machine = self._machines[ring.nic.machine]

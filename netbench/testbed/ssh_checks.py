@@ -1,4 +1,4 @@
-"""What the hosts over SSH of a topology are looked at for, all at once, and what brings them what they lack."""
+"""The checks of a topology's SSH hosts, all at once, and the installation of the packages they lack."""
 
 import shlex
 import subprocess
@@ -23,7 +23,7 @@ from netbench.testbed.resolved import Resolved, guest_specs, make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
-_SAID_S = 1.0  # for the pipes of ssh to end with it
+_SAID_S = 1.0  # until the pipes of ssh close after its end
 _INSTALL_S = 600.0
 _NUMPY = Tool("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
 _EVERYWHERE = (
@@ -32,10 +32,10 @@ _EVERYWHERE = (
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "processes that end with netbench's own there"),
 )
-_OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # for which its packages of Python are
+_OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # the interpreters that the system's Python packages serve
 _PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
 _TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
-# Prints what it finds, a name and a value a line; the commands and files to look for are its arguments.
+# Prints each result as a line NAME=VALUE; its arguments are the commands and files to check.
 _SCRIPT = """
 printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
 printf 'kernel=%s\\n' "$(uname -s -r -m)"
@@ -58,10 +58,10 @@ done
 
 @dataclass(frozen=True, slots=True)
 class HostChecks:
-    """What was found at one host.
+    """The check results of one host.
 
-    `install` is the command that adds what packages do of what it needs and has not, empty where that is nothing or
-    nobody knows how; `by_hand` is the rest of that.
+    `install` is the command that installs its missing packages, empty if there are none or the installer is unknown;
+    `by_hand` are the other missing items.
     """
 
     name: str
@@ -71,27 +71,27 @@ class HostChecks:
 
     @property
     def missing(self) -> list[Check]:
-        """What it needs and has not."""
+        """The needs that the host lacks."""
         return [check for check in self.checks if check.status is Status.MISSING]
 
     @property
     def is_reached(self) -> bool:
-        """Whether there is a way in."""
+        """Whether the host can be reached."""
         return self.checks[0].status is Status.OK
 
 
 def handles_frames(topology: Topology, host: str) -> bool:
-    """Whether frames are sent or received by netbench's own code on a host."""
-    ends = [end for one in topology.streams for end in (one.source, one.sink)]
+    """Return whether netbench's own code sends or receives frames on a host."""
+    ends = [end for stream in topology.streams for end in (stream.source, stream.sink)]
     return host in {topology.machine(end.partition("/")[0]) for end in ends}
 
 
 def _sinks(topology: Topology) -> set[str | None]:
-    return {topology.machine(one.sink.partition("/")[0]) for one in topology.streams}
+    return {topology.machine(stream.sink.partition("/")[0]) for stream in topology.streams}
 
 
 def needed_there(topology: Topology, host: str) -> list[Tool]:
-    """What a host over SSH must have for its part in a topology."""
+    """Return the tools that an SSH host needs for its part in a topology."""
     wanted = [_PYTHON, *_EVERYWHERE]
     if handles_frames(topology, host):
         wanted.append(_NUMPY)
@@ -102,7 +102,7 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
 
 
 def needed_in_run(resolved: Resolved, host: str) -> list[Need]:
-    """What a host over SSH must have for its part in a run, beside Python: for those UUTs alone that are measured."""
+    """Return the needs of an SSH host in a run, except Python, for the measured UUTs only."""
     topology = resolved.topology
     wanted: list[Need] = list(_EVERYWHERE)
     if host in _sinks(topology):
@@ -113,28 +113,28 @@ def needed_in_run(resolved: Resolved, host: str) -> list[Need]:
 
 
 def facilities_there(topology: Topology, host: str) -> list[Facility]:
-    """What else it must have for its UUTs, as far as that can be seen from outside."""
-    return [one for one in facilities(_needs_of_uuts(topology, host)) if one.signs]
+    """Return the facilities that a host needs for its UUTs, if they can be checked without netbench on the host."""
+    return [facility for facility in facilities(_needs_of_uuts(topology, host)) if facility.signs]
 
 
 def _needs_of_uuts(topology: Topology, host: str) -> set[str]:
-    """Those of all UUTs and neighbours, if they are on this host."""
+    """Return the needs of all UUTs and neighbours, if they are on this host."""
     specs = [spec for uut in topology.uuts for spec in guest_specs(topology, uut).values()]
-    there = specs if host == topology.uut_machine else []
-    return {need for spec in there for need in make_uut(spec).plan(Assignment()).needs}
+    placed = specs if host == topology.uut_machine else []
+    return {need for spec in placed for need in make_uut(spec).plan(Assignment()).needs}
 
 
 def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
-    """Look at all that are not played by netbench itself, each by a connection of its own, at the same time.
+    """Check all SSH hosts except emulated ones at the same time, each over its own connection.
 
-    Those that hang are waited for together. What a host says fits into a pipe.
+    All connections share one time limit. The output of a host fits into a pipe.
     """
     specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_played}
     looks: dict[str, tuple[list[Tool], list[Facility], Process]] = {}
     without_password: dict[str, str] = {}
     for name, spec in specs.items():
         wanted, beyond = needed_there(topology, name), facilities_there(topology, name)
-        signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
+        signs = [*(tool.name for tool in wanted), *(sign for facility in beyond for sign in facility.signs)]
         try:
             askpass = passwords.askpass(name, spec)
         except MissingError as error:
@@ -150,7 +150,7 @@ def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[
 
 
 def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwords) -> str:
-    """Install what a host lacks; why that failed, empty when it did not."""
+    """Install the missing packages of a host; return the reason of a failure, or empty on success."""
     command = ssh_command(spec, ["sh", "-c", found.install], passwords.askpass(found.name, spec))
     try:
         done = here.run(command, timeout_s=_INSTALL_S)
@@ -177,7 +177,7 @@ def _looked(
     missing = [tool for tool in wanted if not _is_there(tool, said)]
     by_pip = _by_pip(said) if _NUMPY.name in {tool.name for tool in missing} else ""
     packages = [tool.package for tool in missing if not (by_pip and tool.name == _NUMPY.name)]
-    packages += [package for one in beyond if _lacking(one, said) for package in one.packages]
+    packages += [package for facility in beyond if _lacking(facility, said) for package in facility.packages]
     for tool in wanted:
         found = _found(tool, said)
         lacks = tool in missing
@@ -188,10 +188,12 @@ def _looked(
     if by_pip and (install or not packages):
         install = f"{install} && {by_pip}" if install else by_pip
     checks += [
-        _seen(name, one, said, install_command(" ".join(one.packages), system)) for one in beyond if one.packages
+        _seen(name, facility, said, install_command(" ".join(facility.packages), system))
+        for facility in beyond
+        if facility.packages
     ]
-    others = [_seen(name, one, said, one.what_to_do) for one in beyond if not one.packages]
-    by_hand = tuple(one for one in (*([] if install else checks), *others) if one.status is Status.MISSING)
+    others = [_seen(name, facility, said, facility.what_to_do) for facility in beyond if not facility.packages]
+    by_hand = tuple(check for check in (*([] if install else checks), *others) if check.status is Status.MISSING)
     return HostChecks(name, (*checks, *others), install, by_hand)
 
 
@@ -203,12 +205,12 @@ def _seen(name: str, facility: Facility, said: Mapping[str, str], remedy: str) -
 
 
 def _lacking(facility: Facility, said: Mapping[str, str]) -> list[str]:
-    """The signs of it that the host does not show."""
+    """Return the signs of the facility that are missing on the host."""
     return [sign for sign in facility.signs if not said.get(f"sign:{sign}")]
 
 
 def _said(process: Process) -> tuple[str, str]:
-    """What was said at the other end; and why that is not all, which is empty where it is."""
+    """Return the output of the remote script, and the reason if it is incomplete (else empty)."""
     try:
         process.wait(0)
         stdout, stderr = process.communicate(timeout=_SAID_S)
@@ -225,7 +227,7 @@ def _found(tool: Tool, said: Mapping[str, str]) -> str:
 
 
 def _by_pip(said: Mapping[str, str]) -> str:
-    """The command that adds numpy to a Python that is not the system's, as of pyenv; empty for that one's packages."""
+    """Return the command that adds numpy to a Python that is not the system's, such as pyenv's; empty otherwise."""
     interpreter = said.get("interpreter", "")
     if not _is_there(_PYTHON, said) or not interpreter or interpreter in _OF_THE_SYSTEM:
         return ""
@@ -239,7 +241,7 @@ def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
 
 
 def check_hosts(topology: Topology) -> list[Check]:
-    """The checks of all hosts over SSH of a topology, in order."""
+    """Return the checks of all SSH hosts of a topology, in order."""
     with passwords_for_now() as passwords:
         found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)
-    return [check for one in found for check in one.checks]
+    return [check for host in found for check in host.checks]

@@ -1,4 +1,4 @@
-"""The machines of a testbed that are reached by SSH: all connected at once, their ports looked at, left as found."""
+"""The SSH hosts of a testbed: connected all at once, their ports checked, and restored at the end."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,10 +27,10 @@ from netbench.testbed.ssh_checks import handles_frames
 def connected_hosts(
     topology: Topology, machine: Machine, run_id: str, needs: Mapping[str, Iterable[Need]]
 ) -> Iterator[Mapping[str, Machine]]:
-    """The SSH hosts of a topology by name, for as long as the block lasts; `machine` is this one.
+    """Connect the SSH hosts of a topology for the block and yield them by name; `machine` is this one.
 
-    MissingError, with what is wrong at each, when there is no way into some of them, one is in use, or lacks something
-    of its `needs`; UsageError when a port must not be used.
+    MissingError, with the problem of each host, when some cannot be reached, are in use, or lack some of their
+    `needs`; UsageError when a port must not be used.
     """
     specs = topology.ssh_hosts
     with ExitStack() as stack:
@@ -42,7 +42,7 @@ def connected_hosts(
         machine.make([AddRunDirectory(str(directory))])
         passwords = Passwords(directory)
 
-        # Each is kept in touch with as soon as it is there: it does not wait for those that take longer.
+        # Each connection is kept alive as soon as it is there, without waiting for slower ones.
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=len(specs) or 1))
         started, problems = {}, []
         for name, spec in specs.items():
@@ -56,7 +56,10 @@ def connected_hosts(
             stack.callback(started[name].end)
         found: dict[str, RemoteMachine] = {}
         stack.push(partial(_close, found))
-        coming = {name: pool.submit(RemoteMachine, name, specs[name].address, one) for name, one in started.items()}
+        coming = {
+            name: pool.submit(RemoteMachine, name, specs[name].address, connection)
+            for name, connection in started.items()
+        }
         for name, machine_there in coming.items():
             try:
                 found[name] = machine_there.result()
@@ -66,7 +69,7 @@ def connected_hosts(
             if handles_frames(topology, name) and not found[name].ssh.told["numpy"]:
                 where = f"host {name} ({specs[name].address})"
                 problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
-        looked = [pool.submit(require_there, one.host(), needs.get(name, ())) for name, one in found.items()]
+        looked = [pool.submit(require_there, remote.host(), needs.get(name, ())) for name, remote in found.items()]
         for look in looked:
             try:
                 look.result()
@@ -74,15 +77,15 @@ def connected_hosts(
                 problems.append(str(error))
         if problems:
             raise MissingError("; ".join(problems))
-        for name, one in found.items():
-            _refuse_unsafe_ports(topology, name, one.host())
+        for name, remote in found.items():
+            _refuse_unsafe_ports(topology, name, remote.host())
         yield found
 
 
 def _close(machines: Mapping[str, RemoteMachine], _: object, error: BaseException | None, __: object) -> None:
-    """Take back what was changed on them; NotUndoneError for what could not be, which their guards try once more.
+    """Undo the changes on the machines; NotUndoneError for failures, which the watchdogs there retry.
 
-    MachineGoneError where nobody can tell, as one is lost; not where an error is on its way, which tells of that.
+    MachineGoneError if a machine is lost and the result unknown, but not if another error is being raised.
     """
     with shielded(), ThreadPoolExecutor(max_workers=len(machines) or 1) as pool:
         left = list(pool.map(_left_as_found, machines.values()))
@@ -100,7 +103,7 @@ def _close(machines: Mapping[str, RemoteMachine], _: object, error: BaseExceptio
 
 
 def _left_as_found(machine: RemoteMachine) -> tuple[list[str], str]:
-    """What could not be undone, and why it is lost, if it is."""
+    """Undo the changes on a machine; return the failures, and the reason if the machine is lost (else empty)."""
     try:
         return [f"host {machine.name}: {failure}" for failure in machine.undo()], machine.death()
     finally:

@@ -1,4 +1,4 @@
-"""A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
+"""A topology brought up: hosts, links, sources, sinks and UUTs made ready together, and undone together."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ _OF_VM = {"accelerator": "vm_accelerator", "emulated": "vm_emulated"}
 
 
 class Testbed:
-    """A topology that is up. UUTs are brought in one at a time with `uut`. `machines` are by VM, None: this machine."""
+    """A topology that is up; `uut` brings in one UUT at a time. `machines` are by VM, None: this machine."""
 
     __test__ = False
 
@@ -76,11 +76,11 @@ class Testbed:
         scratch: str | None = None,
         port_warnings: Sequence[str] = (),
     ) -> None:
-        """`in_use` are the paths that sources and sinks are needed for; None: all. `rings` are switched on.
+        """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
-        `others` says which other netbenches have measured on this machine since it is held. `scratch` is a directory of
-        this machine that goes with the run; None: temporary files are where others have theirs. `port_warnings` are as
-        the function of this name returned them before sources and sinks were opened.
+        `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
+        directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
+        result of the function of this name, from before sources and sinks were opened.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -107,16 +107,16 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            unfit = self._generator.unfit(host)
-            if unfit:
+            reason = self._generator.unfit(host)
+            if reason:
                 raise MissingError(
-                    f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}; "
+                    f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            unfit = self._sinks.unfit(sink_host)
-            if unfit:
-                raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
+            reason = self._sinks.unfit(sink_host)
+            if reason:
+                raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()
             source_clock = partial(self._monotonic, path.source.machine)
             receiver = partial(self._rings.receiver, path.name)
@@ -136,24 +136,24 @@ class Testbed:
                     self._delayed_by_sink.add(path.name)
 
     def sends(self) -> str:
-        """What its sources really are, whichever generator chose them."""
+        """Return the actual kinds of its sources; several are joined by `+`."""
         return "+".join(sorted({ends.identities.source.kind for ends in self._endpoints.values()}))
 
     def receives(self) -> str:
-        """How frames really come in from its sources: `inline`, `napi`, or some so and some so."""
+        """Return how frames are actually received from its sources: `inline`, `napi`, or both joined by `+`."""
         return "+".join(sorted({ends.path.receive for ends in self._endpoints.values()}))
 
     def identities(self) -> Identities:
-        """What sends and receives now, and where all hosts are."""
+        """Return the current sources and sinks, and the machines of all hosts."""
         streams = {name: ends.identities for name, ends in self._endpoints.items()}
         since = datetime.now(UTC).isoformat(timespec="seconds")
         inline = {path.name: LinkIdentity("inline") for path in self._paths if path.ingress}
         return Identities(since, host_identities(self.topology, self._machines), streams, inline | self._rings.found)
 
     def remarks(self) -> list[str]:
-        """What a reader of the results must know of the sources and sinks, each once."""
-        both = [one for ends in self._endpoints.values() for one in (ends.source, ends.sink)]
-        return list(dict.fromkeys(remark for one in both for remark in one.remarks()))
+        """Return the remarks of sources and sinks for readers of the results, each once."""
+        both = [endpoint for ends in self._endpoints.values() for endpoint in (ends.source, ends.sink)]
+        return list(dict.fromkeys(remark for endpoint in both for remark in endpoint.remarks()))
 
     def close_endpoints(self) -> None:
         """End all sources and sinks."""
@@ -163,7 +163,7 @@ class Testbed:
         self._endpoints.clear()
 
     def renew_endpoints(self) -> None:
-        """End all sources and sinks and restart them, after one of them failed; TestbedError where that cannot be."""
+        """End all sources and sinks and restart them, after one of them failed; TestbedError if that fails."""
         self.close_endpoints()
         try:
             self.open_endpoints()
@@ -178,7 +178,7 @@ class Testbed:
 
     @contextmanager
     def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
-        """A neighbour of a UUT that is up, likewise ready; NeighbourError when it cannot be brought up."""
+        """A neighbour of a UUT that is up, ready as well; NeighbourError when it cannot be brought up."""
         with ExitStack() as stack:
             try:
                 active = stack.enter_context(self._guest(beside, name))
@@ -234,7 +234,7 @@ class Testbed:
                 ended()
 
     def _await_ways(self, active: ActiveGuest, paths: Sequence[StreamPath]) -> None:
-        outside = [self._endpoints[one.name] for one in paths if one.leads_outside and one.name in self._endpoints]
+        outside = [self._endpoints[path.name] for path in paths if path.leads_outside and path.name in self._endpoints]
         if outside and active.ready.probe_limit_s is not None:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
 
@@ -244,9 +244,9 @@ class Testbed:
         return {place: nic.mac for place, nic in nics.items()}
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
-        """What a reader of the results must know of a UUT that is ready, and of the machine it is on.
+        """Return the facts about a ready UUT and its machine that a reader of the results needs.
 
-        How the CPU of a machine that is a VM runs is `vm_accelerator` and `vm_emulated`: a guest on it has its own.
+        If the machine is a VM, its accelerator is `vm_accelerator` and `vm_emulated`: a guest on it has its own.
         """
         of_machine = {_OF_VM.get(fact, fact): value for fact, value in self._uut_machine.facts.items()}
         return {**of_machine, **active.ready.facts}
@@ -256,10 +256,10 @@ class Testbed:
         return self._rings.facts(uut)
 
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
-        """What a trial needs, with these guests in place, by name, and what is to run inside some of them.
+        """Return the set-up of a trial with these guests, by name, and the loads inside some of them.
 
         Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes. They are
-        not protected where the UUT forwards in a process, which they would starve.
+        not protected if the UUT forwards in a process, because they would starve it.
         """
         in_process = {
             stream for guest in guests.values() if guest.plan.in_process for stream in guest.ready.next_hop_macs
@@ -276,7 +276,7 @@ class Testbed:
         )
 
     def interfaces(self) -> dict[str | None, list[str]]:
-        """The interfaces of all paths on this machine, by network namespace (None: netbench's own), each once."""
+        """Return the interfaces of all paths on this machine by namespace (None: netbench's own), each once."""
         found: dict[str | None, list[str]] = {}
         for path in each_nic_once(self._paths):
             for nic in path.nics.values():
@@ -303,12 +303,12 @@ class Testbed:
             wanted.setdefault(place.machine, []).append(place)
         self._catch_up()
         found: dict[Place, NicCounters] = {}
-        for machine, there in wanted.items():
-            found |= self._machines[machine].read_nics(there)
+        for machine, group in wanted.items():
+            found |= self._machines[machine].read_nics(group)
         return found
 
     def _catch_up(self) -> None:
-        """Have the counters of ports hold what their NICs have counted; MachineGoneError when a device is gone."""
+        """Update the counters of ports to the counts of their NICs; MachineGoneError when a device is gone."""
         for name in devices(self.topology):
             device = self._machines[name]
             if isinstance(device, VmMachine) and (death := device.death()):
@@ -317,24 +317,24 @@ class Testbed:
             if machine is None:
                 catch_up(ports)
             else:
-                for netns, there in ports.items():
-                    catch_up_there(self._machines[machine].host(netns), there)
+                for netns, group in ports.items():
+                    catch_up_there(self._machines[machine].host(netns), group)
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}
-        for stream, along in points.items():
-            for point in along:
+        for stream, points_there in points.items():
+            for point in points_there:
                 if point.place:
                     wanted.setdefault(point.place.machine, {}).setdefault(stream, []).append(point)
         return tuple(
-            reading for machine, there in wanted.items() for reading in self._machines[machine].read_counters(there)
+            reading for machine, group in wanted.items() for reading in self._machines[machine].read_counters(group)
         )
 
 
 def with_what_lacks(resolved: Resolved) -> Resolved:
-    """The same, with what this host lacks for UUTs that are on VMs, such as the image of one of these.
+    """Return the same, with what this host lacks for UUTs that are on VMs, such as the image of a VM.
 
-    MissingError for what it lacks for a UUT that is on none, and where it lacks something for each.
+    MissingError if it lacks something for a UUT that is on no VM, or something for every UUT.
     """
     require_root()
     lacking: dict[str, str] = {}
@@ -350,10 +350,10 @@ def with_what_lacks(resolved: Resolved) -> Resolved:
 
 @contextmanager
 def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Presence]:
-    """Have what all testbeds of a campaign use of this machine for the block, and be found by other netbenches.
+    """Lock the resources of all testbeds of a campaign on this machine for the block, visible to other netbenches.
 
-    MissingError when this host lacks something or something is in use. With `waits_for`, which is told of each other
-    netbench that measures on this machine, the block is entered when they have ended.
+    MissingError when this host lacks something or something is in use. With `waits_for`, the block is entered once the
+    other netbenches that measure on this machine have ended; it is called for each of them.
     """
     require_root()
     require(resolved.needs)
@@ -365,13 +365,13 @@ def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None
 
 
 def refuse_unsafe_ports(topology: Topology) -> None:
-    """Return if this machine has every port that the topology names, free to be used; UsageError otherwise."""
+    """Return if this machine has all ports of the topology and they are free; UsageError otherwise."""
     for port in topology.ports():
         refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
 
 
 def refuse_unreturnable_ports(topology: Topology) -> None:
-    """Return if all ports could be given back as they are; UsageError otherwise. Without root nothing is checked."""
+    """Return if all ports can be restored to their present state; UsageError otherwise. Without root: no check."""
     if os.geteuid() != 0:
         return
     look = Look(LocalHost("local", "dry-run"))
@@ -381,7 +381,7 @@ def refuse_unreturnable_ports(topology: Topology) -> None:
 
 
 def port_warnings(topology: Topology) -> list[str]:
-    """Return what a reader of the results must know of the ports that stay in this machine's own network namespace."""
+    """Return the warnings about the ports that stay in this machine's own network namespace."""
     here = [
         port.nic
         for name, host in topology.hosts.items()
@@ -399,11 +399,11 @@ def port_warnings(topology: Topology) -> list[str]:
 
 @contextmanager
 def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[Testbed]:
-    """Bring a topology up for its UUTs and, however the block is left, down again.
+    """Bring a topology up for its UUTs and take it down when the block is left, also after errors.
 
-    `held` is what `machine_held` gave for a campaign that has several testbeds; left out, the machine is held for this
-    one, with the errors of that. UsageError when a port must not be used, TestbedError when bringing it up or down
-    fails. What a killed run left is undone first.
+    `held` is the result of `machine_held` for a campaign with several testbeds. Without it, the machine is locked for
+    this testbed, with the errors of `machine_held`. UsageError when a port must not be used, TestbedError when bringing
+    it up or down fails. The leftovers of a killed run are undone first.
     """
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
     with ExitStack() as stack, shielded() as shield:
@@ -469,7 +469,7 @@ def require_root() -> None:
 
 
 def _scratch(run_id: str) -> str:
-    """A directory of this machine for what does not outlive the run."""
+    """Return a directory of this machine for files that do not outlive the run."""
     return str(STATE_DIRECTORY / "scratch" / run_id[-12:])
 
 
@@ -482,7 +482,7 @@ def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine],
 
 
 def _known_paths(topology: Topology, machines: Mapping[str | None, Machine]) -> tuple[StreamPath, ...]:
-    """The paths with the MAC addresses of ports filled in from their machines."""
+    """Return the paths, with the MAC addresses of ports filled in from their machines."""
 
     def known(nic: Nic | None) -> Nic | None:
         if nic is None or nic.mac:

@@ -1,4 +1,4 @@
-"""VMs that netbench runs as hosts: guests like any other, started for as long as the testbed is up."""
+"""VMs that netbench runs as hosts: ordinary guests that run while the testbed is up."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ from netbench.signals import shielded
 from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest, Vmm, guest_directory
 
 _QUESTIONS = 3
-# What of a VM does not concern how it is started.
+# The fields of a VM that do not affect how it is started.
 _OF_DEVICES = ("nics", "forward", "stp")
 
 
 def vmm_of(spec: VmSpec) -> Vmm:
-    """What runs a VM."""
+    """Return the VMM that runs a VM."""
     kind = next(kind for kind in plugins(VMMS).values() if kind.runs_hosts)
     options = {name: value for name, value in asdict(spec).items() if name not in _OF_DEVICES}
     vmm: Vmm = kind(kind.Options.model_validate({**options, "memory": f"{spec.memory}M"}))
@@ -35,14 +35,14 @@ def vmm_of(spec: VmSpec) -> Vmm:
 
 
 class VmMachine(Machine):
-    """A VM that is a host, and runs.
+    """A running VM that is a host.
 
-    `set_link(NIC, up=…)` pulls one end of a cable, and `death()` says what became of it: whoever runs it is asked, and
-    not the VM.
+    `set_link(NIC, up=…)` disconnects or reconnects one end of a cable. `death()` returns the cause of the VM's end, as
+    reported by its VMM, not by the VM.
     """
 
     def __init__(self, name: str, spec: VmSpec, guest: RunningGuest) -> None:
-        """`guest` answers."""
+        """`guest` must respond to commands."""
         host = equipped(guest.host(MachineGoneError), name)
         facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
         super().__init__(name, host, cpus=range(spec.cpus), facts=facts)
@@ -52,25 +52,25 @@ class VmMachine(Machine):
 
     @property
     def monotonic(self) -> ClockDifference:
-        """As of every machine; asked anew each time, as an emulated clock may drift. TestbedError as of its clocks."""
+        """Its CLOCK_MONOTONIC minus this machine's, read each time, as an emulated clock may drift; TestbedError."""
         return self._differences().monotonic
 
     @property
     def realtime(self) -> ClockDifference:
-        """Likewise."""
+        """Its CLOCK_REALTIME minus this machine's, read anew each time; TestbedError."""
         return self._differences().realtime
 
     def _differences(self) -> Differences:
         found = Differences()
         for _ in range(_QUESTIONS):
             before = time.monotonic_ns(), time.time_ns()
-            there = self._clocks()
-            found.add(before, there, (time.monotonic_ns(), time.time_ns()))
+            readings = self._clocks()
+            found.add(before, readings, (time.monotonic_ns(), time.time_ns()))
         return found
 
 
 def planned_vm(name: str, spec: VmSpec, cables: Sequence[CableEnd] = ()) -> list[str]:
-    """What starting a VM would do, for `--dry-run`."""
+    """Return the changes and the command that start a VM, for `--dry-run`."""
     vmm, guest = vmm_of(spec), GuestSpec(name, guest_directory("RUN", name), cables=tuple(cables))
     return [*(change.command for change in vmm.changes(guest)), vmm.command(guest)]
 
@@ -79,10 +79,10 @@ def planned_vm(name: str, spec: VmSpec, cables: Sequence[CableEnd] = ()) -> list
 def running_vm(
     name: str, spec: VmSpec, here: Host, directory: Path, cables: Sequence[CableEnd] = ()
 ) -> Iterator[VmMachine]:
-    """Start a VM, and end it when the block is left; what it keeps meanwhile is in `directory`, which is there.
+    """Start a VM, and end it when the block is left; its runtime files are in `directory`, which must exist.
 
-    TestbedError when it does not boot in time, with what became of it, or when its kernel has no driver for a NIC;
-    MissingError when its image is not there.
+    TestbedError when it does not boot in time, with the cause, or when its kernel has no driver for a NIC;
+    MissingError when its image is missing.
     """
     with _started(name, spec, here, directory, cables) as guest:
         yield _answering(name, spec, guest)
@@ -92,7 +92,7 @@ def running_vm(
 def running_vms(
     topology: Topology, here: Host, directories: Mapping[str, Path], cables: Mapping[str, Sequence[CableEnd]]
 ) -> Iterator[dict[str, VmMachine]]:
-    """Start all VMs of a topology, which boot side by side; the rest as of one."""
+    """Start all VMs of a topology, which boot in parallel; otherwise as `running_vm`."""
     with ExitStack() as stack:
         guests = {
             name: stack.enter_context(_started(name, spec, here, directories[name], cables[name]))
@@ -121,7 +121,7 @@ def _answering(name: str, spec: VmSpec, guest: RunningGuest) -> VmMachine:
 
 
 def _name_nics(guest: RunningGuest) -> None:
-    """Have a VM call its cabled NICs what its topology does: by name they are told only by their MAC addresses."""
+    """Rename a VM's cabled NICs to their names in the topology; they are identified by their MAC addresses."""
     host, cables = guest.host(), guest.spec.cables
     try:
         found = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
@@ -132,7 +132,7 @@ def _name_nics(guest: RunningGuest) -> None:
             raise TestbedError(
                 f"{guest.spec.title} has no NIC {end.interface}: its kernel has no driver for {end.model}"
             )
-    # Twice: the name of one may be what another was called first.
+    # In two steps: the new name of one NIC may be the first name of another.
     passing = [(f"{PREFIX}nic{number}", end) for number, end in enumerate(cables)]
     lines = [("link", "set", found[end.mac], "name", name) for name, end in passing]
     lines += [("link", "set", name, "name", end.interface) for name, end in passing]
