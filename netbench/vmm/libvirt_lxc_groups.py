@@ -149,17 +149,17 @@ class AddGroups(Change):
         paths = [path for path in self.paths.split() if Path(path).name.startswith(PREFIX)]
 
         def removed() -> bool:
-            remaining = [path for path in paths if host.run(["test", "-d", path]).exit_code == 0]
-            return not remaining or host.run(["find", *remaining, "-depth", "-type", "d", "-delete"]).exit_code == 0
+            existing = [path for path in paths if host.run(["test", "-d", path]).exit_code == 0]
+            return not existing or host.run(["find", *existing, "-depth", "-type", "d", "-delete"]).exit_code == 0
 
         if not wait_until(removed, _EMPTY_S, _POLL_S):
             raise TestbedError(f"the control groups {', '.join(paths)} are still used by processes")
         if self.switched_on:
-            hierarchy = hierarchies(host)[0]
-            others = [name for name in host.run(["ls", hierarchy.directory]).stdout.split() if name.startswith(PREFIX)]
+            existing = hierarchies(host)[0]
+            others = [name for name in host.run(["ls", existing.directory]).stdout.split() if name.startswith(PREFIX)]
             with suppress(TestbedError):  # rejected if other software uses it by now
                 if not others:
-                    host.write(_switch(hierarchy), " ".join(f"-{name}" for name in self.switched_on.split()))
+                    host.write(_switch(existing), " ".join(f"-{name}" for name in self.switched_on.split()))
 
     def _settings(self, there: Sequence[Hierarchy]) -> list[tuple[str, str]]:
         return [
