@@ -52,7 +52,7 @@ FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  
 _WITHOUT_NFTABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL)
 
 own_tables: set[tuple[str, str]] = set()
-"""Families and names of the tables that netbench has now, in all namespaces."""
+"""Families and names of the tables that netbench has now, in whichever namespaces."""
 
 _Statement = Mapping[str, Any]
 _Named = tuple[str, str, str]  # family and table of a counter or map, and its name
