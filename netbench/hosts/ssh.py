@@ -245,7 +245,7 @@ def _told(line: bytes) -> Mapping[str, Any]:
         if isinstance(description, dict):
             return description
     words = line[:80].decode(errors="replace").strip()
-    raise ValueError(f"it words {words!r} first: let the shell of that user print nothing of its own")
+    raise ValueError(f"it said {words!r} first: let the shell of that user print nothing of its own")
 
 
 def explained(said: str) -> str:
