@@ -1,1 +1,1 @@
-"""Where commands run: on this machine or in a network namespace of it."""
+"""Hosts, where commands run: this machine, its network namespaces, VMs, guests, and machines over SSH."""

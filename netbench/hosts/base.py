@@ -1,4 +1,4 @@
-"""The seam between what is to be done and where it is done."""
+"""The seam between commands and the place where they run."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _FILE_S = 120.0
 
 
 class GoneError(TestbedError):
-    """Nobody is at the other end any more: most likely the machine has died."""
+    """The other end of a connection has gone: most likely the machine has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,55 +26,55 @@ class Completed:
 
 
 class Process(Protocol):
-    """A command that runs: what `subprocess.Popen` (text mode, pipes) offers, of which this is the part in use.
+    """A running command: the part in use of `subprocess.Popen` (text mode, pipes).
 
-    The pipes have file descriptors that can be waited for with select(2).
+    The pipes have file descriptors for select(2).
     """
 
     @property
     def stdin(self) -> IO[str] | None:
-        """What it reads; None when it has none."""
+        """Its standard input; None when it has none."""
 
     @property
     def stdout(self) -> IO[str] | None:
-        """What it writes."""
+        """Its standard output."""
 
     @property
     def stderr(self) -> IO[str] | None:
-        """What it complains."""
+        """Its standard error."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, -N when signal N ended it; None as long as nobody asked since it ended."""
+        """Its exit code, -N when signal N ended it; None until poll() or wait() notices its end."""
 
     def poll(self) -> int | None:
-        """As returncode, asking now."""
+        """Return the exit code as of now; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """All it still writes, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal; harmless when it has ended."""
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send it SIGTERM."""
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send it SIGKILL."""
 
 
 class Host(Protocol):
     """A place where commands run and files are read and written: this machine, a guest, a namespace of either."""
 
     def __str__(self) -> str:
-        """How messages call it: `host source`, `guest vm1`."""
+        """Its name in messages: `host source`, `guest vm1`."""
 
     @property
     def name(self) -> str:
-        """The name the topology gives it."""
+        """Its name in the topology."""
 
     @property
     def netns(self) -> str | None:
@@ -87,43 +87,43 @@ class Host(Protocol):
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command to its end; TestbedError when it cannot start or takes too long.
 
-        The exit code is the caller's to judge; `run_checked` does it.
+        The caller checks the exit code, or uses `run_checked`.
         """
 
     def spawn(self, argv: Sequence[str]) -> Process:
         """Start a command with pipes to its stdin, stdout and stderr; it dies when netbench dies."""
 
     def read(self, path: str) -> str:
-        """The text of a file as this host sees it; TestbedError when it cannot be read."""
+        """Return the text of a file of this host; TestbedError when it cannot be read."""
 
     def write(self, path: str, text: str) -> None:
-        """Write a file as this host sees it; TestbedError when it cannot be written."""
+        """Write a file of this host; TestbedError when it cannot be written."""
 
     def fetch(self, path: str, target: Path) -> None:
-        """Bring a file of this host, of any content, to `target` on this machine; TestbedError when that fails.
+        """Copy a file of this host, with any content, to `target` on this machine; TestbedError when that fails.
 
-        Does nothing when they are the same file.
+        It does nothing when they are the same file.
         """
 
     def send(self, source: Path, path: str) -> None:
-        """Bring a file of this machine, of any content, to `path` on the host; TestbedError when that fails.
+        """Copy a file of this machine, with any content, to `path` on the host; TestbedError when that fails.
 
-        Does nothing when they are the same file.
+        It does nothing when they are the same file.
         """
 
 
 class Connection(Host, Protocol):
-    """A host at the other end of something that must be waited for and closed. GoneError where nobody is there."""
+    """A host behind a connection that must be awaited and closed. GoneError when the other end has gone."""
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        """Return once it answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
+        """Return once it answers; TestbedError when it does not, or as soon as `hopeless` returns the cause."""
 
     def close(self) -> None:
-        """End the conversation; harmless when called twice."""
+        """Close the connection; harmless when called twice."""
 
 
 def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> str:
-    """The output of a command that must succeed; TestbedError with its own words when it does not."""
+    """Return the output of a command that must succeed; TestbedError with its message when it does not."""
     done = host.run(argv, stdin=stdin, timeout_s=timeout_s)
     if done.exit_code != 0:
         words = done.stderr.strip() or done.stdout.strip() or "no message"
@@ -132,12 +132,12 @@ def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: 
 
 
 def exists(host: Host, path: str) -> bool:
-    """Whether there is a file of any kind at `path` on a host."""
+    """Return whether a file of any kind exists at `path` on a host."""
     return Path(path).exists() if host.shares_files else host.run(["test", "-e", path]).exit_code == 0
 
 
 def kernel_of(host: Host) -> str:
-    """The kernel of a host, its release and architecture; empty where it cannot be asked."""
+    """Return the kernel release and architecture of a host; empty without an answer."""
     try:
         return " ".join(run_checked(host, ["uname", "-s", "-r", "-m"]).split())
     except NetbenchError:
@@ -145,7 +145,7 @@ def kernel_of(host: Host) -> str:
 
 
 class Remote:
-    """A machine of its own at the other end of something, outside any namespace; messages call it `title`."""
+    """A machine behind a connection, outside any namespace; messages name it `title`."""
 
     def __init__(self, name: str, title: str) -> None:
         self._name = name
@@ -168,18 +168,18 @@ class Remote:
 
 
 class FilesByCommand:
-    """Files of hosts that only run commands."""
+    """File access for hosts that only run commands."""
 
     def read(self: Host, path: str) -> str:
         return run_checked(self, ["cat", path])
 
     def write(self: Host, path: str, text: str) -> None:
-        # Not tee: that of busybox calls every errno an I/O error.
+        # Not tee: busybox's reports every errno as an I/O error.
         run_checked(self, ["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], stdin=text)
 
 
 class RemoteByCommand(FilesByCommand, Remote):
-    """A remote machine that only runs commands: files are fetched by one as well."""
+    """A remote machine that only runs commands; files are copied by commands as well."""
 
     def fetch(self: Host, path: str, target: Path) -> None:
         save(target, b64decode(run_checked(self, ["base64", path], timeout_s=_FILE_S)))
@@ -198,7 +198,7 @@ def save(target: Path, data: bytes) -> None:
 
 
 def load(source: Path) -> bytes:
-    """What a file of this machine holds; TestbedError when it cannot be read."""
+    """Return the content of a file of this machine; TestbedError when it cannot be read."""
     try:
         return source.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The seam between the code and the passing of time, and waiting for something no longer than it may take."""
+"""The seam between the code and the passing of time, and waiting with a time limit."""
 
 import time
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from typing import NamedTuple, Protocol
 from netbench.model.distributions import ClockDifference
 
 _ATTEMPTS = 5
-_ANSWERS = 20  # of another machine that are kept
-# What time stamps of frames can show.
+_ANSWERS = 20  # number of answers of another machine that are kept
+# The resolution of time stamps in frames.
 _RESOLUTION_NS = 1000
 
 
 class Clock(Protocol):
-    """Time as a trial needs it, in ns and s."""
+    """Clocks for a trial, in ns and s."""
 
     def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC."""
+        """Return CLOCK_MONOTONIC in ns."""
 
     def realtime_ns(self) -> int:
-        """CLOCK_REALTIME, the clock of captures."""
+        """Return CLOCK_REALTIME in ns, the clock of captures."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -39,7 +39,7 @@ class SystemClock:
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0.02) -> bool:
-    """Whether a condition came true within a time; it is looked at once at least, and again every so often."""
+    """Return whether a condition came true within a time; it is evaluated at least once, then every `every_s`."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
@@ -49,46 +49,46 @@ def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0
 
 
 class ClockReading(NamedTuple):
-    """Between what bounds CLOCK_REALTIME - CLOCK_MONOTONIC was, in ns."""
+    """The bounds of CLOCK_REALTIME - CLOCK_MONOTONIC, in ns."""
 
     least_ns: int
     most_ns: int
 
 
 def read_clocks(clock: Clock) -> ClockReading:
-    """Both clocks at one moment, as nearly as some attempts tell."""
+    """Return both clocks at one moment, as the narrowest bounds of several attempts."""
     return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
 
 
 class Differences:
-    """How the clocks of another machine differ from those of this one at its last answer, by questions and answers.
+    """The differences of another machine's clocks to this one's at its last answer, from requests and answers.
 
-    An answer was given between its question and its arrival, so the difference lies between two bounds (as of NTP, RFC
-    5905, section 8, whose offset is the middle and whose delay is the distance of them). Of an older answer they are
-    farther apart, as clocks run apart. That which leaves least open tells most.
+    An answer is made between its request and its arrival, so the difference lies between two bounds (as in NTP, RFC
+    5905, section 8: its offset is their middle, its delay their distance). The bounds of older answers are wider,
+    because clocks drift. The narrowest bounds are used.
     """
 
     def __init__(self) -> None:
-        # Never changed, as another thread may look at them: replaced.
+        # Replaced, never modified, because another thread may read them.
         self._monotonic: tuple[_Told, ...] = ()
         self._realtime: tuple[_Told, ...] = ()
 
     def add(self, before: tuple[int, int], there: tuple[int, int], after: tuple[int, int]) -> None:
-        """CLOCK_MONOTONIC and CLOCK_REALTIME, in ns: here before the question, there, and here after the answer."""
+        """Add CLOCK_MONOTONIC and CLOCK_REALTIME in ns: here before the request, there, and here after the answer."""
         new = [
-            _Told(before[0], after[0], ClockDifference(told - answered, told - asked))
-            for asked, told, answered in zip(before, there, after, strict=True)
+            _Told(before[0], after[0], ClockDifference(remote - received, remote - sent))
+            for sent, remote, received in zip(before, there, after, strict=True)
         ]
         self._monotonic, self._realtime = _with(self._monotonic, new[0]), _with(self._realtime, new[1])
 
     @property
     def monotonic(self) -> ClockDifference:
-        """Of CLOCK_MONOTONIC."""
+        """The difference of CLOCK_MONOTONIC."""
         return _latest(self._monotonic)
 
     @property
     def realtime(self) -> ClockDifference:
-        """Of CLOCK_REALTIME."""
+        """The difference of CLOCK_REALTIME."""
         return _latest(self._realtime)
 
 
@@ -106,7 +106,10 @@ def _with(kept: tuple[_Told, ...], new: _Told) -> tuple[_Told, ...]:
 
 def _latest(kept: tuple[_Told, ...], at_ns: int | None = None) -> ClockDifference:
     now_ns = kept[-1].answered_ns if at_ns is None else at_ns
-    return min((one.difference.over(now_ns - one.asked_ns) for one in kept), key=lambda found: found.uncertainty_ns)
+    return min(
+        (answer.difference.over(now_ns - answer.asked_ns) for answer in kept),
+        key=lambda difference: difference.uncertainty_ns,
+    )
 
 
 def _agree(one: ClockDifference, other: ClockDifference) -> bool:
@@ -114,10 +117,10 @@ def _agree(one: ClockDifference, other: ClockDifference) -> bool:
 
 
 def clock_set_ns(before: ClockReading, after: ClockReading) -> int:
-    """By how much CLOCK_REALTIME was set between two readings: forward, or back (negative); 0 where it was not.
+    """Return by how many ns CLOCK_REALTIME was set between two readings, negative for back; 0 if it was not set.
 
-    NTP and adjtime(3) slow down or speed up both clocks alike (clock_gettime(2)), so their difference changes only
-    when the time is set, or the machine slept.
+    NTP and adjtime(3) slow down or speed up both clocks alike (clock_gettime(2)). So their difference changes only when
+    the time is set, or after the machine slept.
     """
     least, most = after.least_ns - before.most_ns, after.most_ns - before.least_ns
     return (least + most) // 2 if least > _RESOLUTION_NS or most < -_RESOLUTION_NS else 0

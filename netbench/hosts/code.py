@@ -1,7 +1,7 @@
-"""Netbench's own code as a host that has none is given it: an archive, and the program that unpacks and runs it there.
+"""netbench's code for hosts without netbench: an archive, and the program that unpacks and runs it there.
 
-The host needs a Python that is new enough, and numpy where frames are sent or captures counted. pyroute2, which is of
-Python alone, comes with netbench; another package is brought beside them where a module of netbench's wants it there.
+The host needs a recent Python, and numpy for sending frames or counting captures. pyroute2, which is pure Python, comes
+with netbench. Other packages are copied as well when a module of netbench there needs them.
 """
 
 import io
@@ -17,12 +17,12 @@ from netbench.hosts.base import Host
 from netbench.hosts.python_modules import FIRST
 
 PYTHON = (3, 11)
-SCRATCH = "/var/tmp/netbench-"  # and the name of the run: a directory for what is not kept
+SCRATCH = "/var/tmp/netbench-"  # followed by the name of the run: a directory for temporary files
 _PACKAGES = ("netbench", "pyroute2")
 _SUFFIXES = (".py", ".o", ".sh")
 _UNPACK_FILE = 'mkdir -p "$1" && tar -xzf "$0" -C "$1" && rm "$0"'
 _UNPACK_S = 120.0  # on an emulated CPU
-# What runs there first: it takes the archive from its stdin, and becomes the module that it is told.
+# The first program there: it reads the archive from its stdin, and becomes the module named by its arguments.
 _UNPACK = f"""
 import io, os, shutil, sys, tarfile
 if sys.version_info < {PYTHON}:
@@ -48,18 +48,18 @@ os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 
 @cache
 def archive() -> bytes:
-    """All that a host is given, as a tar archive compressed by gzip."""
+    """Return all of netbench for a host, as a tar archive compressed by gzip."""
     return _packed(_PACKAGES, lambda file: file.suffix in _SUFFIXES)
 
 
 @cache
 def archive_of(package: str) -> bytes:
-    """The same of another package that is installed here, with all its files."""
+    """Return the same for another package that is installed here, with all its files."""
     return _packed((package,), lambda file: "__pycache__" not in file.parts)
 
 
 def unpack_on(host: Host, packed: bytes, directory: str, scratch: str) -> None:
-    """Have what is in an archive in a directory of a host; TestbedError when it cannot be put there."""
+    """Unpack an archive into a directory of a host; TestbedError when that fails."""
     target = f"{scratch}/netbench.tar.gz"
     with tempfile.NamedTemporaryFile() as file:
         file.write(packed)
@@ -71,7 +71,7 @@ def unpack_on(host: Host, packed: bytes, directory: str, scratch: str) -> None:
 
 
 def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]:
-    """The command that takes `archive()` from its stdin, puts it into a new directory, and becomes a module of it."""
+    """Return the command that reads `archive()` from its stdin, unpacks it to a new directory, and runs a module."""
     program = _program(directory, module, *arguments)
     return ["python3", "-I", "-S", "-c", _UNPACK, directory, str(len(archive())), *program]
 
@@ -79,9 +79,9 @@ def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]
 def brought_module_command(
     host: Host, directory: str, module: str, *arguments: str, keep_compiled: bool = False
 ) -> list[str]:
-    """The command that runs a module of netbench, with some arguments, on a host that has it in this directory.
+    """Return the command that runs a module of netbench with arguments, on a host with netbench in `directory`.
 
-    MissingError for a module of somebody else's. `keep_compiled`: what Python has compiled stays there.
+    MissingError for other modules. `keep_compiled`: Python may store compiled code there.
     """
     if module.partition(".")[0] != "netbench":
         raise MissingError(f"{host} has netbench's own modules only, and {module} is none of them")

@@ -1,4 +1,4 @@
-"""Hosts made of another host: a network namespace of it, part of its CPUs, and one that tells how its machine died."""
+"""Hosts made of another host: its network namespace, part of its CPUs, or with the cause of its machine's death."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,26 +15,26 @@ from netbench.hosts.python_modules import module_command
 
 @runtime_checkable
 class RunsNetbench(Protocol):
-    """A machine that netbench's own modules were brought to; `scratch` is a directory there for what is not kept."""
+    """A machine that netbench's modules were copied to; `scratch` is a directory there for temporary files."""
 
     scratch: str
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
-        """The command that runs one of them; MissingError for another's."""
+        """Return the command that runs one of these modules; MissingError for other modules."""
 
     def bring(self, package: str) -> None:
-        """Have another package of this machine's Python there, for them to import, unless it is."""
+        """Copy another package of this machine's Python there, for these modules, unless it is there."""
 
 
 class _Inner:
-    """What a host made of another one has from it."""
+    """The part that a composed host delegates to its inner host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     @property
     def made_of(self) -> Host:
-        """The other one."""
+        """The inner host."""
         return self._host
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class _Inner:
 
 
 class Named(_Inner):
-    """A host under the name that a topology gives it."""
+    """A host with the name that the topology uses."""
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host)
@@ -86,9 +86,8 @@ class Named(_Inner):
 class Namespaced(FilesByCommand, _Inner):
     """A named network namespace of a host; files and CPUs are those of the host.
 
-    `ip netns exec` also gives each command the namespace's own /sys, so that /sys/class/net and
-    /proc/sys/net tell of the namespace and not of the machine. MachineGoneError where there is none of that name on
-    this machine.
+    `ip netns exec` also mounts the namespace's own /sys for each command, so that /sys/class/net and /proc/sys/net are
+    those of the namespace, not of the machine. MachineGoneError if this machine has no namespace of that name.
     """
 
     def __init__(self, host: Host, netns: str) -> None:
@@ -104,7 +103,7 @@ class Namespaced(FilesByCommand, _Inner):
 
     @property
     def outside(self) -> Host:
-        """The host that it is a namespace of."""
+        """The host that contains the namespace."""
         return self._host
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
@@ -141,9 +140,10 @@ class Confined(_Inner):
 
 
 class Explained(_Inner):
-    """A connection that says how its machine died, where that is why nobody answers.
+    """A connection whose errors give the cause of its machine's death, if that is why no answer comes.
 
-    `death` says it, waiting a moment for the machine's end; empty when it still runs. Then `error` is raised.
+    `death` returns the cause, after waiting a moment for the machine's end; empty while it runs. Then `error` is
+    raised.
     """
 
     def __init__(self, host: Connection, death: Callable[[], str], error: type[TestbedError] = TestbedError) -> None:
@@ -192,12 +192,12 @@ class Explained(_Inner):
 
 
 def has_netbench(host: Host) -> bool:
-    """Whether netbench's own modules run on a host: on this machine, and where they were brought."""
+    """Return whether netbench's modules run on a host: on this machine, and where they were copied."""
     return host.shares_files or isinstance(_innermost(host), RunsNetbench)
 
 
 def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of netbench, or of an extension, on a host; MissingError where none runs."""
+    """Return the command that runs a module of netbench or of an extension on a host; MissingError if none runs."""
     if host.shares_files:
         return module_command(module, *arguments)
     machine = _innermost(host)
@@ -207,7 +207,7 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
 
 
 def bring(host: Host, package: str) -> None:
-    """Have a package of this machine's Python where modules of netbench run on a host; MissingError where none do."""
+    """Copy a package of this machine's Python to netbench's modules on a host; MissingError if it has none."""
     if host.shares_files:
         return
     machine = _innermost(host)
@@ -217,7 +217,7 @@ def bring(host: Host, package: str) -> None:
 
 
 def scratch_of(host: Host) -> str:
-    """A directory of a host for what is not kept; the run's own on this machine and where netbench was brought."""
+    """Return a host's directory for temporary files: the run's own on this machine and where netbench was copied."""
     machine = _innermost(host)
     if isinstance(machine, LocalHost):
         return machine.scratch or gettempdir()
@@ -231,12 +231,12 @@ def _innermost(host: Host) -> Host:
 
 
 def outside(host: Host) -> Host:
-    """The machine of a host outside all network namespaces: for what asks a daemon of it, or makes links there."""
+    """Return a host's machine outside all network namespaces: to use its daemons, or to create links there."""
     return host.outside if isinstance(host, Namespaced) else host
 
 
 def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:
-    """The command that runs `argv`, and all it will start, on these CPUs (empty: any) and in a group (empty: none)."""
+    """Return the command that runs `argv` and its children on these CPUs (empty: any), in a group (empty: none)."""
     bound = ["taskset", "-c", ",".join(map(str, cpus)), *argv] if cpus else list(argv)
-    # The process 0 is the one that writes.
+    # 0 stands for the process that writes it.
     return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', door, *bound] if door else bound

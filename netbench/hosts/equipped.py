@@ -1,4 +1,4 @@
-"""A VM that has Python with numpy: it is given netbench's code when that is first wanted there."""
+"""A VM that has Python with numpy: netbench's code is copied to it at the first use."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from netbench.hosts.base import Host, exists
 from netbench.hosts.code import archive, archive_of, brought_module_command, unpack_on
 from netbench.hosts.composed import Named
 
-_NUMPY = "/usr/lib/python3/dist-packages/numpy"  # where Debian's package has it
+_NUMPY = "/usr/lib/python3/dist-packages/numpy"  # the path in Debian's package
 _DIRECTORY = "/var/lib/netbench"
 
 
 class Equipped(Named):
-    """Such a VM, under the name that a topology gives it. What netbench leaves there goes with the machine."""
+    """Such a VM, with the name that the topology uses. Files that netbench leaves there disappear with the machine."""
 
     scratch = "/tmp"
 
@@ -20,17 +20,17 @@ class Equipped(Named):
         self._brought: set[str] = set()
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
-        """The command that runs a module of netbench there; MissingError for one of somebody else's.
+        """Return the command that runs a module of netbench there; MissingError for other modules.
 
-        TestbedError when the code cannot be brought there.
+        TestbedError when the code cannot be copied there.
         """
-        # Python is slow on an emulated CPU, and what it has compiled goes with the machine.
+        # Compiled code is kept: Python is slow on an emulated CPU, and the files disappear with the machine.
         command = brought_module_command(self, _DIRECTORY, module, *arguments, keep_compiled=True)
         self._unpack_once("netbench", archive)
         return command
 
     def bring(self, package: str) -> None:
-        """Have another package of this machine's there, for modules of netbench; TestbedError as above."""
+        """Copy another package of this machine there, for modules of netbench; TestbedError when that fails."""
         self._unpack_once(package, lambda: archive_of(package))
 
     def _unpack_once(self, package: str, packed: Callable[[], bytes]) -> None:
@@ -40,5 +40,5 @@ class Equipped(Named):
 
 
 def equipped(host: Host, name: str) -> Named:
-    """The machine under a name, with netbench where it has what that needs."""
+    """Return the machine with a name, and with netbench if it has the required packages."""
     return Equipped(host, name) if exists(host, _NUMPY) else Named(host, name)

@@ -1,6 +1,6 @@
-"""A process of netbench's own and the conversation with it: JSON, one object a line, each awaited for a limited time.
+"""A worker process of netbench with JSON messages, one object per line; waits for replies have a time limit.
 
-So is talked with what sends, counts or forwards where a NIC is.
+Senders, sinks and forwarders on the host of a NIC are such workers.
 """
 
 import json
@@ -13,12 +13,12 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Process
 from netbench.hosts.lines import Lines, last_words
 
-# How long it may take to end by itself once its stdin is closed, in seconds.
+# Time limit for it to end by itself once its stdin is closed, in seconds.
 _END_S = 1.0
 
 
 class Conversation:
-    """With one worker that was started, until close(). `who` names it in messages, as in `the trex source on eth1`."""
+    """Messages to and from one worker, until close(). `who` is its name in messages: `the trex source on eth1`."""
 
     def __init__(self, who: str, process: Process) -> None:
         assert process.stdout
@@ -27,11 +27,11 @@ class Conversation:
         self._lines = Lines(process.stdout)
 
     def tell(self, message: Mapping[str, object]) -> None:
-        """Send a request; a worker that is no longer there shows when its reply is read."""
+        """Send a request; if the worker has died, reading its reply fails."""
         self.write(json.dumps(message))
 
     def write(self, line: str) -> None:
-        """The same of one whose requests are words."""
+        """Send a request that is a plain line."""
         stdin = self._process.stdin
         assert stdin
         with suppress(OSError):  # see tell()
@@ -39,17 +39,17 @@ class Conversation:
             stdin.flush()
 
     def reply(self, timeout_s: float) -> Mapping[str, Any]:
-        """The next reply.
+        """Return the next reply.
 
-        TimeoutError if none comes in time; TestbedError if the worker died, talks nonsense or says that it `failed`;
-        MissingError if it says what is `missing`.
+        TimeoutError if none comes in time; TestbedError if the worker died, sent invalid data or reported that it
+        `failed`; MissingError if it reported what is `missing`.
         """
         reply = self.said(timeout_s)
         self.require_no_failure(reply)
         return reply
 
     def said(self, timeout_s: float) -> Mapping[str, Any]:
-        """The next reply, whatever it says; errors as of reply()."""
+        """Return the next reply, also one that reports a failure; other errors as of reply()."""
         try:
             line = self._lines.take(timeout_s)
         except TimeoutError as error:
@@ -67,30 +67,30 @@ class Conversation:
         return reply
 
     def require_no_failure(self, reply: Mapping[str, object]) -> None:
-        """Of a source: errors as of reply() where it says that it `failed`, or what is `missing`."""
+        """Raise the errors of reply() if a source reported that it `failed`, or what is `missing`."""
         if "missing" in reply:
             raise MissingError(self.failure(f"cannot send: {reply['missing']}"))
         if "failed" in reply:
             raise TestbedError(self.failure(f"cannot send: {reply['failed']}"))
 
     def failure(self, what: str) -> str:
-        """A message about the worker, with the last lines it wrote to its stderr."""
+        """Return a message about the worker, with the last lines of its stderr."""
         stderr = self._process.stderr
         assert stderr
-        said = last_words(stderr, 3)
-        return f"{self._who} {what}" + (f"; its stderr: {said}" if said else "")
+        words = last_words(stderr, 3)
+        return f"{self._who} {what}" + (f"; its stderr: {words}" if words else "")
 
     def kill(self) -> None:
-        """End it at once: whatever it is doing, it is not to go on."""
+        """Kill it at once, whatever it is doing."""
         self._process.kill()
 
     def close(self) -> None:
-        """Ask the worker to end by closing its stdin, then by SIGTERM, then by SIGKILL."""
+        """End the worker: by closing its stdin, then by SIGTERM, then by SIGKILL."""
         process = self._process
         assert process.stdin
         assert process.stdout
         assert process.stderr
-        with suppress(OSError):  # what a dead worker has not read
+        with suppress(OSError):  # unread data of a dead worker
             process.stdin.close()
         for insist in (process.terminate, process.kill):
             try:

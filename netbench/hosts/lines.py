@@ -1,4 +1,4 @@
-"""What a process writes into its pipes, waited for no longer than it may take, and its end."""
+"""The output of a process's pipes, read with a time limit, and the end of a process."""
 
 import os
 import select
@@ -16,14 +16,14 @@ from netbench.model.foreign_text import decoded
 _LONGEST_BYTES = 65_536
 _LATEST_BYTES = 3 * _LONGEST_BYTES
 _POLL_S = 0.002
-# For what an ended process has written, and for the end of a killed one.
+# Time limit for the remaining output of an ended process, and for the end of a killed one.
 _GRACE_S = 1.0
 
 
 class Lines:
     """The lines of one pipe.
 
-    Straight from its descriptor: a buffered reader would wait for ever for the end of a half-written line.
+    They are read from its descriptor: a buffered reader would wait forever for the end of a half-written line.
     """
 
     def __init__(self, pipe: IO[str]) -> None:
@@ -32,11 +32,11 @@ class Lines:
 
     @property
     def beyond(self) -> bytes:
-        """What was read of the pipe beyond the lines taken."""
+        """The bytes read from the pipe after the last line taken."""
         return self._unread
 
     def take(self, timeout_s: float) -> bytes:
-        """The next line, without its end.
+        """Return the next line, without its end.
 
         TimeoutError when it does not come in time, EOFError when the pipe ends before it, ValueError when more than
         64 KiB wait to be read.
@@ -57,20 +57,20 @@ class Lines:
 
 
 class Tail:
-    """What a pipe or a socket says, read by a thread as it comes, so that its writer never waits.
+    """The output of a pipe or a socket, read by a thread as it comes, so that its writer never waits.
 
-    Of more than 256 KiB the first quarter and what is new are kept.
+    Of more than 256 KiB, the first quarter and the latest part are kept.
     """
 
     def __init__(self, pipe: IO[str] | socket.socket) -> None:
         self._descriptor = os.dup(pipe.fileno())
         self._first, self._last, self._left_out = b"", b"", 0
-        # A daemon: whoever holds the other end, netbench can end.
+        # A daemon thread, so that netbench can end even if the other end stays open.
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def text(self, wait_s: float = 0.0) -> str:
-        """What it has said; `wait_s` for its end, when its writer has ended."""
+        """Return the output so far; wait up to `wait_s` for its end, if its writer has ended."""
         self._thread.join(wait_s)
         first, last, left_out = self._first, self._last, self._left_out
         gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
@@ -87,18 +87,18 @@ class Tail:
 
 
 def last_words(pipe: IO[str], lines: int) -> str:
-    """The last few lines of the first 64 KiB that a pipe holds now, joined by ` | `; never waits for more."""
-    said = [line.strip() for line in decoded(_there(pipe)).splitlines() if line.strip()]
-    return " | ".join(said[-lines:])
+    """Return the last lines of the first 64 KiB in a pipe now, joined by ` | `, without waiting for more."""
+    words = [line.strip() for line in decoded(_there(pipe)).splitlines() if line.strip()]
+    return " | ".join(words[-lines:])
 
 
 def end(process: Process, limit_s: float = 0.0) -> str:
-    """The end of a process, by itself within `limit_s`, else by SIGKILL; the last 64 KiB of what it says on stderr.
+    """End a process: wait `limit_s`, then use SIGKILL; return the last 64 KiB of its stderr.
 
-    Its pipes are closed: whoever else holds them open, such as a child of it, is not waited for.
+    Its pipes are closed, even if other processes, such as its children, have them open.
     """
     if process.stdin is not None:
-        with suppress(OSError):  # what it has not read
+        with suppress(OSError):  # unread data
             process.stdin.close()
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None and not pipe.closed]
     said = b""
@@ -115,7 +115,7 @@ def end(process: Process, limit_s: float = 0.0) -> str:
         return not pipes
 
     def has_ended() -> bool:
-        is_silent()  # or it might wait for a reader
+        is_silent()  # empties the pipes: otherwise it might wait for a reader
         return process.poll() is not None
 
     if not wait_until(has_ended, limit_s, _POLL_S):
@@ -130,7 +130,7 @@ def end(process: Process, limit_s: float = 0.0) -> str:
 
 
 def _there(pipe: IO[str]) -> bytes:
-    """The first 64 KiB of what a pipe holds now; empty also at its end."""
+    """Return the first 64 KiB in a pipe now; empty also at its end."""
     descriptor, text = pipe.fileno(), b""
     while len(text) < _LONGEST_BYTES and select.select([descriptor], [], [], 0)[0]:
         if not (piece := os.read(descriptor, _LONGEST_BYTES - len(text))):

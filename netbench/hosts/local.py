@@ -1,4 +1,4 @@
-"""This machine, in the network namespace netbench itself runs in, and the processes that a run has started on it."""
+"""This machine, in netbench's own network namespace, and the processes that a run has started on it."""
 
 import os
 import shutil
@@ -15,26 +15,26 @@ from netbench.hosts.search_path import search_path
 from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
 from netbench.signals import STOPPING, shielded
 
-# Every process a run starts carries the run's id in this environment variable: that is how `clean`
-# recognises what a killed run left, and nothing else.
+# Every process of a run has the run's id in this environment variable. `clean` recognises processes of a killed run by
+# it, and by nothing else.
 MARK = "NETBENCH_RUN"
-# Of a command that undoes changes. A signal that reaches it before it has left netbench's session is blocked, but a
-# shell unblocks it once it has waited for a command.
+# Restarts of a command that undoes changes. A signal that reaches it before it has left netbench's session is blocked,
+# but a shell unblocks it once it has waited for a command.
 _RESTARTS = 30
 
 
 class _Leader(subprocess.Popen[str]):
-    """A process in a session of its own, which ends with it when it is killed."""
+    """A process that leads its own session; the session ends with it when it is killed."""
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it has started there; harmless when it has ended."""
+        """Send SIGKILL to it and to all its processes in the session; harmless when it has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # another thread has seen its end just now
+            with suppress(ProcessLookupError):  # another thread has just noticed its end
                 os.killpg(self.pid, signal.SIGKILL)
 
 
 class LocalHost:
-    """The machine itself. `scratch` is a directory that goes with the run; empty where there is none."""
+    """The machine itself. `scratch` is a directory that is removed with the run; empty without one."""
 
     def __init__(self, name: str, run_id: str, scratch: str = "") -> None:
         self._name = name
@@ -57,7 +57,7 @@ class LocalHost:
         return True
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        """As every host; MissingError when the command is not there."""
+        """Run a command, as every host does; MissingError when the command does not exist."""
         with shielded() as shield:
             is_undo = shield.depth > 1
         done = self._run(argv, stdin, timeout_s, is_undo=is_undo)
@@ -68,7 +68,7 @@ class LocalHost:
         return done
 
     def _run(self, argv: Sequence[str], stdin: str, timeout_s: float, *, is_undo: bool) -> Completed:
-        # Shielded, or a signal could arrive before there is something to kill.
+        # Shielded, because a signal could arrive before there is a process to kill.
         with shielded() as shield, self._started_unnoticed(argv, is_undo=is_undo) as process:
             try:
                 with shield.lifted():
@@ -80,14 +80,14 @@ class LocalHost:
         return Completed(tuple(argv), process.returncode, stdout, stderr)
 
     def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
-        """Start a command; the kernel kills it when netbench dies, however it dies (PR_SET_PDEATHSIG)."""
+        """Start a command; the kernel kills it when netbench dies, for any reason (PR_SET_PDEATHSIG)."""
         return self._start(["setpriv", "--pdeathsig", "KILL", *argv], argv)
 
     def _started_unnoticed(self, argv: Sequence[str], *, is_undo: bool) -> _Leader:
-        """Start a command that Ctrl-C and Ctrl-\\ do not reach, also before it has left netbench's session.
+        """Start a command that Ctrl-C and Ctrl-\\ do not reach, even before it has left netbench's session.
 
-        Nor does any other signal that stops netbench reach one that undoes changes. Others inherit no blocked SIGTERM:
-        it ends the daemons that they start.
+        A command that undoes changes is protected from all signals that stop netbench. Other commands inherit no
+        blocked SIGTERM, because it ends the daemons that they start.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if is_undo else [signal.SIGINT, signal.SIGQUIT])
         try:
@@ -96,11 +96,11 @@ class LocalHost:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _start(self, command: Sequence[str], argv: Sequence[str]) -> _Leader:
-        """Start `command`, by which `argv` runs, with pipes."""
+        """Start `command`, which runs `argv`, with pipes."""
         require_tool(command[0])
         require_tool(argv[0])
         try:
-            # A session of its own: Ctrl-C at the terminal is netbench's to handle, not the child's.
+            # A session of its own: netbench handles Ctrl-C at the terminal, not the child.
             return _Leader(
                 command,
                 stdin=subprocess.PIPE,
@@ -139,13 +139,13 @@ class LocalHost:
 
 
 def require_tool(name: str) -> None:
-    """MissingError unless the command `name` is on this machine."""
+    """Raise MissingError unless the command `name` is on this machine."""
     if shutil.which(name, path=search_path()) is None:
         raise MissingError(f"the command `{name}` is not on this host; `netbench doctor` says how to add it")
 
 
 def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
-    """Process id and command line of every process that this run started and that is still there."""
+    """Yield process id and command line of every process that this run started and that still exists."""
     wanted = f"{MARK}={run_id}".encode()
     for directory in Path("/proc").iterdir():
         if not directory.name.isdecimal():
@@ -155,11 +155,11 @@ def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
                 words = read_text(directory / "cmdline").replace("\0", " ").strip()
                 yield int(directory.name), words
         except OSError:
-            continue  # ended meanwhile, or not ours to read
+            continue  # ended meanwhile, or not readable
 
 
 def end_marked_processes(run_id: str, limit_s: float = 2.0) -> list[str]:
-    """Kill them and wait until they are gone; the command lines of those ended."""
+    """Kill the processes of a run and wait until they are gone; return the command lines of those ended."""
     ended = []
     for pid, words in list(marked_processes(run_id)):
         try:

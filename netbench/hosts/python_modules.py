@@ -1,8 +1,8 @@
-"""Python modules as processes, which import nothing that merely lies about.
+"""Python modules as processes that import only trusted code.
 
-A process that runs as root must not take a module from the current directory or from where PYTHONPATH says. The rest
-of this file is what such a process begins with: `python -E -P python_modules.py DIRECTORY -m MODULE …`. With `-M` the
-directory, which holds nothing but what netbench has brought, comes before all others.
+A process that runs as root must not import modules from the current directory or from PYTHONPATH. This file is the
+start of such a process: `python -E -P python_modules.py DIRECTORY -m MODULE …`. With `-M` the directory, which contains
+only code that netbench has copied, precedes all others.
 """
 
 import runpy
@@ -15,9 +15,9 @@ FIRST = "-M"
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of netbench, or of an extension, with some arguments, on this machine.
+    """Return the command that runs a module of netbench or of an extension, with arguments, on this machine.
 
-    The directory that the parts of the module's package are in is looked in last.
+    The directory of the module's top-level package is searched last.
     """
     spec = find_spec(module.partition(".")[0])
     assert spec is not None
@@ -27,8 +27,8 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def source_command(module: ModuleType, *arguments: str) -> list[str]:
-    """The command that runs a module, with some arguments, on a host that has no netbench: it imports none of it."""
-    import inspect  # slow, and what this file begins does not need it
+    """Return the command that runs a module on a host without netbench; the module must not import netbench."""
+    import inspect  # slow to import, and not needed by processes that start with this file
 
     return ["python3", "-I", "-S", "-c", inspect.getsource(module), *arguments]
 

@@ -1,4 +1,4 @@
-"""A byte stream to something on a host as a socket of this machine: to a Unix socket there, or to a command's pipes."""
+"""A byte stream to a Unix socket on a host, or to a command's pipes, as a socket of this machine."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, end
 
 _PIECE_BYTES = 1 << 16
-_ANSWER_S = 20.0  # Python starts in that time, also on an emulated CPU
+_ANSWER_S = 20.0  # enough for Python to start, even on an emulated CPU
 _CONNECTED = "connected"
-# What relays on a host that is not this machine: nothing of netbench is there.
+# The relay on a host that is not this machine; it works without netbench there.
 _PROGRAM = f"""
 import os, select, socket, sys
 there = socket.socket(socket.AF_UNIX)
@@ -37,7 +37,7 @@ while True:
 
 
 def connect(host: Host, path: str) -> socket.socket:
-    """A connection to the Unix socket at `path` on a host; TestbedError when nobody listens there."""
+    """Return a connection to the Unix socket at `path` on a host; TestbedError when no process listens there."""
     if not host.shares_files:
         return piped(*_relay(host, path))
     connection = socket.socket(socket.AF_UNIX)
@@ -51,9 +51,9 @@ def connect(host: Host, path: str) -> socket.socket:
 
 @contextmanager
 def within_reach(host: Host, path: str) -> Iterator[str]:
-    """Where this machine has the Unix socket at `path` on a host, for who insists on a file: for one connection.
+    """Yield a path on this machine for the Unix socket at `path` on a host, for clients that need one: one connection.
 
-    It is made in the block, and may outlive that. TestbedError when nobody listens there.
+    The connection is made in the block, and may outlive it. TestbedError when no process listens there.
     """
     if host.shares_files:
         yield path
@@ -64,26 +64,26 @@ def within_reach(host: Host, path: str) -> Iterator[str]:
         listening.listen(1)
         process, already_read = _relay(host, path)
 
-        came = threading.Thread(target=lambda: _carry(listening.accept()[0], process, already_read), daemon=True)
-        came.start()
+        accepting = threading.Thread(target=lambda: _carry(listening.accept()[0], process, already_read), daemon=True)
+        accepting.start()
         try:
             yield str(near)
         finally:
-            # It ends the waiting if nobody else has come: whoever did stands before it, accepted or not.
+            # Ends the wait if no client has connected; a client that has is earlier in the queue.
             with closing(socket.socket(socket.AF_UNIX)) as nobody:
                 nobody.connect(str(near))
-            came.join()
+            accepting.join()
 
 
 def piped(process: Process, already_read: bytes = b"") -> socket.socket:
-    """What a process reads and writes, as a socket; the process is killed when the socket is closed."""
+    """Return the pipes of a process as a socket; closing the socket kills the process."""
     ours, theirs = socket.socketpair()
     _carry(theirs, process, already_read)
     return ours
 
 
 def _carry(theirs: socket.socket, process: Process, already_read: bytes) -> None:
-    """Carry what comes by a socket to a process, and back, until either ends."""
+    """Relay data between a socket and a process, in both directions, until either ends."""
 
     def write() -> None:
         assert process.stdin is not None
@@ -106,14 +106,14 @@ def _carry(theirs: socket.socket, process: Process, already_read: bytes) -> None
         end(process)
         theirs.close()
 
-    # Daemons: whoever holds the other end of a pipe, netbench can end.
+    # Daemon threads, so that netbench can end even if the other end of a pipe stays open.
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     threading.Thread(target=read, daemon=True).start()
 
 
 def _relay(host: Host, path: str) -> tuple[Process, bytes]:
-    """What relays there, connected, and what it has said already."""
+    """Return the connected relay process on a host, and the data read from it so far."""
     process = host.spawn(["python3", "-I", "-S", "-c", _PROGRAM, path])
     assert process.stdout is not None
     lines = Lines(process.stdout)

@@ -1,6 +1,6 @@
-"""Another machine over SSH: one connection, kept as long as the host is in use, with netbench's own code at its end.
+"""Another machine over SSH: one connection while the host is in use, with netbench's code at the other end.
 
-`ssh` itself makes the connection, so keys, agents, jump hosts and known hosts are as the user has them.
+The user's `ssh` makes the connection, so the user's keys, agents, jump hosts and known hosts apply.
 """
 
 import json
@@ -26,11 +26,11 @@ from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
 
 _CONNECT_S = 10
-_READY_S = 60.0  # until netbench is there: a slow link takes some time for a megabyte
+_READY_S = 60.0  # until netbench answers there: a slow link takes some time for a megabyte
 _BEAT_S = 1.0
 _WORDS_S = 1.0
-_ALIVE_S = 3  # as often ssh itself asks, should nobody else do so any more
-# Runs as root: as it is, or by sudo.
+_ALIVE_S = 3  # interval of ssh's own keep-alive requests, in case netbench stops sending
+# Runs as root: directly, or by sudo.
 _AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; fi; exec sudo -n -- "$@"'
 _BE_ROOT = "let that user be root, or use sudo without a password"
 _EXPLAINED = {
@@ -45,7 +45,7 @@ _EXPLAINED = {
     "command not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
     "client_loop:": "its SSH connection ended before all of netbench's code was there",
 }
-# Where ssh itself has said nothing.
+# Messages for failures about which ssh itself printed nothing.
 _NOT_TOLD: Mapping[type[Exception], str] = {
     EOFError: "its SSH connection ended before netbench answered there",
     TimeoutError: f"netbench did not answer there within {_READY_S:g} s of the connection's begin",
@@ -53,7 +53,7 @@ _NOT_TOLD: Mapping[type[Exception], str] = {
 
 
 def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = None) -> list[str]:
-    """How a command is run as root on a machine; `askpass` is the program that says the password, if there is one."""
+    """Return the command that runs a command as root on a machine; `askpass`, if given, prints the password."""
     settings = {
         "BatchMode": "no" if askpass else "yes",
         "NumberOfPasswordPrompts": "1",
@@ -61,7 +61,7 @@ def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = No
         "ConnectTimeout": str(_CONNECT_S),
         "ServerAliveInterval": str(_ALIVE_S),
         "ServerAliveCountMax": str(math.ceil(spec.answer_limit / _ALIVE_S) + 1),
-        # A connection of its own, for nothing else.
+        # A separate connection, used for nothing else.
         "ControlMaster": "no",
         "ControlPath": "none",
         "ClearAllForwardings": "yes",
@@ -81,9 +81,9 @@ def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = No
 
 
 class SshHost(AgentHost):
-    """A machine that netbench's own code runs on, as root. `told` is what that said of the machine at first.
+    """A machine that runs netbench's code as root. `told` is its description of the machine at the start.
 
-    A controller that has heard nothing of it for `answer_s` gives it up.
+    The controller gives it up if it does not answer for `answer_s`.
     """
 
     def __init__(
@@ -107,39 +107,39 @@ class SshHost(AgentHost):
         self._beat = threading.Thread(target=self._keep_in_touch, daemon=True)
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
-        """The command that runs a module of netbench there; MissingError for one of somebody else's."""
+        """Return the command that runs a module of netbench there; MissingError for other modules."""
         return brought_module_command(self, self._directory, module, *arguments)
 
     def bring(self, package: str) -> None:
-        """Have another package of this machine's there, for modules of netbench; TestbedError when that fails."""
+        """Copy another package of this machine there, for modules of netbench; TestbedError when that fails."""
         if package in self._brought:
             return
         unpack_on(self, archive_of(package), self.scratch, self.scratch)
-        # Not into that directory: from /run, where it is, no library can be loaded where systemd mounts that (noexec).
+        # Not into that directory: it is in /run, and where systemd mounts that noexec, no library can be loaded.
         run_checked(self, ["ln", "-s", f"{self.scratch}/{package}", self._directory])
         self._brought.add(package)
 
     @property
     def given_up(self) -> str:
-        """Why nothing is expected of it any more, though its connection had not ended by itself; else empty."""
+        """Why it was given up although its connection had not ended by itself; else empty."""
         return self._channel.given_up
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
-        """What it answers to a message of a kind that its program has beside an agent's."""
+        """Return the answer to a message of a kind that only its program supports, not every agent."""
         return self._channel.ask(kind, body)
 
     @property
     def monotonic(self) -> ClockDifference:
-        """CLOCK_MONOTONIC there less that of this machine, as far as the last answers tell."""
+        """CLOCK_MONOTONIC there minus that of this machine, from the last answers."""
         return self._differences.monotonic
 
     @property
     def realtime(self) -> ClockDifference:
-        """The same of CLOCK_REALTIME."""
+        """CLOCK_REALTIME there minus that of this machine, likewise."""
         return self._differences.realtime
 
     def begin(self) -> None:
-        """Have the agent answer, and stay in touch with it from then on; TestbedError when it does not."""
+        """Wait for the agent, and compare clocks regularly from then on; TestbedError when it does not answer."""
         self.await_answer(_READY_S, str)
         for _ in range(5):
             self._compare_clocks()
@@ -147,7 +147,7 @@ class SshHost(AgentHost):
 
     def close(self) -> None:
         self._ended.set()
-        with suppress(TestbedError):  # it is gone
+        with suppress(TestbedError):  # the machine is gone
             self._channel.send(b"Q", 0, b"")
             wait_until(lambda: self._process.poll() is not None, self._answer_s)
         super().close()
@@ -163,7 +163,7 @@ class SshHost(AgentHost):
                 self._channel.give_up(f"no answer {within}: it hangs, or cannot be reached any more")
                 return
             except TestbedError:
-                return  # gone, as whoever asks is told
+                return  # gone; all further requests fail with the cause
 
     def _compare_clocks(self) -> None:
         before = time.monotonic_ns(), time.time_ns()
@@ -173,10 +173,10 @@ class SshHost(AgentHost):
 
 
 class Connecting:
-    """A connection that is being made: netbench's code is brought into a new `directory` of a machine, and `module`,
-    which serves as an agent until it is told to quit (Q), is begun there with some arguments.
+    """A connection that is being made: it copies netbench's code into a new `directory` of a machine, and starts
+    `module` there with arguments. The module serves as an agent until it receives Q (quit).
 
-    Made by the main thread, as ssh ends with the thread that has started it; several can be made at once.
+    Create it in the main thread, because ssh ends with the thread that started it. Several can be made at once.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ class Connecting:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process, self._lines, self._words = process, Lines(process.stdout), Tail(process.stderr)
-        process.stderr.close()  # or whoever sees its end would take its last words from there
+        process.stderr.close()  # otherwise a reader that notices its end would take its last output from there
         threading.Thread(target=_bring, args=(process.stdin, archive()), daemon=True).start()
 
     def host(self) -> SshHost:
-        """The host, once it answers. MissingError when there is no way in, or when the machine lacks something."""
+        """Return the host once it answers; MissingError when the connection fails, or the machine lacks something."""
         try:
             told = _told(self._lines.take(_READY_S))
         except (TimeoutError, EOFError, ValueError) as error:
@@ -219,37 +219,37 @@ class Connecting:
         return host
 
     def death(self) -> str:
-        """Why the connection ended; empty while it has not."""
+        """Return why the connection ended; empty while it has not."""
         if self._process.poll() is None:
             return ""
-        said = _last_line(self._words.text(_WORDS_S))
-        return f"host {self._name}: its SSH connection ended: {said or 'closed at its end'}"
+        words = _last_line(self._words.text(_WORDS_S))
+        return f"host {self._name}: its SSH connection ended: {words or 'closed at its end'}"
 
     def end(self) -> None:
-        """Give it up; harmless when it has ended."""
+        """End the connection; harmless when it has ended."""
         self._process.kill()
         self._process.wait()
         self._words.text(_WORDS_S)
 
 
 def _bring(pipe: IO[str], data: bytes) -> None:
-    with suppress(OSError, ValueError):  # it has ended, or was given up, which shows when nothing is answered
+    with suppress(OSError, ValueError):  # it has ended, or was given up, which the missing answer shows
         view = memoryview(data)
         while view:
             view = view[os.write(pipe.fileno(), view) :]
 
 
 def _told(line: bytes) -> Mapping[str, Any]:
-    with suppress(ValueError):  # what is no JSON is told below
-        told = json.loads(line)
-        if isinstance(told, dict):
-            return told
-    said = line[:80].decode(errors="replace").strip()
-    raise ValueError(f"it said {said!r} first: let the shell of that user print nothing of its own")
+    with suppress(ValueError):  # text that is not JSON is reported below
+        description = json.loads(line)
+        if isinstance(description, dict):
+            return description
+    words = line[:80].decode(errors="replace").strip()
+    raise ValueError(f"it said {words!r} first: let the shell of that user print nothing of its own")
 
 
 def explained(said: str) -> str:
-    """What ssh, or the other end, said, and what to do about it."""
+    """Return the message of ssh, or of the other end, with a remedy."""
     hints = [hint for words, hint in _EXPLAINED.items() if words in said]
     return ": ".join([_last_line(said), *hints[:1]]) if said.strip() else ""
 

@@ -1,4 +1,4 @@
-"""A guest reached by SSH, at an address of its own or through a port of its machine that is forwarded to it."""
+"""A guest reached by SSH, at its own address or through a forwarded port of its machine."""
 
 import shlex
 import sys
@@ -10,7 +10,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
 
-SSH_PORT = 22  # which known_hosts does not name
+SSH_PORT = 22  # the default, which known_hosts omits
 _CONNECT_S = 5
 _POLL_S = 0.2
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
@@ -18,10 +18,10 @@ _LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s
 
 
 class SshGuest(RemoteByCommand):
-    """A guest by `ssh` on its machine, over one connection that is kept; messages call it `title`.
+    """A guest by `ssh` on its machine, over one connection that stays open; messages name it `title`.
 
-    `directory` is for the guest's host key, the only one that is accepted, and the socket of that connection. `address`
-    is its own where it has one, and `port` no port of its machine then.
+    `directory` is for the guest's host key, the only one that is accepted, and for the socket of that connection.
+    `address` is the guest's own, if it has one; then `port` is not a port of its machine.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SshGuest(RemoteByCommand):
         return replace(done, argv=tuple(argv))
 
     def spawn(self, argv: Sequence[str]) -> Process:
-        """Start a command; a signal ends the way to it, and so its pipes, but not the command itself."""
+        """Start a command; a signal ends its connection and pipes, but not the command itself."""
         return self._machine.spawn(self._by_ssh(argv))
 
     def close(self) -> None:
@@ -89,10 +89,10 @@ class SshGuest(RemoteByCommand):
             self._machine.run([*self._command, "-O", "exit"])
 
     def _by_ssh(self, argv: Sequence[str]) -> list[str]:
-        # The server gives it to a shell, for which every word is quoted.
+        # The server passes it to a shell, so every word is quoted.
         return [*self._command, shlex.join(argv)]
 
 
 def free_port(host: Host) -> int:
-    """A TCP port of a host's loopback interface that nobody listens on. The host must see this machine's files."""
+    """Return an unused TCP port of a host's loopback interface. The host must see this machine's files."""
     return int(run_checked(host, [sys.executable, "-I", "-c", _LISTEN]))

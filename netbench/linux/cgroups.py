@@ -1,4 +1,4 @@
-"""Shares of a machine's CPUs and memory for groups of processes: where its kernel keeps these, and what they are told.
+"""CPU and memory limits of process groups: the directories of a machine's control groups, and their settings.
 
 Both versions of control groups: v1's controllers `cpu` (sched-design-CFS.rst, sched-bwc.rst) and `memory`
 (cgroup-v1/memory.rst), and v2 (cgroup-v2.rst).
@@ -18,13 +18,13 @@ _USUAL_WEIGHT = 100  # v2's cpu.weight; v1's cpu.shares are 1024 then
 
 @dataclass(frozen=True, slots=True)
 class CpuController:
-    """Where a machine has groups that share its CPUs; `directory` holds those that are part of no other."""
+    """The control groups of a machine that share its CPUs; `directory` contains the top-level ones."""
 
     directory: str = USUAL_DIRECTORY
     version: int = 2
 
     def settings(self, weight: int | None, limit: float | None) -> Iterator[tuple[str, str]]:
-        """The files of a group, and what is written to each, for a weight (100 is usual) and a limit (1.0: one CPU)."""
+        """Yield file and text of each setting of a group, for a weight (100 is usual) and a limit (1.0: one CPU)."""
         if weight is not None and self.version == 1:
             yield "cpu.shares", str(round(weight * 1024 / _USUAL_WEIGHT))
         elif weight is not None:
@@ -38,27 +38,27 @@ class CpuController:
 
 @dataclass(frozen=True, slots=True)
 class MemoryController:
-    """Where a machine has groups whose memory is limited; `directory` holds those that are part of no other."""
+    """The control groups of a machine that limit memory; `directory` contains the top-level ones."""
 
     directory: str = USUAL_DIRECTORY
     version: int = 2
 
     def settings(self, mib: int) -> Iterator[tuple[str, str]]:
-        """The files of a group, and what is written to each, for at most so many MiB, none of it in swap.
+        """Yield file and text of each setting of a group, for at most `mib` MiB, none of it in swap.
 
-        A kernel without swap need not have the second of them.
+        A kernel without swap may lack the second file.
         """
         yield ("memory.limit_in_bytes" if self.version == 1 else "memory.max"), str(mib << 20)
         yield ("memory.swappiness" if self.version == 1 else "memory.swap.max"), "0"
 
 
 def find_controller(host: Host) -> CpuController:
-    """Where the machine that a host is on has its groups; MissingError where it has none, or none may be made."""
+    """Return the CPU controller of a host's machine; MissingError without one, or where no groups can be made."""
     return CpuController(*_find(host, "cpu", "cpu_weight and cpu_limit need", "CONFIG_CFS_BANDWIDTH"))
 
 
 def find_memory_controller(host: Host) -> MemoryController:
-    """Likewise those whose memory is limited."""
+    """Return the memory controller of a host's machine; raises the same errors."""
     return MemoryController(*_find(host, "memory", "memory of a container needs", "CONFIG_MEMCG"))
 
 
@@ -79,12 +79,12 @@ def _find(host: Host, controller: str, who: str, option: str) -> tuple[str, int]
 
 
 def door(host: Host, controller: CpuController | MemoryController, group: str) -> str:
-    """The file by which a process of a host enters a group."""
+    """Return the file by which a process of a host enters a group."""
     return f"{machine_root(host)}{controller.directory}/{group}/cgroup.procs"
 
 
 def _mounted(host: Host, controller: str) -> tuple[str, int] | None:
-    """Directory and version of the groups that have a controller."""
+    """Return directory and version of the groups that have a controller."""
     outside = machine_root(host)
     for line in host.read(f"{outside.removesuffix('/root')}/mounts").splitlines():
         _, directory, kind, options, *_ = line.split()
@@ -103,9 +103,9 @@ def _read(host: Host, path: str) -> str:
 
 
 def machine_root(host: Host) -> str:
-    """The machine's own files, as seen from any namespace of it: `ip netns exec` mounts a /sys without the groups.
+    """Return the path of the machine's own files, from any of its namespaces: `ip netns exec` mounts another /sys.
 
-    They are those of netbench's own process there; of the first process they need not be for us to see.
+    It is the root of netbench's own process there: the root of the first process may be inaccessible.
     """
     own = os.getpid() if host.shares_files else run_checked(host, ["sh", "-c", "echo $PPID"]).strip()
     return f"/proc/{own}/root"

@@ -1,4 +1,4 @@
-"""Undoing what a run has changed, by its journal: its own end, and what a killed one left."""
+"""Undo the changes of a run by its journal: at its own end, and after it was killed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from netbench.signals import shielded
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was (or would be) done about one abandoned run."""
+    """The processes ended and the changes undone (or, in a dry run, to be undone) for one abandoned run."""
 
     run_id: str
     processes: tuple[str, ...]
@@ -45,9 +45,9 @@ def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
 
 
 def take_back(journal: Journal, machine: Machine) -> tuple[list[str], list[str]]:
-    """End the processes of a run, undo its changes; those ended, and what could not be undone.
+    """End the processes of a run and undo its changes; return the processes, and messages about failures.
 
-    Where that is something the journal stays: the next start, or `netbench clean`, tries again.
+    After a failure the journal stays: the next start, or `netbench clean`, tries again.
     """
     ended = end_marked_processes(journal.run_id)
     failures = machine.undo()

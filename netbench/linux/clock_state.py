@@ -1,4 +1,4 @@
-"""What keeps the clock of this machine right, and how right it says it is."""
+"""The programs that synchronise this machine's clock, and the kernel's bound of its error."""
 
 import ctypes
 import struct
@@ -13,7 +13,7 @@ _TIMEX = struct.Struct("=I4x4qi")  # struct timex on 64-bit machines: modes, off
 
 
 def clock_state(proc: Path = Path("/proc")) -> str:
-    """In words: by which programs, and within what bound (maxerror of adjtimex(2))."""
+    """Return the state in words: the programs, and the bound in µs (maxerror of adjtimex(2))."""
     keepers = sorted(set(_running(proc)))
     by = f"by {', '.join(keepers)}" if keepers else "by no program known here"
     timex = ctypes.create_string_buffer(256)

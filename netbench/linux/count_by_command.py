@@ -1,4 +1,4 @@
-"""What a VM or a guest counts, all by one command: it answers slowly, and starts programs slowly."""
+"""Read all counters of a VM or a guest by one command, because it answers and starts programs slowly."""
 
 import json
 import re
@@ -22,12 +22,12 @@ from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, own
 from netbench.model.points import CountingPoint, Kind, Points
 
 _MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"
-_OUTSIDE = "."  # no namespace is called so
+_OUTSIDE = "."  # not a valid name of a namespace
 
 _WITH_RULES = frozenset({Kind.INTERFACE, Kind.BRIDGE, Kind.IP_LAYER})
-# What is asked in a namespace, each for some kinds of points; a tool that is missing prints nothing.
+# The commands for a namespace, each with the kinds of points that need it; a missing tool prints nothing.
 _PARTS: Mapping[str, tuple[frozenset[Kind], str]] = {
-    # First: it makes drivers that only look at their NIC every other second (e1000) look now.
+    # First, because it makes drivers read their NIC now that otherwise do so every other second (e1000).
     "drivers": (
         frozenset({Kind.NIC, Kind.BUFFERS}),
         f"""
@@ -40,7 +40,7 @@ done 2>/dev/null""",
         frozenset({Kind.BRIDGE, Kind.IP_LAYER, Kind.IP_COUNTERS}),
         "cat /proc/net/snmp /proc/net/netstat || exit",
     ),
-    # Either file asks br_netfilter for all bridges or for one.
+    # Either file enables br_netfilter, for all bridges or for one.
     "asked": (
         frozenset({Kind.BRIDGE}),
         """
@@ -69,21 +69,22 @@ while [ $# -gt 0 ]; do
 done
 cat /proc/net/softnet_stat && echo {_NEXT.strip()} && cat /proc/stat
 """
-# What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
+# vmxnet3's counter of frames without a buffer; no other counter includes them.
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 
 
 def count_by_command(host: Host, points: Points) -> Counted:
-    """As `Machine.count`, by one command and so at nearly one moment; `host` is the machine outside all namespaces.
+    """Return the counts of `Machine.count`, by one command at nearly one moment.
 
-    Programs of XDP and pause frames are not looked for: nobody but netbench has the NICs of its VM, and none is real.
+    `host` is the machine outside all namespaces. XDP programs and pause frames are not read: netbench alone uses the
+    NICs of its VM, and none is real.
     """
-    there = by_namespace(points)
-    printed = run_checked(host, _command(there))
+    by_netns = by_namespace(points)
+    printed = run_checked(host, _command(by_netns))
     try:
         *looks, softnet, stat = printed.split(_NEXT)
-        counted = {netns: _counters(look, there[netns]) for netns, look in zip(there, looks, strict=True)}
-        for netns, point in ((netns, point) for netns, here in there.items() for point in here):
+        counted = {netns: _counters(look, by_netns[netns]) for netns, look in zip(by_netns, looks, strict=True)}
+        for netns, point in ((netns, point) for netns, here in by_netns.items() for point in here):
             if point.kind is Kind.NIC and point.place and point.place.interface not in counted[netns].nics:
                 raise TestbedError(f"{host}: its NIC {point.place.interface} is gone")
         return Counted(counter_readings(points, counted, softnet), busy_s(stat))
@@ -92,12 +93,12 @@ def count_by_command(host: Host, points: Points) -> Counted:
 
 
 def _command(there: Mapping[str | None, Sequence[CountingPoint]]) -> list[str]:
-    asked = []
+    arguments = []
     own = shlex.quote(f"| |{'|'.join(map(' '.join, sorted(own_tables)))}|")
     for netns, points in there.items():
         scripts = (f"{_PARTS[part][1]}\necho {_MARK.strip()}" for part in _wanted(points))
-        asked += [netns or _OUTSIDE, "\n".join((f"own={own}", *scripts))]
-    return ["sh", "-c", _SCRIPT, "sh", *asked]
+        arguments += [netns or _OUTSIDE, "\n".join((f"own={own}", *scripts))]
+    return ["sh", "-c", _SCRIPT, "sh", *arguments]
 
 
 def _wanted(points: Iterable[CountingPoint]) -> list[str]:
@@ -107,25 +108,25 @@ def _wanted(points: Iterable[CountingPoint]) -> list[str]:
 
 def _counters(look: str, points: Sequence[CountingPoint]) -> NamespaceCounters:
     *printed, _ = look.split(_MARK)
-    told = dict(zip(_wanted(points), printed, strict=True))
-    if "ip" in told and FORWARDED not in told["ip"]:
+    output = dict(zip(_wanted(points), printed, strict=True))
+    if "ip" in output and FORWARDED not in output["ip"]:
         raise ValueError("nothing is said of forwarding")
-    drivers = dict(_driver(block) for block in told.get("drivers", "").split(_NIC)[1:])
+    drivers = dict(_driver(block) for block in output.get("drivers", "").split(_NIC)[1:])
     return NamespaceCounters(
-        queues=tuple(_queues(told.get("queues", ""))),
-        rules=_rules(told.get("rules", ""), told.get("chains", "")),
-        ip=told.get("ip", ""),
-        bridged_ip=any(answer not in ("", "0") for answer in told.get("asked", "").split()),
-        nics=parse_links(told["links"]) if "links" in told else {},
+        queues=tuple(_queues(output.get("queues", ""))),
+        rules=_rules(output.get("rules", ""), output.get("chains", "")),
+        ip=output.get("ip", ""),
+        bridged_ip=any(answer not in ("", "0") for answer in output.get("asked", "").split()),
+        nics=parse_links(output["links"]) if "links" in output else {},
         out_of_buffers={name: sum(counted) for name, counted in drivers.items() if counted},
     )
 
 
 def _queues(text: str) -> Iterator[Queue]:
-    """Those of all interfaces, from what `tc -s -j qdisc show` prints."""
-    for one in json.loads(text or "[]"):
-        if one.get("root") or one["kind"] in CLASSIFIERS:
-            yield Queue(one["dev"], one["kind"], one.get("drops"), one.get("handle", ""))
+    """Yield the queues of all interfaces, from the output of `tc -s -j qdisc show`."""
+    for qdisc in json.loads(text or "[]"):
+        if qdisc.get("root") or qdisc["kind"] in CLASSIFIERS:
+            yield Queue(qdisc["dev"], qdisc["kind"], qdisc.get("drops"), qdisc.get("handle", ""))
 
 
 def _driver(block: str) -> tuple[str, list[int]]:

@@ -1,4 +1,4 @@
-"""What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules.
+"""This machine's counters except those of NICs, a batch per namespace: by netlink, /proc, and nft if it has rules.
 
 Formats: linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h, linux/gen_stats.h.
 """
@@ -34,9 +34,9 @@ _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES = 2, 36
 
 
 class _Attached(NamedTuple):
-    """The programs of others by interface and direction, and whether a bridge of these asks for br_netfilter.
+    """The BPF programs of others by interface and direction, and whether a bridge of these enables br_netfilter.
 
-    The latter is `nf_call_iptables` of ip-link(8), the bridge's own.
+    The latter is `nf_call_iptables` of ip-link(8), the bridge's own setting.
     """
 
     programs: dict[tuple[str, str], list[str]]
@@ -44,7 +44,7 @@ class _Attached(NamedTuple):
 
 
 class _Inside(NamedTuple):
-    """What can be seen from inside a namespace only."""
+    """Values that can be read only from inside a namespace."""
 
     indices: dict[str, int]
     ip: str
@@ -57,7 +57,7 @@ class _Inside(NamedTuple):
 def read_local_counters(
     netlink: Netlink, host: Callable[[str | None], Host], points: Points
 ) -> tuple[CounterReading, ...]:
-    """The counters of `Machine.count`, on this machine; TestbedError when a namespace is gone."""
+    """Return the counters of `Machine.count` on this machine; TestbedError when a namespace is gone."""
     by_netns = by_namespace(points)
     insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
     counted = {netns: _read(netlink, host(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}
@@ -71,9 +71,9 @@ def _read(
     points: Sequence[CountingPoint],
     inside: _Inside,
 ) -> NamespaceCounters:
-    told = ask(netlink.socket(netns), _RTM_GETQDISC, _QDISC.pack(0, 0, 0, 0), all_of_them=True)
+    messages = ask(netlink.socket(netns), _RTM_GETQDISC, _QDISC.pack(0, 0, 0, 0), all_of_them=True)
     try:
-        queues = tuple(_queues(told, {index: name for name, index in inside.indices.items()}))
+        queues = tuple(_queues(messages, {index: name for name, index in inside.indices.items()}))
     except OSError as error:
         raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
@@ -100,9 +100,9 @@ def _look(points: Sequence[CountingPoint]) -> _Inside:
 
 
 def _indices(points: Iterable[CountingPoint]) -> Iterator[tuple[str, int]]:
-    """Of each interface, by name; one that is gone is left out."""
+    """Yield name and index of each interface that still exists."""
     for interface in _interfaces(points):
-        with suppress(OSError):  # gone: there is nothing to ask of it
+        with suppress(OSError):  # the interface is gone
             yield interface, socket.if_nametoindex(interface)
 
 
@@ -111,7 +111,7 @@ def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
 
 
 def _rules(host: Host) -> tuple[Dropper, ...] | None:
-    """None when there is nothing to ask with."""
+    """Return the rules that may drop frames; None without a tool to list them."""
     try:
         return tuple(droppers(run_checked(host, LIST_RULES), run_checked(host, LIST_CHAINS)))
     except (MissingError, TestbedError, ValueError, LookupError, TypeError):
@@ -119,20 +119,20 @@ def _rules(host: Host) -> tuple[Dropper, ...] | None:
 
 
 def _queues(messages: Iterable[bytes], names: Mapping[int, str]) -> Iterator[Queue]:
-    """Those of some interfaces, by index, of messages about queueing disciplines."""
+    """Yield the queues of some interfaces, by index, from messages about queueing disciplines."""
     for message in messages:
         _, index, handle, parent = _QDISC.unpack_from(message)
         if index in names and parent in (_TC_H_ROOT, _TC_H_INGRESS):
-            told = attributes(message[_QDISC.size :])
-            stats = nested(told, _TCA_STATS2, _TCA_STATS_QUEUE)
+            qdisc = attributes(message[_QDISC.size :])
+            stats = nested(qdisc, _TCA_STATS2, _TCA_STATS_QUEUE)
             dropped = _QUEUE.unpack_from(stats)[0] if stats else None
-            yield Queue(names[index], decoded(told[_TCA_KIND].rstrip(b"\0")), dropped, f"{handle >> 16:x}:")
+            yield Queue(names[index], decoded(qdisc[_TCA_KIND].rstrip(b"\0")), dropped, f"{handle >> 16:x}:")
 
 
 def _read_attached(indices: dict[str, int]) -> _Attached:
-    """What is attached to interfaces, given by name and index; one that is gone has nothing attached."""
-    with route_socket() as asked:
-        links = {name: _link(asked, index) for name, index in indices.items()}
+    """Return the programs at interfaces, given by name and index; none for an interface that is gone."""
+    with route_socket() as netlink:
+        links = {name: _link(netlink, index) for name, index in indices.items()}
         bridges = {number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
         return _Attached(
             programs={
@@ -141,12 +141,12 @@ def _read_attached(indices: dict[str, int]) -> _Attached:
                 for direction in ("rx", "tx")
                 if (programs := list(_programs(index, links[name], direction)))
             },
-            bridged_ip=any(_calls_iptables(_link(asked, index)) for index in bridges),
+            bridged_ip=any(_calls_iptables(_link(netlink, index)) for index in bridges),
         )
 
 
 def _programs(index: int, link: dict[int, bytes], direction: str) -> Iterator[str]:
-    """Yield what each program at an interface is called that may take frames going this way."""
+    """Yield the names of the programs at an interface that may take frames in this direction."""
     if direction == "rx":
         yield from (f"XDP program {program}" for program in foreign_xdp_programs(link))
     hook = "ingress" if direction == "rx" else "egress"
@@ -157,7 +157,7 @@ def _link(asked: socket.socket, index: int) -> dict[int, bytes]:
     try:
         (answer,) = ask(asked, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
     except OSError:
-        return {}  # it is gone
+        return {}  # the interface is gone
     return attributes(answer[_LINK.size :])
 
 

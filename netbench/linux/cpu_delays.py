@@ -1,4 +1,4 @@
-"""What keeps threads from running on this machine, at one moment: run delays, steal, CPU pressure, CPU limits."""
+"""The causes that keep threads from running on this machine, now: run delays, steal, CPU pressure, CPU limits."""
 
 import os
 import time
@@ -12,11 +12,11 @@ from netbench.linux.proc import CpuTicks, SchedTimes, all_processes, parse_cpu_t
 
 
 class CpuDelays(NamedTuple):
-    """Counters of this machine since it was started; what is not there, or None, is unknown.
+    """Counters of this machine since its boot; missing entries and None are unknown.
 
-    `threads` are single-threaded processes by id, `bound` the CPU of each that may run on one CPU alone. `softirqs` are
-    the kernel's own threads for softirqs (ksoftirqd), by CPU. `ticks` are those of each CPU, and of all together
-    (None). Pressure and throttling are in seconds, as is the CPU time of the process that reads (`own_s`).
+    `threads` are single-threaded processes by id; `bound` is the CPU of each that may run on one CPU only. `softirqs`
+    are the kernel's threads for softirqs (ksoftirqd), by CPU. `ticks` are those of each CPU, and of all together
+    (None). Pressure and throttling are in seconds, as is the CPU time of the reading process (`own_s`).
     """
 
     at_ns: int  # CLOCK_MONOTONIC
@@ -29,20 +29,24 @@ class CpuDelays(NamedTuple):
     own_s: float = 0.0
 
 
-# Reads them for the processes of these ids.
+# Reads the counters for processes with these ids.
 DelayReader = Callable[[Iterable[int]], CpuDelays]
 
 
 def softirq_threads() -> dict[int, int]:
-    """The process ids of this machine's ksoftirqd threads by CPU; none where they are not seen."""
+    """Return the process ids of this machine's ksoftirqd threads by CPU; empty where they are not visible."""
     name = "ksoftirqd/"
-    return {int(one.name.removeprefix(name)): one.pid for one in all_processes() if one.name.startswith(name)}
+    return {
+        int(process.name.removeprefix(name)): process.pid
+        for process in all_processes()
+        if process.name.startswith(name)
+    }
 
 
 def read_cpu_delays(processes: Iterable[int] = (), softirqs: Mapping[int, int] = {}) -> CpuDelays:
-    """Those of this machine now, and of single-threaded processes of it; takes less than 1 ms.
+    """Return the counters of this machine now, with those of single-threaded processes; takes less than 1 ms.
 
-    `softirqs` is as `softirq_threads` found them.
+    `softirqs` is the result of `softirq_threads`.
     """
     threads, bound = {}, {}
     for process in processes:
@@ -75,7 +79,7 @@ def _ticks(stat: Path = Path("/proc/stat")) -> dict[int | None, CpuTicks]:
 
 
 def _pressure_s(pressure: Path = Path("/proc/pressure/cpu")) -> float | None:
-    """For how long some task waited for a CPU; a kernel without PSI, or with it switched off, does not tell."""
+    """Return how long some task waited for a CPU, in s; None without PSI in the kernel, or if it is off."""
     try:
         some = next(line for line in pressure.read_text().splitlines() if line.startswith("some "))
         return int(some.rpartition("total=")[2]) / 1e6

@@ -1,4 +1,4 @@
-"""CPU limits of control groups on processes of this machine: their quotas, and how long these stopped them.
+"""CPU limits of control groups on processes of this machine: their quotas, and how long they stopped processes.
 
 Both versions: v1's controller `cpu` (sched-bwc.rst) and v2 (cgroup-v2.rst). The limits of all parent groups count too.
 Only the standard library is imported here: workers use this.
@@ -14,7 +14,7 @@ _ESCAPED = re.compile(r"\\(\d{3})")
 
 
 class CpuLimit(NamedTuple):
-    """At most `cpus` CPUs (0.5: half of one) in each period of `period_s`, as `file` says."""
+    """At most `cpus` CPUs (0.5: half of one) in each period of `period_s`, according to `file`."""
 
     cpus: float
     period_s: float
@@ -25,7 +25,7 @@ class CpuLimit(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """How to be without it."""
+        """How to remove it."""
         nothing = "-1" if self.file.endswith("quota_us") else "max"
         return (
             "raise or remove it: docker run --cpus, resources.limits.cpu of Kubernetes, CPUQuota= of systemd, or "
@@ -34,7 +34,7 @@ class CpuLimit(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A group that a process is in; `name` is its directory as the machine shows it, `directory` where it is read."""
+    """A group of a process; `name` is its directory on the machine, `directory` the path to read it."""
 
     version: int
     directory: Path
@@ -42,25 +42,25 @@ class _Group(NamedTuple):
 
 
 def cpu_limit(process: int | str = "self", proc: Path = Path("/proc")) -> CpuLimit | None:
-    """The tightest limit on a process, of its group or a parent; None where there is none, or it cannot be read."""
+    """Return the tightest limit on a process, of its group or a parent; None without one, or if it is unreadable."""
     limits = [limit for group in _groups(process, proc) if (limit := _limit(group))]
     return min(limits, key=lambda limit: limit.cpus, default=None)
 
 
 def exhausts_limit(process: int | str = "self") -> bool:
-    """Whether one thread that never sleeps takes all CPU time that the limit on a process leaves."""
+    """Return whether one thread that never sleeps uses up the CPU time that the limit on a process allows."""
     limit = cpu_limit(process)
     return limit is not None and limit.cpus <= 1
 
 
 def throttled_s(process: int | str = "self", proc: Path = Path("/proc")) -> float | None:
-    """How long limits have stopped the groups of a process so far, all CPUs added up, in seconds; None: unknown."""
+    """Return how long limits have stopped the groups of a process, in s, summed over CPUs; None: unknown."""
     known = [seconds for group in _groups(process, proc) if (seconds := _throttled_s(group)) is not None]
     return sum(known) if known else None
 
 
 def _groups(process: int | str, proc: Path) -> Iterator[_Group]:
-    """The groups with a CPU controller that a process is in, the innermost first."""
+    """Yield the groups of a process that have a CPU controller, the innermost first."""
     own = proc / str(process)
     try:
         member = (own / "cgroup").read_text().splitlines()
@@ -74,19 +74,19 @@ def _groups(process: int | str, proc: Path) -> Iterator[_Group]:
     version, mount, inside = place
     for path in (inside, *inside.parents):
         name = str(PurePosixPath(mount) / path)
-        # As that process sees it: inside a network namespace, /sys may be without control groups.
+        # By the root of that process: inside a network namespace, /sys may lack control groups.
         yield _Group(version, Path(f"{own}/root{name}"), name)
 
 
 def _memberships(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """The version and path of each group that may share out CPUs: v1's controller before v2."""
+    """Yield version and path of each group that may limit CPUs: v1's controller before v2."""
     words = [line.split(":", 2) for line in lines if line.count(":") >= 2]
     yield from ((1, path) for _, controllers, path in words if "cpu" in controllers.split(","))
     yield from ((2, path) for number, controllers, path in words if number == "0" and not controllers)
 
 
 def _mounted(version: int, path: str, mounts: list[str]) -> tuple[int, str, PurePosixPath] | None:
-    """Where the groups are mounted, and the path of a group below that (proc_pid_mountinfo(5))."""
+    """Return version, mount point of the groups, and a group's path below that (proc_pid_mountinfo(5))."""
     for line in mounts:
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
@@ -96,7 +96,7 @@ def _mounted(version: int, path: str, mounts: list[str]) -> tuple[int, str, Pure
         if not path.startswith("/.."):
             with suppress(ValueError):
                 return version, mount, PurePosixPath(path).relative_to(root)
-        # Its path is that of another namespace of groups: the group mounted is its own, or a parent.
+        # Its path belongs to another cgroup namespace: the mounted group is its own, or a parent.
         return version, mount, PurePosixPath()
     return None
 
@@ -109,7 +109,7 @@ def _limit(group: _Group) -> CpuLimit | None:
             return None
         return CpuLimit(int(quota) / int(period), int(period) / 1e6, f"{group.name}/{names[0]}")
     except (OSError, ValueError, ZeroDivisionError):
-        return None  # the first of all groups has none
+        return None  # the root group has no limit
 
 
 def _throttled_s(group: _Group) -> float | None:

@@ -1,6 +1,6 @@
-"""What programs of others see or take of the frames of interfaces: XDP, tc, nftables, packet sockets, routing rules.
+"""Programs of others that see or take frames of interfaces: XDP, tc, nftables, packet sockets, routing rules.
 
-All is read in the network namespace of the calling thread. Formats: linux/if_link.h, linux/rtnetlink.h,
+Everything is read in the network namespace of the calling thread. Formats: linux/if_link.h, linux/rtnetlink.h,
 linux/pkt_sched.h, linux/netfilter/nf_tables.h, linux/bpf.h, net/packet/af_packet.c.
 """
 
@@ -27,7 +27,7 @@ _FRA_IIFNAME, _FRA_PRIORITY, _FRA_OIFNAME = 3, 6, 17
 _IFLA_XDP, _IFLA_XDP_ATTACHED = 43, 2
 _OWN_NAMES = "nb_"
 _XDP_MODES = {1: "native", 2: "generic", 3: "offload"}
-_XDP_PROGRAMS = {5: "native", 6: "generic", 7: "offload"}  # IFLA_XDP_DRV_PROG_ID, …: each mode's, where it is known
+_XDP_PROGRAMS = {5: "native", 6: "generic", 7: "offload"}  # IFLA_XDP_DRV_PROG_ID, …: the program of each mode
 _IFLA_XDP_PROG_ID = 4
 _XDP_OPTIONS = {"native": "xdpdrv", "generic": "xdpgeneric", "offload": "xdpoffload"}
 _TCA_KIND = 1
@@ -53,7 +53,7 @@ PPPOE = ("8863", "8864")
 
 
 def hooks_on(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-    """Yield what others have attached to interfaces, given by name and index: index and a noun phrase."""
+    """Yield the hooks of others at interfaces, given by name and index: index and a noun phrase."""
     names = {index: name for name, index in indexes.items()}
     with route_socket() as netlink:
         readers: tuple[Callable[[], Iterator[tuple[int, str]]], ...] = (
@@ -65,7 +65,7 @@ def hooks_on(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
             lambda: _packet_sockets(names),
         )
         for read in readers:
-            with suppress(OSError):  # the kernel does not have it, or does not list it for this user
+            with suppress(OSError):  # the kernel lacks the feature, or does not list it for this user
                 yield from list(read())
 
 
@@ -93,13 +93,13 @@ def foreign_xdp_programs(link: dict[int, bytes]) -> dict[str, str]:
 
 
 def is_own_program(program: int) -> bool:
-    """Whether this process has loaded a program, given by its id, or a process that descends from it holds it."""
+    """Return whether this process, or a descendant of it, has loaded a program, given by its id."""
     return program in loaded_here or _held_by_descendant(program)
 
 
 @cache
 def _held_by_descendant(program: int) -> bool:
-    # The name proves nothing, but it spares most programs of others the search.
+    # The name is no proof, but it avoids the search for most programs of others.
     return program_name(program).startswith(_OWN_NAMES) and any(_holds(pid, program) for pid in descendants())
 
 
@@ -125,7 +125,7 @@ def _tc_filters(netlink: socket.socket, names: Mapping[int, str]) -> Iterator[tu
         for direction in directions:
             request = _TC.pack(0, index, 0, _TC_DIRECTIONS[direction], 0)
             answers = ask(netlink, _RTM_GETTFILTER, request, all_of_them=True)
-            for kind in dict.fromkeys(_text(attributes(one[_TC.size :]).get(_TCA_KIND, b"")) for one in answers):
+            for kind in dict.fromkeys(_text(attributes(answer[_TC.size :]).get(_TCA_KIND, b"")) for answer in answers):
                 remove = f"`tc filter del dev {names[index]} {direction}` removes it"
                 yield index, f"a tc {direction} filter of kind {kind} ({remove})"
 
@@ -174,7 +174,7 @@ def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
         chains = list(ask(netlink, _NFT | _GETCHAIN, _ANY_FAMILY, all_of_them=True))
         flowtables: list[bytes] = []
-        with suppress(OSError):  # a kernel without them
+        with suppress(OSError):  # a kernel without flowtables
             flowtables += ask(netlink, _NFT | _GETFLOWTABLE, _ANY_FAMILY, all_of_them=True)
     for message in chains:
         family, chain = message[0], attributes(message[len(_ANY_FAMILY) :])
@@ -202,7 +202,7 @@ def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
 
 def _devices(hook: Mapping[int, bytes], kind: int) -> Iterator[str]:
     data = hook.get(kind, b"")
-    while len(data) >= 4:  # all of one type: a mapping would hold the last one only
+    while len(data) >= 4:  # all attributes have one type: a mapping would contain the last one only
         (length,) = struct.unpack_from("=H", data)
         yield _text(data[4:length])
         data = data[(length + 3) & ~3 :]
@@ -227,7 +227,7 @@ def _receivers(net: Path) -> Iterator[tuple[int, str]]:
 
 
 def _owners(inodes: Collection[str]) -> dict[str, str]:
-    """Return the program of each socket, with its PID; without those that this process may not look at."""
+    """Return the program of each socket, with its PID; without sockets of inaccessible processes."""
     owners: dict[str, str] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():

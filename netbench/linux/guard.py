@@ -1,17 +1,17 @@
-"""What runs on a host over SSH: netbench's agent, and the journal of what it changes there, undone when nobody is left.
+"""The watchdog on a host over SSH: netbench's agent, and a journal of changes, undone when the controller is gone.
 
     python3 … -m netbench.linux.guard RUN DIRECTORY SILENCE RESOURCE…
 
-It undoes what a killed one left, takes the locks of the resources, says on a line of JSON what this host is, and then
-serves its stdin and stdout as an agent does. Two kinds of messages are its own:
+It undoes the changes of killed runs, takes the locks of the resources, prints a description of this host as a line of
+JSON, and then serves its stdin and stdout as an agent does. It adds two kinds of messages:
 
-    J  a change as JSON: put it on record before it is made     J  its number
-    J  a number: that one was taken back                         J  empty
+    J  a change as JSON: record it before it is made            J  its number
+    J  a number: that change was undone                          J  empty
     Q  quit
 
-When its stdin ends, or when the controller has been silent for SILENCE seconds (which says something each second), it
-ends what it has started, takes back what is on record and not taken back, and removes DIRECTORY, from which it came.
-So whatever becomes of the controller or of the network, nothing sends on, and nothing stays.
+It ends when its stdin ends, or when the controller was silent for SILENCE seconds (the controller sends something each
+second). Then it ends the processes it started, undoes the recorded changes that are left, and removes DIRECTORY, which
+contains its code. So no sender and no change outlives the controller or the network connection.
 """
 
 import json
@@ -37,11 +37,11 @@ from netbench.linux.state import STATE_DIRECTORY, lock_file, lock_testbed
 
 CODE_DIRECTORY = STATE_DIRECTORY / "code"
 _LOCK = "lock"
-_UNPACKED_S = 300  # younger ones without a lock may be about to get one
+_UNPACKED_S = 300  # a younger directory without a lock may belong to a run that is about to lock it
 
 
 class _Guard(Agent):
-    """An agent whose controller has a journal here."""
+    """An agent that also has a journal for its controller."""
 
     kinds = Agent.kinds + b"JQ"
 
@@ -50,7 +50,7 @@ class _Guard(Agent):
         self._journal = journal
 
     def command(self, argv: list[bytes]) -> list[bytes]:
-        # However this one ends, what it has started ends with it.
+        # The processes that it started end with it, even after a crash.
         return [b"setpriv", b"--pdeathsig", b"KILL", *argv]
 
     def _obey(self, kind: bytes, number: int, body: bytes) -> None:
@@ -73,19 +73,19 @@ class _Guard(Agent):
 
 
 def main() -> None:
-    """Guard until the controller goes."""
+    """Serve until the controller goes."""
     _, run, directory, silence_s, *resources = sys.argv
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)  # or the next one does
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)  # if this fails, the next run removes it
         try:
             if os.geteuid() != 0:
                 sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
             os.environ |= {"LC_ALL": "C", "PATH": search_path()}
             _require_setpriv()
-            locked_first = Path(directory, f"{_LOCK}.new")  # until it is locked, no one may take it for abandoned
+            locked_first = Path(directory, f"{_LOCK}.new")  # before it is locked, it would look abandoned
             lock = lock_file(locked_first)
             assert lock is not None, "nobody else has this directory"
             stack.enter_context(lock)
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _require_setpriv() -> None:
-    """Everything is started by it, and looking for anything else would be, too."""
+    """Exit if setpriv is missing: it starts every command, so a check for other tools would need it too."""
     try:
         done = subprocess.run(["setpriv", "--pdeathsig", "KILL", "true"], capture_output=True, check=False)
         works = done.returncode == 0
@@ -130,9 +130,9 @@ def _this_host(run_id: str) -> dict[str, object]:
 
 
 def _remove_abandoned() -> None:
-    """Remove the code that killed ones left."""
+    """Remove the code of runs that were killed."""
     for directory in CODE_DIRECTORY.iterdir():
-        with suppress(OSError):  # another one does so at this moment
+        with suppress(OSError):  # another run is removing it at this moment
             lock = directory / _LOCK
             if not lock.exists() and time.time() - directory.stat().st_mtime < _UNPACKED_S:
                 continue

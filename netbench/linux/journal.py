@@ -1,10 +1,8 @@
-"""The journal: every change is on record before it is made, so that anyone can undo it later.
+"""The journal: every change is recorded before it is made, so that any process can undo it later.
 
-A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and
-`{"undone": n}` after it was undone, each with its checksum.
-Undone changes are removed when there are many.
-The process that owns it holds a lock on it; a journal that can
-be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
+A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and `{"undone": n}` after
+it was undone, each with its checksum. Undone changes are removed when there are many. The process that owns it holds a
+lock on it. A journal that can be locked is abandoned: the next start, or `netbench clean`, undoes it.
 """
 
 import errno
@@ -27,7 +25,7 @@ from netbench.linux.state import FILE_SIZE_REMEDY, STATE_DIRECTORY, append, lock
 
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
-# Entries about what was undone that are worth writing the rest anew.
+# Number of entries about undone changes from which the file is rewritten.
 _MANY = 200
 
 
@@ -44,14 +42,14 @@ class Record:
         return sorted(self._pending.items())
 
     def record(self, change: Change) -> int:
-        """Put a change on record, before it is made; its number."""
+        """Record a change before it is made; return its number."""
         number = self._next
         self._pending[number] = change
         self._next += 1
         return number
 
     def undone(self, number: int) -> None:
-        """Note that a change was taken back."""
+        """Note that a change was undone."""
         del self._pending[number]
 
 
@@ -65,14 +63,14 @@ class Journal(Record):
         self._path = path
         self._file = file
         self._header = header
-        self._undone = 0  # since the file was last written whole
-        self.damage = damage  # why the end of the file could not be read; empty when it could
+        self._undone = 0  # since the file was last rewritten
+        self.damage = damage  # why the end of the file is unreadable; empty if it is not
 
     @classmethod
     def create(cls, topology: str, directory: Path = STATE_DIRECTORY) -> Self:
-        """A new, empty journal; MissingError when the state directory cannot be written."""
+        """Return a new, empty journal; MissingError when the state directory cannot be written."""
         path = directory / "journals" / f"{topology}-{uuid.uuid4().hex[:12]}.jsonl"
-        locked_first = path.with_suffix(".new")  # before it is locked, no one may take it for an abandoned one
+        locked_first = path.with_suffix(".new")  # before it is locked, it would look abandoned
         with state_is_written(path):
             file = lock_file(locked_first)
             locked_first.rename(path)
@@ -87,9 +85,9 @@ class Journal(Record):
 
     @classmethod
     def abandoned(cls, directory: Path = STATE_DIRECTORY) -> Iterator[Self]:
-        """The journals whose owner is gone, each locked by this process now.
+        """Yield the journals whose owner is gone, each now locked by this process.
 
-        Those of a netbench that ran in another network namespace are left alone: their changes are not here.
+        Journals of a netbench in another network namespace are left alone: their changes are not here.
         """
         for path in sorted((directory / "journals").glob("*.jsonl")):
             with state_is_written(path):
@@ -105,17 +103,17 @@ class Journal(Record):
 
     @property
     def run_id(self) -> str:
-        """What names this run: its processes carry it in their environment."""
+        """The id of this run: its processes have it in their environment."""
         return self._path.stem
 
     def record(self, change: Change) -> int:
-        """As Record; TestbedError when it cannot be written."""
+        """Record a change, as Record does; TestbedError when the file cannot be written."""
         self._append({"seq": self._next, **to_json(change)})
         return super().record(change)
 
     def undone(self, number: int) -> None:
-        """As Record."""
-        with suppress(TestbedError):  # no room: whoever undoes it once more does no harm, but it must be undone
+        """Note that a change was undone, as Record does."""
+        with suppress(TestbedError):  # no room: undoing it a second time is harmless, and required
             self._append({"undone": number})
         super().undone(number)
         self._undone += 1
@@ -123,7 +121,7 @@ class Journal(Record):
             self._compact()
 
     def remove(self) -> None:
-        """Everything is undone: the record is no longer needed. A damaged one is kept under another name."""
+        """Remove the file after everything is undone. A damaged one is kept under another name."""
         if self.damage:
             self._path.replace(self._path.with_suffix(".damaged"))
         else:
@@ -131,7 +129,7 @@ class Journal(Record):
         self._file.close()
 
     def close(self) -> None:
-        """Leave the journal for somebody else to finish."""
+        """Leave the journal to another process."""
         self._file.close()
 
     def _append(self, entry: dict[str, object]) -> None:
@@ -145,7 +143,7 @@ class Journal(Record):
             ) from error
 
     def _compact(self) -> None:
-        """Write the file anew, without what was undone, and with room for no other owner in between."""
+        """Rewrite the file without undone changes; it is locked all the time, so that no one else can take it over."""
         new = self._path.with_suffix(".new")
         try:
             new.unlink(missing_ok=True)
@@ -155,7 +153,7 @@ class Journal(Record):
             new.rename(self._path)
         except OSError:
             new.unlink(missing_ok=True)
-            return  # no room for both: it stays as it is
+            return  # no room for both: the old file stays
         self._file.close()
         self._file, self._undone = file, 0
 
@@ -166,14 +164,14 @@ class Journal(Record):
 
 
 def to_json(change: Change) -> dict[str, object]:
-    """A change as JSON-able data; a plug-in's with its module, which whoever undoes it need not have loaded."""
+    """Return a change as JSON-able data; a plug-in's change with its module, so that another process can load it."""
     kind = type(change)
     module = {} if kind.__module__.startswith(changes.__name__) else {"module": kind.__module__}
     return {"change": kind.__name__, **module, **asdict(change)}
 
 
 def from_json(data: dict[str, Any]) -> Change:
-    """The change that `to_json` made this of; KeyError, TypeError or ImportError for anything else."""
+    """Return the change from the data of `to_json`; KeyError, TypeError or ImportError for anything else."""
     fields = dict(data)
     if module := fields.pop("module", None):
         import_module(str(module))
@@ -182,9 +180,9 @@ def from_json(data: dict[str, Any]) -> Change:
 
 
 def _kinds(kind: type[Change]) -> Iterator[type[Change]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _kinds(one)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _kinds(subclass)
 
 
 def _own_namespace() -> int:
@@ -195,15 +193,15 @@ def _own_namespace() -> int:
 
 
 def _drop_cut_line(file: IO[str]) -> None:
-    """Make room for whole lines after one that was cut short."""
+    """Remove a last line that was cut short, so that whole lines can follow."""
     content = Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
     os.ftruncate(file.fileno(), content.rfind(b"\n") + 1)
 
 
 def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Change], str]:
-    """The header, what is still to be undone, and what is wrong with the file.
+    """Return the header, the changes still to be undone, and a message about damage.
 
-    A last line cut short is nothing wrong: it was never acted on.
+    A last line cut short is no damage: its change was never made.
     """
     file.seek(0)
     lines = file.buffer.read().split(b"\n") if isinstance(file, TextIOWrapper) else []
@@ -212,7 +210,7 @@ def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Chang
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entry = json.loads(line)
-            checksum = entry.pop(_CHECKSUM, None)  # a journal of an older netbench has none
+            checksum = entry.pop(_CHECKSUM, None)  # older versions of netbench wrote none
             if checksum not in (None, _checksum(entry)):
                 raise ValueError("its checksum is wrong")
             if "seq" in entry:
@@ -231,7 +229,7 @@ def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Chang
 
 
 def _possible_loans(pending: dict[int, Change]) -> dict[int, Change]:
-    """Loans of ports that may be on damaged lines: a namespace must not go with a port of the machine in it."""
+    """Return loans of ports that may be on damaged lines: a namespace must not be removed with a port in it."""
     changes = pending.values()
     lent = {change.interface for change in changes if isinstance(change, MovePort)}
     ports = [change.interface for change in changes if isinstance(change, KeepPort) and change.lent]

@@ -1,4 +1,4 @@
-"""One Linux kernel that netbench changes and counts: this machine's, a VM's or a guest's."""
+"""A Linux kernel that netbench changes and reads counters of: this machine's, a VM's or a guest's."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -24,11 +24,11 @@ _NEEDED = "netbench needs all capabilities of root there, and /proc/sys, /sys an
 
 
 class Machine:
-    """A machine by its host outside all network namespaces; `name` is that of a VM, None for this machine.
+    """A machine, given by its host outside all network namespaces; `name` is that of a VM, None for this machine.
 
-    Changes are made in order and on record before they are made: in a journal, or, for a machine that is netbench's own
-    and ends with the run, in memory. `netlink` reads counters of this machine without commands. `facts` is what a
-    reader of results must know of it.
+    Changes are made in order, and recorded before they are made: in a journal, or, for a VM of netbench that ends with
+    the run, in memory. `netlink` reads counters of this machine without commands. `facts` matter for reading the
+    results.
     """
 
     def __init__(
@@ -49,46 +49,46 @@ class Machine:
         self._netlink = netlink
 
     def host(self, netns: str | None = None, name: str = "") -> Host:
-        """The machine, or a network namespace of it, under a name of its own."""
+        """Return the machine, or a network namespace of it, as a host with that name."""
         host = Named(self._host, name) if name else self._host
         return Namespaced(host, netns) if netns else host
 
     @property
     def monotonic(self) -> ClockDifference:
-        """CLOCK_MONOTONIC there less that of this machine; the same where nobody has compared them."""
+        """CLOCK_MONOTONIC there minus that of this machine; the same clock unless a subclass compares them."""
         return SAME_CLOCK
 
     @property
     def realtime(self) -> ClockDifference | None:
-        """CLOCK_REALTIME there less that of this machine; None where nobody has compared them."""
+        """CLOCK_REALTIME there minus that of this machine; None unless a subclass compares them."""
         return SAME_CLOCK if self.name is None else None
 
     @property
     def point(self) -> int:
-        """Where its changes stand, for `undo(to=…)`."""
+        """The number of changes so far, for `undo(to=…)`."""
         return len(self._record.pending)
 
     def make(self, changes: Iterable[Change]) -> None:
-        """Make changes in order; TestbedError says which one failed and why, MissingError what the machine refuses."""
+        """Make changes in order; TestbedError for one that failed, MissingError for one that the machine rejects."""
         for batch in _batches(changes):
             look = Look(self._host)
             found = [change.found(look) for change in batch]
             numbers = [self._record.record(change) for change in found]
             for place, words in self._make(found).items():
                 for number in numbers[place + 1 :]:
-                    self._record.undone(number)  # not even tried
+                    self._record.undone(number)  # not attempted
                 if _EXISTS in words:
-                    self._record.undone(numbers[place])  # somebody else's, made this very moment: not ours to undo
+                    self._record.undone(numbers[place])  # made by somebody else at this very moment: not to be undone
                 if any(refusal in words for refusal in _REFUSALS):
                     raise MissingError(f"`{found[place].command}` failed: {words}; {_NEEDED}")
                 raise TestbedError(f"`{found[place].command}` failed: {words}")
 
     def undo(self, to: int = 0) -> list[str]:
-        """Take changes back, last first, down to a point; what could not be undone, as messages.
+        """Undo changes, last first, down to a point; return a message for each failure.
 
-        A change inside a namespace that is itself about to be removed goes with it, unless it is one to a
-        port that was only lent to that namespace and is going home. A namespace that still holds such a port stays.
-        What fails is tried once more: something may have killed the command.
+        A change inside a namespace that is itself to be removed goes with it. Exception: changes to a port that was
+        only lent to that namespace and is moved back. A namespace that still contains such a port stays. Failures are
+        tried once more, because something may have killed the command.
         """
         return self._undo_each(to) and self._undo_each(to)
 
@@ -128,29 +128,29 @@ class Machine:
         return failures
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
-        """The counters of NICs; one that is gone is left out. TestbedError when the machine cannot be asked."""
+        """Return the counters of NICs; without NICs that are gone. TestbedError when the machine does not answer."""
         return read_nics(self._host, self._netlink, places)
 
     def count(self, points: Points) -> Counted:
-        """What is counted at these points, and its CPU time; TestbedError when it cannot be asked, or a NIC is gone.
+        """Return the counts at these points, and the CPU time; TestbedError without an answer, or for a missing NIC.
 
-        What is attached to an interface (rules, classifiers, queueing disciplines) is at the point of the interface;
-        what forwards and the backlog are read for all streams together. netbench's own rules are left out.
+        Drops by hooks of an interface (rules, classifiers, queueing disciplines) count at the point of the interface.
+        Counters of the forwarding layer and the backlog are common to all streams. netbench's own rules are left out.
         """
         if self._netlink:
             return Counted(read_local_counters(self._netlink, self.host, points), self.cpu_s())
         return count_by_command(self._host, points)
 
     def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
-        """The counters of `count` alone."""
+        """Return only the counters of `count`."""
         return self.count(points).counters
 
     def cpu_s(self) -> float:
-        """CPU time used since it was started, in seconds, of all its CPUs; TestbedError when it cannot be asked."""
+        """Return the CPU time since the boot, in seconds, of all its CPUs; TestbedError without an answer."""
         return self.cpu_and_softirq_s()[0]
 
     def cpu_and_softirq_s(self) -> tuple[float, float]:
-        """The same, and what of it softirqs took: where a kernel forwards, which no process is charged with."""
+        """Return the same, and the softirqs' part of it: a kernel forwards in softirqs, which belong to no process."""
         text = self._host.read("/proc/stat")
         try:
             return busy_s(text), parse_cpu_ticks(text).softirq / USER_HZ
@@ -158,7 +158,7 @@ class Machine:
             raise TestbedError(f"{self._host}: its CPU time makes no sense: {error}") from error
 
     def _make(self, batch: Sequence[Change]) -> dict[int, str]:
-        """What failed, by place in the batch, and why; nothing after that was tried."""
+        """Make a batch; return the failures by place in the batch; changes after one were not attempted."""
         requests = [change for change in batch if isinstance(change, Request)]
         if requests:
             return tell(self._host, requests[0].tool, [request.line for request in requests])
@@ -169,7 +169,7 @@ class Machine:
         return {}
 
     def _undo(self, batch: Sequence[Change]) -> dict[int, str]:
-        """What could not be undone, by place in the batch."""
+        """Undo a batch; return the failures by place in the batch."""
         if self._netlink:
             for change in batch:
                 if isinstance(change, AddNamespace):
@@ -183,16 +183,16 @@ class Machine:
                 return {places[nth]: words for nth, words in failed.items() if not is_gone(words)}
             batch[0].undo(self._host)
         except MachineGoneError:
-            return {}  # all changes went with it
+            return {}  # all changes are gone with the machine
         except NetbenchError as error:
             return dict.fromkeys(range(len(batch)), str(error))
-        except (OSError, ValueError, LookupError) as error:  # a defect, for which no other change is to stay
+        except (OSError, ValueError, LookupError) as error:  # a defect, which must not prevent other undos
             return dict.fromkeys(range(len(batch)), repr(error))
         return {}
 
 
 def _kept_for(change: Change, stranded: Iterable[MovePort]) -> str:
-    """Why a change must stay as long as lent ports have not come home; empty where it need not."""
+    """Return why a change must stay until lent ports are moved back; empty where it need not."""
     for port in stranded:
         of_port = change.inside is None and getattr(change, "interface", "") == port.interface
         if of_port or (isinstance(change, AddNamespace) and change.name == port.netns):
@@ -201,7 +201,7 @@ def _kept_for(change: Change, stranded: Iterable[MovePort]) -> str:
 
 
 def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[list[Change]]:
-    """The changes in order, those together that one command makes."""
+    """Yield the changes in order, in batches that one command makes."""
     batch: list[Change] = []
     tool: tuple[str, ...] | None = None
     for change in changes:

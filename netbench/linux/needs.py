@@ -1,4 +1,4 @@
-"""What a machine may lack: commands, features of its kernel, what guests are given. Who needs one says what it is."""
+"""Requirements of a machine: commands, kernel features, facilities for guests. Each user of one defines it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.probes import Probes
 
-# Says which of its arguments are neither commands nor, with a `/`, patterns of a file that is there.
+# Prints the arguments that are neither commands nor, with a `/`, patterns of an existing file.
 _NOT_THERE = """for sign; do
     case $sign in
         */*) [ -n "$(ls -d $sign 2>/dev/null)" ] ;;
@@ -18,9 +18,9 @@ done"""
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A command that netbench starts; `package` is the one that holds it in Debian.
+    """A command that netbench starts; `package` is its package in Debian.
 
-    `version` is the option that makes it tell its version; empty where that says nothing about numbers.
+    `version` is the option that prints its version; empty where the version does not matter for results.
     """
 
     name: str
@@ -32,32 +32,33 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something of the kernel: tried by `probe` once everything in `requires` is there.
+    """A feature of the kernel: `probe` tries it once everything in `requires` is available.
 
-    Whoever needs one that is `dispensable` goes on without it, and says what that means for the numbers.
+    A user of a `dispensable` feature continues without it, and reports the effect on the results.
     """
 
     name: str
     needed_for: str
     requires: tuple[str, ...]
     option: str  # of the kernel's configuration
-    module: str  # that holds it, where it may be one
+    module: str  # the module that contains it, if it can be one
     probe: Callable[[Probes], str]
     optional: bool = False
-    otherwise: str = ""  # what does without it
+    otherwise: str = ""  # an alternative without it
     dispensable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Facility:
-    """Something that guests may be given.
+    """A resource for guests.
 
-    `look`, with the name of a guest image that is there, returns what was found; it raises MissingError for what is
-    not there, and another NetbenchError for what it could not find out. `refusal` is what to say to a user whose
-    topology needs it, around what was found. `recall` is like `look`, but quick and for everybody: it tries nothing,
-    and returns an empty text where only a try would tell. `signs` are the commands and the files (with a `/`; patterns
-    of the shell, of which one is enough) by which a host over SSH is seen to have it; empty: only a run tells.
-    `packages` are what adds it, by their names in Debian, where packages do.
+    `look`, with the name of an existing guest image, returns a description of the resource. It raises MissingError if
+    the resource is missing, and another NetbenchError if that is unknown. `refusal` is the message to a user whose
+    topology needs it, with a place for the description.
+
+    `recall` is like `look`, but quick and for every user: it tries nothing, and returns an empty text where only a try
+    would show it. `signs` are the commands and the files (with a `/`; shell patterns, of which one match is enough)
+    that show it on a host over SSH; empty: only a run does. `packages` are its packages in Debian, if any.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Facility:
     remedy: str | Callable[[], str]
     look: Callable[[str], str]
     refusal: str = "{}"
-    by_root: bool = False  # who alone can look
+    by_root: bool = False  # whether only root can look
     recall: Callable[[str], str] | None = None
     signs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -80,9 +81,9 @@ Need = Tool | Feature | Facility
 
 
 def require_there(host: Host, needs: Iterable[Need]) -> None:
-    """MissingError for the commands and facilities with signs, among the needs, that a host has not.
+    """Raise MissingError for the required commands, and facilities with signs, that a host lacks.
 
-    It may be another machine than this one.
+    The host may be on another machine.
     """
     packages: dict[str, tuple[str, ...]] = {}
     by_hand: dict[str, str] = {}
@@ -94,16 +95,16 @@ def require_there(host: Host, needs: Iterable[Need]) -> None:
             by_hand |= {} if need.packages else dict.fromkeys(need.signs, need.what_to_do)
     lacking = run_checked(host, ["sh", "-c", _NOT_THERE, "sh", *packages]).splitlines() if packages else []
     if lacking:
-        wanted = ", ".join(dict.fromkeys(one for sign in lacking for one in packages[sign]))
+        wanted = ", ".join(dict.fromkeys(package for sign in lacking for package in packages[sign]))
         install = [
             f"install {wanted} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does); a VM has what its "
             "image has"
         ]
-        told = [*(install if wanted else []), *dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)]
-        raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(told)}")
+        remedies = [*(install if wanted else []), *dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)]
+        raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(remedies)}")
 
 
-# What features rest on: a network namespace, a pair of interfaces in it, and rules.
+# Common requirements of features: a network namespace, a pair of interfaces in it, and rules.
 IN_NETNS = ("root", "netns")
 ON_VETH = (*IN_NETNS, "veth")
 IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-vm"

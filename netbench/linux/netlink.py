@@ -1,4 +1,4 @@
-"""Asking the kernel by netlink, by hand: fast, and from inside any network namespace. Formats: linux/netlink.h."""
+"""Netlink requests to the kernel, encoded by hand: fast, and in any network namespace. Formats: linux/netlink.h."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ class Netlink:
         self.close()
 
     def socket(self, netns: str | None) -> socket.socket:
-        """The one of a namespace, of NETLINK_ROUTE; MachineGoneError when the namespace is gone."""
+        """Return the NETLINK_ROUTE socket of a namespace; MachineGoneError when the namespace is gone."""
         if netns not in self._sockets:
             self._sockets |= within_each([netns], lambda _: route_socket())
         return self._sockets[netns]
@@ -50,23 +50,23 @@ class Netlink:
             opened.close()
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all sockets."""
         for netns in list(self._sockets):
             self.forget(netns)
 
 
 def route_socket() -> socket.socket:
-    """One that tells of interfaces, in the namespace of this thread (rtnetlink(7))."""
+    """Return a socket for requests about interfaces, in the namespace of this thread (rtnetlink(7))."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
 
 def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = False) -> Iterator[bytes]:
-    """The payload of each message that answers a request, one or (a dump) all; OSError when the kernel refuses."""
+    """Yield the payload of each answer to a request, one or (a dump) all; OSError when the kernel rejects it."""
     flags = _REQUEST | (_DUMP if all_of_them else 0)
-    number = time.monotonic_ns() & 0xFFFFFFFF  # tells from it what a question that was broken off left behind
+    number = time.monotonic_ns() & 0xFFFFFFFF  # distinguishes the answers from those to an earlier, aborted request
     asked.send(_HEADER.pack(_HEADER.size + len(payload), kind, flags, number, 0) + payload)
     while True:
-        answers = [(answer, content) for answer, of, content in _messages(asked.recv(_ROOM)) if of == number]
+        answers = [(answer, content) for answer, seq, content in _messages(asked.recv(_ROOM)) if seq == number]
         for answer, content in answers:
             if answer == _NLMSG_DONE:
                 return
@@ -79,7 +79,7 @@ def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = 
 
 
 class Generic:
-    """A family of generic netlink, in the namespace of the calling thread; OSError where the kernel has none such."""
+    """A family of generic netlink, in the namespace of the calling thread; OSError where the kernel lacks it."""
 
     def __init__(self, family: str) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
@@ -87,12 +87,12 @@ class Generic:
             self._family = _GENL_ID_CTRL
             answer = self.ask(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
             self._family = int.from_bytes(answer[_CTRL_ATTR_FAMILY_ID], sys.byteorder)
-        except BaseException:  # whatever it is, the socket must not stay open
+        except BaseException:  # on any error the socket must be closed
             self._socket.close()
             raise
 
     def ask(self, command: int, request: bytes) -> dict[int, bytes]:
-        """The attributes of the one answer to a command with these attributes; OSError when the kernel refuses."""
+        """Return the attributes of the one answer to a command with these attributes; OSError when it is rejected."""
         (answer,) = ask(self._socket, self._family, _GENERIC.pack(command, 1, 0) + request)
         return attributes(answer[_GENERIC.size :])
 
@@ -106,13 +106,13 @@ class Generic:
 
 
 def attribute(kind: int, content: bytes) -> bytes:
-    """One attribute, padded."""
+    """Return one attribute, padded."""
     length = _ATTRIBUTE.size + len(content)
     return (_ATTRIBUTE.pack(length, kind) + content).ljust(_aligned(length), b"\0")
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Attributes by type."""
+    """Return attributes by type."""
     found = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
@@ -122,7 +122,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def nested(found: dict[int, bytes], *path: int) -> bytes:
-    """The content of an attribute within others; empty when one of them is not there."""
+    """Return the content of a nested attribute; empty when one on the path is missing."""
     content = found.get(path[0], b"")
     for kind in path[1:]:
         content = attributes(content).get(kind, b"")
@@ -130,12 +130,12 @@ def nested(found: dict[int, bytes], *path: int) -> bytes:
 
 
 def number(content: bytes) -> int:
-    """What an attribute holds, however wide; 0 for one that is not there."""
+    """Return an attribute's content of any width as an integer; 0 for a missing one."""
     return int.from_bytes(content, sys.byteorder)
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, sequence number and payload of each."""
+    """Yield type, sequence number and payload of each message."""
     while data:
         length, kind, _, sequence, _ = _HEADER.unpack_from(data)
         yield kind, sequence, data[_HEADER.size : length]

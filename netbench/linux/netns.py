@@ -1,4 +1,4 @@
-"""Network namespaces: which there are, and reading from inside them without a process."""
+"""Network namespaces: their list, and reading from inside them without a process."""
 
 import ctypes
 import errno
@@ -17,20 +17,20 @@ from netbench.model.foreign_text import read_lines
 T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
-_NO_NAMESPACE = (errno.ENOENT, errno.EINVAL)  # no file, or one that no namespace is mounted on any more
+_NO_NAMESPACE = (errno.ENOENT, errno.EINVAL)  # no file, or a file without a mounted namespace
 _NAMED = Path("/run/netns")
 
 
 def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T]) -> dict[str | None, T]:
-    """What `read` returns when called in each namespace (None: where netbench runs); MachineGoneError when one is gone.
+    """Return the result of `read` in each namespace (None: netbench's own); MachineGoneError when one is gone.
 
-    setns(2) moves one thread only, here one that ends with the call. Sockets opened in it and files of
-    /proc/thread-self/net are those of the namespace.
+    setns(2) moves one thread only; here that thread ends with the call. Sockets opened in it and files of
+    /proc/thread-self/net belong to the namespace.
     """
 
     def walk() -> dict[str | None, T]:
         found = {}
-        for netns in sorted(namespaces, key=bool):  # where netbench runs comes first: there is no name to go back by
+        for netns in sorted(namespaces, key=bool):  # netbench's own comes first: it has no name by which to return
             if netns:
                 _enter(namespace_path(netns), netns)
             found[netns] = read(netns)
@@ -41,7 +41,7 @@ def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T
 
 
 def within(path: str, read: Callable[[], T]) -> T:
-    """What `read` returns when called in the namespace at a path (/proc/PID/ns/net); raises as `within_each`."""
+    """Return the result of `read` in the namespace at a path (/proc/PID/ns/net); raises as `within_each`."""
 
     def there() -> T:
         _enter(path, path)
@@ -52,20 +52,20 @@ def within(path: str, read: Callable[[], T]) -> T:
 
 
 def namespace_path(netns: str | None) -> str:
-    """Where the namespace of a name is to be entered; None: the one netbench runs in."""
+    """Return the path for entering a namespace by name; None: netbench's own."""
     return str(_NAMED / netns) if netns else "/proc/self/ns/net"
 
 
 def every_namespace(besides: str) -> dict[str, str]:
-    """Where each network namespace of this machine can be entered, and what to call it; not the one at `besides`.
+    """Return path and description of each network namespace of this machine, except the one at `besides`.
 
-    One lives by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those that this
-    process may not see are left out.
+    A namespace exists by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those
+    that this process may not see are left out.
     """
     known = {_inode(besides)}
     found = {}
     for path, whose in _ways():
-        with suppress(OSError):  # gone meanwhile, or not ours to look at
+        with suppress(OSError):  # gone meanwhile, or access denied
             inode = _inode(path)
             if inode not in known:
                 known.add(inode)
@@ -74,7 +74,7 @@ def every_namespace(besides: str) -> dict[str, str]:
 
 
 def _ways() -> Iterator[tuple[str, str]]:
-    """Paths of network namespaces, some of one that was there before; those by a name first."""
+    """Yield paths of network namespaces, several of the same for some; those by a name first."""
     for path in _listed(_NAMED):
         yield str(path), f"the network namespace {path.name}"
     for process in _listed(Path("/proc")):
@@ -92,7 +92,7 @@ def _ways() -> Iterator[tuple[str, str]]:
 
 
 def _mounts(process: Path) -> list[str]:
-    """Where a process sees files mounted that are network namespaces (proc_pid_mountinfo(5))."""
+    """Return the mount points of network namespaces in a process's view (proc_pid_mountinfo(5))."""
     try:
         lines = read_lines(process / "mountinfo")
     except OSError:
@@ -114,7 +114,7 @@ def _inode(path: str) -> int:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Opened once: each opening makes classes, which stay until garbage is looked for."""
+    """Return the C library, opened once: each opening makes classes, which stay until the next garbage collection."""
     return ctypes.CDLL(None, use_errno=True)
 
 

@@ -1,4 +1,4 @@
-"""Counters of NICs, read in one batch a namespace: by netlink, or by `ip` (iproute2's ip/ipaddress.c)."""
+"""Counters of NICs, read in one batch per namespace: by netlink, or by `ip` (iproute2's ip/ipaddress.c)."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ from netbench.model.foreign_text import decoded
 from netbench.model.interfaces import Place
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-_OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not tell (operstates.rst)
+_OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not report its state (operstates.rst)
 _IN_OPERATION = (6, 0)  # IF_OPER_UP and IF_OPER_UNKNOWN, linux/if.h
 _FORWARDING = 3  # BR_STATE_FORWARDING, linux/if_bridge.h
 _RTM_GETLINK = 18
@@ -27,12 +27,12 @@ _IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE = 4, 5, 1
 
 @dataclass(frozen=True, slots=True)
 class NicCounters:
-    """What a NIC counts, in frames since it exists, and how its link is doing.
+    """Frame counters of a NIC since its creation, and the state of its link.
 
-    `rx_dropped` is what /proc/net/dev calls so: frames that the host did not process, and those for which the NIC found
-    no buffer. Only the latter are not in `rx` (struct rtnl_link_stats64 in linux/if_link.h). The same
+    `rx_dropped` is the column of this name in /proc/net/dev: frames that the host did not process, and frames for which
+    the NIC found no buffer. Only the latter are not in `rx` (struct rtnl_link_stats64 in linux/if_link.h). The same
     document makes FIFO errors part of `tx_errors`, and leaves it to the driver whether they are part of `rx_errors`.
-    `rx_otherhost_dropped` are frames for another MAC address, which are in `rx` and which the IP layer dropped. It is
+    `rx_otherhost_dropped` are frames to another MAC address, which are in `rx` and which the IP layer dropped. It is
     None before Linux 5.19; `ip` omits it while it is 0 as well.
     """
 
@@ -43,36 +43,36 @@ class NicCounters:
     rx_errors: int
     tx_errors: int
     up: bool
-    carrier_changes: int | None  # None where the kernel does not count them: before 3.15
+    carrier_changes: int | None  # None before Linux 3.15, which does not count them
     mac: str
-    index: int  # a NIC removed and made again has another
+    index: int  # changes when a NIC is removed and made again
     master: int  # index of the bridge it belongs to, 0 for none
     rx_otherhost_dropped: int | None = None
-    forwards: bool = True  # in operation, and as port of a bridge not held back by it: comes up to a second after `up`
+    forwards: bool = True  # in operation, and not blocked as a bridge port: up to a second later than `up`
 
 
 def read_nics(host: Host, netlink: Netlink | None, places: Iterable[Place]) -> dict[Place, NicCounters]:
-    """The counters of NICs of a machine, by netlink where it is this one; one that is gone is left out.
+    """Return the counters of NICs of a machine, by netlink if it is this one; without NICs that are gone.
 
-    TestbedError when the machine cannot be asked, or a whole namespace is gone.
+    TestbedError when the machine does not answer, or a whole namespace is gone.
     """
     wanted: dict[str | None, list[Place]] = {}
     for place in places:
         wanted.setdefault(place.netns, []).append(place)
     found: dict[Place, NicCounters] = {}
-    for netns, there in wanted.items():
+    for netns, members in wanted.items():
         links = _ask_netlink(netlink, netns) if netlink else _ask_ip(host, netns)
-        found |= {place: links[place.interface] for place in there if place.interface in links}
+        found |= {place: links[place.interface] for place in members if place.interface in links}
     return found
 
 
 def list_command(netns: str | None = None) -> list[str]:
-    """The command that lists NICs; -s twice for the errors by kind as well."""
+    """Return the command that lists NICs; -s twice for the errors by kind as well."""
     return ["ip", *(("-n", netns) if netns else ()), "-j", "-d", "-s", "-s", "link", "show"]
 
 
 def parse_links(text: str) -> dict[str, NicCounters]:
-    """The interfaces by name; ValueError, LookupError or TypeError for what is no such listing."""
+    """Return the interfaces by name; ValueError, LookupError or TypeError for other texts."""
     links = json.loads(text, strict=False)  # iproute2 writes control characters of names as they are
     indices = {link["ifname"]: link["ifindex"] for link in links}
     return {link["ifname"]: _counters(link, indices) for link in links}
@@ -114,17 +114,17 @@ def _ask_netlink(netlink: Netlink, netns: str | None) -> dict[str, NicCounters]:
 
 
 def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
-    """Interfaces and their names, of messages about links (linux/if_link.h: ifinfomsg, rtnl_link_stats64)."""
+    """Yield names and interfaces from messages about links (linux/if_link.h: ifinfomsg, rtnl_link_stats64)."""
     for message in messages:
         _, index, flags = _LINK.unpack_from(message)
-        told = attributes(message[_LINK.size :])
-        rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(told[_IFLA_STATS64])
-        changes = told.get(_IFLA_CARRIER_CHANGES)
-        counts_otherhost = len(told[_IFLA_STATS64]) >= _OTHERHOST.size
-        bridged = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_KIND).rstrip(b"\0") == b"bridge"
-        state = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE) if bridged else b""
+        link = attributes(message[_LINK.size :])
+        rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(link[_IFLA_STATS64])
+        changes = link.get(_IFLA_CARRIER_CHANGES)
+        counts_otherhost = len(link[_IFLA_STATS64]) >= _OTHERHOST.size
+        bridged = nested(link, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_KIND).rstrip(b"\0") == b"bridge"
+        state = nested(link, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE) if bridged else b""
         yield (
-            decoded(told[_IFLA_IFNAME].rstrip(b"\0")),
+            decoded(link[_IFLA_IFNAME].rstrip(b"\0")),
             NicCounters(
                 rx=rx,
                 tx=tx,
@@ -134,10 +134,10 @@ def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
                 tx_errors=tx_errors,
                 up=bool(flags & _IFF_UP and flags & _IFF_LOWER_UP),
                 carrier_changes=None if changes is None else number(changes),
-                mac=told.get(_IFLA_ADDRESS, b"").hex(":"),
+                mac=link.get(_IFLA_ADDRESS, b"").hex(":"),
                 index=index,
-                master=number(told.get(_IFLA_MASTER, b"")),
-                rx_otherhost_dropped=_OTHERHOST.unpack_from(told[_IFLA_STATS64])[0] if counts_otherhost else None,
-                forwards=number(told[_IFLA_OPERSTATE]) in _IN_OPERATION and (not state or number(state) == _FORWARDING),
+                master=number(link.get(_IFLA_MASTER, b"")),
+                rx_otherhost_dropped=_OTHERHOST.unpack_from(link[_IFLA_STATS64])[0] if counts_otherhost else None,
+                forwards=number(link[_IFLA_OPERSTATE]) in _IN_OPERATION and (not state or number(state) == _FORWARDING),
             ),
         )

@@ -1,7 +1,7 @@
-"""Pause frames (IEEE 802.3, annex 31B), by which a NIC that cannot keep up makes its link partner wait.
+"""Pause frames (IEEE 802.3, annex 31B), by which an overloaded NIC makes its link partner wait.
 
 Formats: linux/ethtool_netlink.h and the kernel's Documentation/networking/ethtool-netlink.rst,
-"PAUSE_GET". Only NICs with hardware of their own count them (Documentation/networking/statistics.rst).
+"PAUSE_GET". Only hardware NICs count them (Documentation/networking/statistics.rst).
 """
 
 import struct
@@ -26,12 +26,12 @@ class PauseFrames(NamedTuple):
 
 
 def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:
-    """By interface; one that does not count them is left out."""
+    """Return pause frames by interface; without interfaces that do not count them."""
     try:
         with Generic("ethtool") as ethtool:
             return {name: counted for name in interfaces for counted in _pause_frames(ethtool, name)}
     except OSError:
-        return {}  # a kernel that does not speak of ethtool by netlink: before 5.6
+        return {}  # a kernel without ethtool by netlink: before 5.6
 
 
 def _pause_frames(ethtool: Generic, interface: str) -> Iterator[PauseFrames]:
@@ -40,7 +40,7 @@ def _pause_frames(ethtool: Generic, interface: str) -> Iterator[PauseFrames]:
     try:
         answer = ethtool.ask(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, about))
     except OSError:
-        return  # its driver knows nothing of pause frames
+        return  # its driver does not support pause frames
     stats = attributes(answer.get(_PAUSE_STATS, b""))
     if _RX_FRAMES in stats and _TX_FRAMES in stats:
         yield PauseFrames(*(struct.unpack("=Q", stats[kind])[0] for kind in (_RX_FRAMES, _TX_FRAMES)))

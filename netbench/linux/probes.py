@@ -1,6 +1,6 @@
-"""Features of the kernel, tried in a network namespace made for that and removed again.
+"""Kernel features, tried in a network namespace that is made for it and removed again.
 
-A name in a list of modules or a configuration file is not believed.
+A name in a list of modules or a configuration file is no proof.
 """
 
 import fcntl
@@ -40,11 +40,11 @@ _Which = Callable[[str], str | None]  # finds a command, as shutil.which does
 
 
 class ProbeError(Exception):
-    """A feature is not there; the text says what was seen."""
+    """A feature is missing; the text describes the observation."""
 
 
 class Probes:
-    """Where features are tried: a namespace with the veth pair `nbp0` – `nbp1`, once those probes ran."""
+    """The feature probes, in a namespace with the veth pair `nbp0` – `nbp1`, once the probes that make them ran."""
 
     def __init__(self, stack: ExitStack, which: _Which) -> None:
         self._stack = stack
@@ -133,7 +133,7 @@ class Probes:
         return "made a table of flows"
 
     def redirect(self) -> str:
-        """Redirect what comes in by one interface to another."""
+        """Redirect the frames received by one interface to another."""
         every = "protocol all u32 match u32 0 0 action mirred egress redirect dev nbp1"
         self._tell(["tc", "-batch", "-"], f"qdisc add dev nbp0 ingress\nfilter add dev nbp0 ingress {every}\n")
         return "redirected what comes in"
@@ -148,7 +148,7 @@ class Probes:
         return "attached a program of netbench's"
 
     def openvswitch(self) -> str:
-        """Ask for the kernel's datapath of Open vSwitch, which loads its module."""
+        """Request the kernel's datapath of Open vSwitch, which loads its module."""
         with Generic("ovs_datapath"):
             return "has the datapath of Open vSwitch"
 
@@ -159,7 +159,7 @@ class Probes:
         return "delayed a link"
 
     def pktgen(self) -> str:
-        """Look whether pktgen is loaded or can be."""
+        """Check whether pktgen is loaded or loadable."""
         if Path("/proc/net/pktgen").exists():
             return "loaded"
         if is_loadable(self._which, "pktgen"):
@@ -167,7 +167,7 @@ class Probes:
         raise ProbeError("not in this kernel")
 
     def macvtap(self) -> str:
-        """Make one over the pair."""
+        """Make a macvtap on the pair."""
         with IPRoute() as iproute:
             nic = iproute.link_lookup(ifname="nbp0")[0]
             iproute.link("add", ifname="nbpmvt", kind="macvtap", link=nic, macvtap_mode="passthru")
@@ -186,20 +186,20 @@ class Probes:
         return "opened a socket"
 
     def napi(self) -> str:
-        """Have one end of the pair receive by NAPI, in a kernel thread, and bind that to a CPU."""
+        """Make one end of the pair receive by NAPI, in a kernel thread, and bind the thread to a CPU."""
         host, cpu = LocalHost("local", "doctor"), min(os.sched_getaffinity(0))
-        others = threads_of(host, "nbp1")
+        earlier = threads_of(host, "nbp1")
         try:
             ReceiveByNapi(self._netns, "nbp1").make(host)
             for number, name in threads_of(host, "nbp1").items():
-                if number not in others:
+                if number not in earlier:
                     BindThread(self._netns, name, (cpu,), number).make(host)
         except NetbenchError as error:
             raise ProbeError(str(error)) from error
         return "had one end receive from a ring, by a kernel thread on a CPU of its own"
 
     def live_frames(self) -> str:
-        """Run a program on a live frame, which it drops, and ask what interfaces take from programs."""
+        """Run a program that drops a live frame, and query which interfaces accept frames from programs."""
         try:
             with load("source") as loaded:
                 run_live(loaded.program("paced"), bytes(60), 1)
@@ -229,7 +229,7 @@ class Probes:
 
 
 def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
-    """What the probe did. Raises ProbeError when the feature is not there."""
+    """Return the result of a probe; ProbeError when the feature is missing."""
     try:
         return probe(probes)
     except (OSError, NetlinkError, subprocess.TimeoutExpired) as error:
@@ -243,7 +243,7 @@ def _reason(error: Exception) -> str:
         case TimeoutError():
             return f"nothing happened within {_TIMEOUT_S:g} s"
         case OSError(errno=int(number)):
-            # pyroute2 puts the step that failed where Python puts the errno's text.
+            # pyroute2 uses the errno's text for the step that failed.
             step = "" if error.strerror == os.strerror(number) else f" ({error.strerror})"
             where = f": {error.filename}" if error.filename else ""
             return f"the kernel refuses: {os.strerror(number)}{step}{where}"
@@ -253,7 +253,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_loadable(which: _Which, module: str) -> bool:
-    """Whether modprobe knows the module; it is not loaded for that."""
+    """Return whether modprobe finds the module; it is not loaded."""
     modprobe = which("modprobe")
     if modprobe is None:
         return False
@@ -266,7 +266,7 @@ def is_loadable(which: _Which, module: str) -> bool:
 
 @contextmanager
 def _probe_namespace() -> Iterator[str]:
-    """This thread within a new network namespace of this name, which goes with all it holds, whatever happens."""
+    """Move this thread to a new network namespace for the block; the namespace is removed in any case."""
     _remove_stale_namespaces()
     name = f"{PROBE_PREFIX}{os.getpid()}"
     try:
@@ -281,7 +281,7 @@ def _probe_namespace() -> Iterator[str]:
 
 
 def _remove_stale_namespaces() -> None:
-    """Remove those of doctors that were killed."""
+    """Remove the namespaces of earlier doctors that were killed."""
     for name in namespaces.listnetns():
         pid = name.removeprefix(PROBE_PREFIX)
         if name.startswith(PROBE_PREFIX) and pid.isdecimal() and not Path("/proc", pid).exists():
@@ -289,5 +289,5 @@ def _remove_stale_namespaces() -> None:
 
 
 def _remove_namespace(name: str) -> None:
-    with suppress(OSError):  # the probe never came as far as making it
+    with suppress(OSError):  # the namespace was never made
         namespaces.remove(name)

@@ -1,4 +1,4 @@
-"""What the kernel says in /proc and /sys of processes, of CPU time, and of lists of CPUs."""
+"""Processes, CPU time and lists of CPUs in /proc and /sys."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from netbench.errors import MachineGoneError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.model.foreign_text import read_lines, read_text
 
-# What softirqs take of any CPU, whatever happens on it, is below this part of the time.
+# Softirqs usually take less than this part of a CPU's time, whatever happens on it.
 _USUAL_SOFTIRQ_PART = 0.05
 
 _PF_EXITING = 0x4  # include/linux/sched.h
@@ -20,9 +20,9 @@ USER_HZ = 100  # of CPU times in /proc, whatever the kernel's own tick: proc_sta
 
 
 class CpuTicks(NamedTuple):
-    """What all CPUs of a machine, or one of them, did since it was started, in 1/USER_HZ s.
+    """CPU time of all CPUs of a machine, or of one, since the boot, in 1/USER_HZ s.
 
-    Time of guests is part of `user` and `nice`; `steal` is what the hypervisor gave to others.
+    Time of guests is part of `user` and `nice`; `steal` is the time that the hypervisor gave to others.
     """
 
     user: int
@@ -36,9 +36,9 @@ class CpuTicks(NamedTuple):
 
 
 class SchedTimes(NamedTuple):
-    """One thread since it was started, in ns: how long it ran, and how long it could have run and waited for a CPU.
+    """One thread since its start, in ns: how long it ran, and how long it was runnable and waited for a CPU.
 
-    `turns` is how often it was given a CPU.
+    `turns` is the number of times it was given a CPU.
     """
 
     ran_ns: int
@@ -46,15 +46,15 @@ class SchedTimes(NamedTuple):
     turns: int = 0
 
     def since(self, earlier: "SchedTimes") -> "SchedTimes":
-        """The same since another reading."""
+        """Return the differences to an earlier reading."""
         return SchedTimes(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
 class ProcessStat(NamedTuple):
-    """One process; CPU time, of the kernel for it and its own, in 1/USER_HZ s.
+    """One process; CPU time, in the kernel and in user space, in 1/USER_HZ s.
 
-    `ticks` is that of all its threads, `children_ticks` that of all children it has waited for. One that `is_ending`
-    has begun to, or has ended and was not waited for: it may be out of its control groups already.
+    `ticks` is that of all its threads, `children_ticks` that of all children it has waited for. `is_ending`: it is
+    ending, or has ended and was not waited for; it may have left its control groups already.
     """
 
     pid: int
@@ -78,7 +78,7 @@ class ProcessStat(NamedTuple):
 
 
 def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
-    """Those of one CPU, or of all, from /proc/stat; ValueError or IndexError where that does not tell."""
+    """Return the ticks of one CPU, or of all, from /proc/stat; ValueError or IndexError if they are missing."""
     wanted = "cpu" if cpu is None else f"cpu{cpu}"
     words = next((rest for name, *rest in map(str.split, stat.splitlines()) if name == wanted), None)
     if words is None:
@@ -88,13 +88,13 @@ def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
 
 
 def parse_sched_times(schedstat: str) -> SchedTimes:
-    """Those of one thread, from its schedstat (sched-stats.rst); ValueError or IndexError for another text."""
+    """Return one thread's times from its schedstat (sched-stats.rst); ValueError or IndexError for other texts."""
     words = schedstat.split()
     return SchedTimes(*map(int, words[:3]))
 
 
 def read_sched_times(thread: int, process: int | str = "self") -> SchedTimes | None:
-    """Those of a thread of this machine; None where it has ended, or the kernel does not count them."""
+    """Return the times of a thread of this machine; None if it has ended, or the kernel does not count them."""
     try:
         return parse_sched_times(Path(f"/proc/{process}/task/{thread}/schedstat").read_text())
     except (OSError, ValueError, IndexError):
@@ -102,7 +102,7 @@ def read_sched_times(thread: int, process: int | str = "self") -> SchedTimes | N
 
 
 def kernel_thread(host: Host, name: str) -> int | None:
-    """The process id of the kernel thread of this name on the machine of a host; None where it is not seen there."""
+    """Return the process id of a kernel thread on a host's machine, by name; None if it is not visible there."""
     try:
         found = host.run(["sh", "-c", 'grep -lsx "$0" /proc/[0-9]*/comm', name]).stdout.split()
         (process,) = [int(file.split("/")[2]) for file in found]
@@ -112,36 +112,36 @@ def kernel_thread(host: Host, name: str) -> int | None:
 
 
 def softirq_s(before: CpuTicks, after: CpuTicks, over_s: float) -> float:
-    """What softirqs took of a CPU over so many seconds, in seconds; 0 where it is not more than usual."""
+    """Return the seconds that softirqs took of a CPU during `over_s` seconds; 0 if it is not more than usual."""
     taken_s = (after.softirq - before.softirq) / USER_HZ
     return taken_s if taken_s > _USUAL_SOFTIRQ_PART * over_s else 0.0
 
 
 def busy_s(stat: str) -> float:
-    """All CPUs' time in seconds out of /proc/stat, but for idling, waiting for disks, and what the hypervisor took.
+    """Return the time of all CPUs in seconds from /proc/stat, without idle time, waiting for disks, and steal.
 
-    ValueError or IndexError for another text.
+    ValueError or IndexError for other texts.
     """
     ticks = parse_cpu_ticks(stat)
     return (ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq) / USER_HZ
 
 
 def memory_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Memory of a process and of all that descend from it, on this machine; None where the kernel does not tell.
+    """Return the memory of a process and its descendants in bytes, on this machine; None if the kernel has no data.
 
-    What several processes share counts in parts (Pss of /proc/PID/smaps_rollup, proc_pid_smaps(5)).
+    Memory shared by several processes counts in parts (Pss of /proc/PID/smaps_rollup, proc_pid_smaps(5)).
     """
     try:
         own = parse_pss(read_text(proc / str(pid) / "smaps_rollup"))
         children = [int(child) for task in (proc / str(pid) / "task").iterdir() for child in _children(task)]
     except (OSError, ValueError):
         return None
-    # A child that has ended meanwhile takes none.
+    # A child that has ended meanwhile uses none.
     return own + sum(memory_bytes(child, proc) or 0 for child in children)
 
 
 def parse_pss(rollup: str) -> int:
-    """Memory of one process in bytes, from its smaps_rollup; ValueError for another text."""
+    """Return the memory of one process in bytes, from its smaps_rollup; ValueError for other texts."""
     (kib,) = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
     return kib * 1024
 
@@ -151,8 +151,8 @@ def _children(task: Path) -> list[str]:
 
 
 def parse_process(line: str) -> ProcessStat:
-    """The one line of /proc/PID/stat; ValueError or IndexError for another text."""
-    start, _, rest = line.rpartition(")")  # the name, in brackets, may hold anything
+    """Return the process described by the one line of /proc/PID/stat; ValueError or IndexError for other texts."""
+    start, _, rest = line.rpartition(")")  # the name, in brackets, may contain any character
     pid, _, name = start.partition(" (")
     words = rest.split()
     ticks, children_ticks = (int(user) + int(system) for user, system in (words[11:13], words[13:15]))
@@ -161,12 +161,12 @@ def parse_process(line: str) -> ProcessStat:
 
 
 def read_process(pid: int | str) -> ProcessStat:
-    """That of one process of this machine (`self`: this one); OSError when it is gone."""
+    """Return one process of this machine (`self`: this one); OSError when it is gone."""
     return parse_process(read_text(Path(f"/proc/{pid}/stat")))
 
 
 def all_processes() -> Iterator[ProcessStat]:
-    """Those of all processes of this machine but for those that end meanwhile."""
+    """Yield all processes of this machine except those that end meanwhile."""
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             yield read_process(directory.name)
@@ -175,7 +175,7 @@ def all_processes() -> Iterator[ProcessStat]:
 
 
 def descendants() -> set[int]:
-    """The ids of all processes of this machine that descend from this one."""
+    """Return the ids of all descendants of this process."""
     parents = {process.pid: process.parent for process in all_processes()}
     found, ahead = set(), {os.getpid()}
     while ahead:
@@ -185,7 +185,7 @@ def descendants() -> set[int]:
 
 
 def is_there(machine: Host, pid: int) -> bool:
-    """Whether a process of a machine has not ended; MachineGoneError where nobody can tell any more."""
+    """Return whether a process of a machine is running; MachineGoneError if the machine is gone."""
     try:
         return parse_process(machine.read(f"/proc/{pid}/stat")).state not in "ZX"
     except MachineGoneError:
@@ -195,39 +195,39 @@ def is_there(machine: Host, pid: int) -> bool:
 
 
 def processes_of(machine: Host, proc: str = "/proc") -> list[ProcessStat]:
-    """All processes that a /proc of a machine shows but for those that end meanwhile; TestbedError where none answers.
+    """Return all processes in a /proc of a machine except those that end meanwhile; TestbedError without an answer.
 
-    The /proc of a namespace of processes, `/proc/PID/root/proc`, shows those in there, by their numbers there.
+    The /proc of a PID namespace, `/proc/PID/root/proc`, has the processes in there, with their ids there.
     """
     found = []
     for line in _of_all(machine, proc, "stat").split("\n"):
         try:
             found.append(parse_process(line))
         except (ValueError, IndexError):
-            continue  # the end of the last line, or one in a name
+            continue  # the end of the last line, or a line break in a name
     return found
 
 
 def memory_of(machine: Host, proc: str) -> int | None:
-    """Memory of all these processes in bytes, as in `memory_bytes`; None where the kernel does not tell."""
+    """Return the memory of all these processes in bytes, as in `memory_bytes`; None if the kernel has no data."""
     lines = _of_all(machine, proc, "smaps_rollup").split("\n")
     shares = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
     return sum(shares) * 1024 if shares else None
 
 
 def _of_all(machine: Host, proc: str, file: str) -> str:
-    # By one command: they may be many, and far away. Of one that ends meanwhile cat complains, and goes on.
+    # One command, because they may be many on a slow host. If one ends meanwhile, cat prints an error and continues.
     return machine.run(["sh", "-c", 'cat "$0"/[0-9]*/"$1"', proc, file]).stdout
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """The CPUs of a list as the kernel writes it, `0-3,8` (cpuset(7), "List format")."""
+    """Return the CPUs of a list in the kernel's format, `0-3,8` (cpuset(7), "List format")."""
     ends = (part.partition("-") for part in text.strip().split(",") if part)
     return frozenset(cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1))
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; none where it is not there, or not ours to read."""
+    """Return the lines of a file; none if it does not exist or is not readable."""
     try:
         return read_lines(path)
     except OSError:
@@ -235,6 +235,6 @@ def lines_of(path: Path) -> list[str]:
 
 
 def lacking_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
-    """The capabilities that this process lacks of those that every testbed needs (capabilities(7)); none if unknown."""
+    """Return the capabilities that every testbed needs and this process lacks (capabilities(7)); none if unknown."""
     held = next((line.split()[1] for line in lines_of(status) if line.startswith("CapEff:")), "f" * 16)
     return [name for name, bit in _CAPABILITIES.items() if not int(held, 16) >> bit & 1]

@@ -1,14 +1,14 @@
-"""What one machine counts: from what was read there to readings.
+"""Convert one machine's raw counters to readings.
 
-Where each is met on the way, with no NIC counter repeating it (net/core/dev.c): a program of XDP, classifiers at
-ingress and rules at ingress come after a NIC has counted a frame as received, and after a capture has seen it there,
-except for XDP; rules at egress, classifiers at egress and the queueing discipline come before it counts it as sent.
+Position on the path, with no NIC counter repeating it (net/core/dev.c): XDP programs, classifiers at ingress and rules
+at ingress come after a NIC has counted a frame as received. Except for XDP, they also come after a capture has seen it.
+Rules at egress, classifiers at egress and the queueing discipline come before the NIC counts a frame as sent.
 
-Of the IPv4 layer: RFC 4293's ipSystemStatsTable, and what Linux counts beyond it (net/ipv4/proc.c). `InNoRoutes`: no
-route at all. Routes of the types blackhole, unreachable and prohibit, and multicast that nobody routes, are counted
-nowhere. `NoPorts` of UDP: frames for this machine itself, for which nobody waits. What counts only frames that the
-machine itself wants to send (`OutDiscards`, `OutNoRoutes`: net/ipv4/ip_output.c), such as its ICMP errors, or only
-protocols other than UDP (`InUnknownProtos`), is left out: no frame of a stream is among them.
+IPv4 layer: RFC 4293's ipSystemStatsTable, and Linux's further counters (net/ipv4/proc.c). `InNoRoutes`: no route at
+all. No counter includes routes of the types blackhole, unreachable and prohibit, or multicast without a router. UDP's
+`NoPorts`: frames to this machine itself without a receiver. Two groups are left out, because no frame of a stream is
+among them: counters of frames that the machine itself sends, such as ICMP errors (`OutDiscards`, `OutNoRoutes`:
+net/ipv4/ip_output.c), and of protocols other than UDP (`InUnknownProtos`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,19 +32,19 @@ _STACKS = (Kind.BRIDGE, Kind.IP_LAYER)
 _ON_DEVICE = {"rx": "ingress", "tx": "egress"}
 _ON_THE_WAY = ("prerouting", "forward", "postrouting")
 _NO_QUEUE = ("noqueue", "noop")
-# Those that only queue; one that shapes, limits or impairs is in the way.
+# Disciplines that only queue; those that shape, limit or impair interfere.
 _PLAIN_QUEUES = ("mq", "pfifo", "pfifo_fast", "fq", "fq_codel", "mqprio")
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The root discipline of an interface, or (one of CLASSIFIERS) what is hooked in beside it; `dropped` in frames,
-    None where it has no statistics.
+    """The root discipline of an interface, or a hook beside it (one of CLASSIFIERS); `dropped` in frames, None without
+    statistics.
 
-    One put in the place of another has another `handle`, as tc(8) shows it, unless who put it there gave it the same.
-    What a classful discipline counts as dropped holds the drops of all below it: each passes on its children's failures
-    to enqueue (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c),
-    and `mq` sums its queues up when asked (net/sched/sch_mq.c). So only the root of each device is read. No NIC counter
+    A discipline that replaces another has another `handle`, as tc(8) shows it, unless its creator chose the same. The
+    drops of a classful discipline include those of all below it: each passes on its children's failures to enqueue
+    (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c), and `mq`
+    sums up its queues at each read (net/sched/sch_mq.c). Therefore only the root of each device is read. No NIC counter
     repeats these drops.
     """
 
@@ -56,12 +56,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCounters:
-    """What one network namespace counts. `rules` is None when there are some that cannot be read.
+    """The raw counters of one network namespace. `rules` is None when there are some that cannot be read.
 
-    `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `programs` names the BPF programs of
-    others by interface and direction, `ip` is what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames
-    of NICs that count them, `out_of_buffers` the frames for which a NIC had no buffer, if its driver counts them,
-    `generation` is as of netbench.linux.rules.Tables.
+    `bridged_ip`: whether br_netfilter passes bridged frames to the IP layer. `programs` are the BPF programs of others
+    by interface and direction. `ip` is the text of /proc/net/snmp and /proc/net/netstat. `pause` are the pause frames
+    of NICs that count them. `out_of_buffers` are the frames for which a NIC had no buffer, if its driver counts them.
+    `generation` is that of netbench.linux.rules.Tables.
     """
 
     queues: tuple[Queue, ...] = ()
@@ -76,7 +76,7 @@ class NamespaceCounters:
 
 
 class Counted(NamedTuple):
-    """What a machine says at one moment: its counters, and the CPU time it has used since it was started, in s."""
+    """The counters of a machine at one moment, and the CPU time it has used since its boot, in s."""
 
     counters: tuple[CounterReading, ...]
     cpu_s: float
@@ -94,39 +94,39 @@ class _Met(NamedTuple):
 
 
 def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
-    """The points that are in a network namespace, by that; those of several streams each once."""
+    """Return the points in network namespaces, by namespace; points of several streams only once."""
     found: dict[str | None, dict[CountingPoint, None]] = {}
     for along in points.values():
         for point in along:
             if point.place and point.kind not in (Kind.NOTHING, Kind.BACKLOG):
                 found.setdefault(point.place.netns, {})[point] = None
-    return {netns: list(there) for netns, there in found.items()}
+    return {netns: list(members) for netns, members in found.items()}
 
 
 def bridges(points: Iterable[CountingPoint]) -> bool:
-    """Whether it is by a bridge that frames are forwarded there."""
+    """Return whether a bridge forwards at these points."""
     return any(point.kind is Kind.BRIDGE for point in points)
 
 
 def counter_readings(
     points: Points, counted: Mapping[str | None, NamespaceCounters], softnet: str
 ) -> tuple[CounterReading, ...]:
-    """All readings of a machine, by its namespaces and /proc/net/softnet_stat (empty: unknown).
+    """Return all readings of a machine, from its namespaces and /proc/net/softnet_stat (empty: unknown).
 
-    ValueError or LookupError for texts that make no sense.
+    ValueError or LookupError for malformed texts.
     """
     readings: list[CounterReading] = []
     along = [(stream, point) for stream, own in points.items() for point in own if point.place]
-    for netns, there in counted.items():
+    for netns, counters in counted.items():
         here = [(stream, point) for stream, point in along if point.place and point.place.netns == netns]
         for stream, point in here:
-            readings += _of_nic(stream, point, there)
-        readings += _attached([_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE], there)
-        readings += _rules(here, there)
-        readings += _ip_layer(_first(here, *_STACKS) or _first(here, Kind.IP_COUNTERS), there)
+            readings += _of_nic(stream, point, counters)
+        readings += _attached([_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE], counters)
+        readings += _rules(here, counters)
+        readings += _ip_layer(_first(here, *_STACKS) or _first(here, Kind.IP_COUNTERS), counters)
     backlog = _first(along, Kind.BACKLOG)
     if softnet and backlog:
-        # In the rx_dropped of their NIC too (net/core/dev.c, enqueue_to_backlog).
+        # The rx_dropped of the NIC includes them too (net/core/dev.c, enqueue_to_backlog).
         dropped = sum(int(line.split()[1], 16) for line in softnet.splitlines())
         readings.append(CounterReading("", backlog.name, "dropped", "repeated", dropped))
     return tuple(readings)
@@ -137,7 +137,7 @@ def _first(along: Iterable[tuple[str, CountingPoint]], *kinds: Kind) -> Counting
 
 
 def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iterator[CounterReading]:
-    """What a NIC counts itself, what its driver tells, and what waits to leave by it; what is unknown is left out."""
+    """Yield the counters of a NIC, of its driver, and of its egress queue; unknown ones are left out."""
     assert point.place
     interface, way = point.place.interface, point.direction
     if point.kind is Kind.NIC:
@@ -148,7 +148,7 @@ def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iter
                 stream, point.name, OTHERHOST, "dropped", there.nics[interface].rx_otherhost_dropped or 0
             )
     elif point.kind is Kind.BUFFERS and interface in there.out_of_buffers:
-        # Told by the driver, but the kernel never had them.
+        # Reported by the driver; the kernel never had these frames.
         yield CounterReading(stream, point.name, "rx_out_of_buffers", "dropped", there.out_of_buffers[interface])
     elif point.kind is Kind.QUEUE:
         for queue in there.queues:
@@ -158,22 +158,22 @@ def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iter
 
 
 def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[CounterReading]:
-    for one in met:
-        name, direction = one.point.name, one.point.direction
-        pause = there.pause.get(one.interface)
+    for hop in met:
+        name, direction = hop.point.name, hop.point.direction
+        pause = there.pause.get(hop.interface)
         if pause:
-            # Of either kind, those that hold this stream's frames back.
+            # The kind of pause frame that delays this stream's frames.
             counter, frames = ("rx_pause", pause.rx) if direction == "tx" else ("tx_pause", pause.tx)
-            yield CounterReading(one.stream, name, counter, "passed", frames)
-        for program in there.programs.get((one.interface, direction), ()):
-            counter = f"{program} on {one.interface}"
-            yield CounterReading(one.stream, name, counter, "dropped", None, attached=True)
+            yield CounterReading(hop.stream, name, counter, "passed", frames)
+        for program in there.programs.get((hop.interface, direction), ()):
+            counter = f"{program} on {hop.interface}"
+            yield CounterReading(hop.stream, name, counter, "dropped", None, attached=True)
         for queue in there.queues:
             counter = _queue_counter(queue, direction)
-            if counter and queue.interface == one.interface:
+            if counter and queue.interface == hop.interface:
                 attached = queue.kind not in _PLAIN_QUEUES
-                handle = _handle(one.point, queue)
-                yield CounterReading(one.stream, name, counter, _role(one.point), queue.dropped, attached, handle)
+                handle = _handle(hop.point, queue)
+                yield CounterReading(hop.stream, name, counter, _role(hop.point), queue.dropped, attached, handle)
 
 
 def _handle(point: CountingPoint, queue: Queue) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _handle(point: CountingPoint, queue: Queue) -> tuple[str, ...]:
 
 
 def _queue_counter(queue: Queue, direction: str) -> str:
-    """Its name where frames go this way, empty where they do not meet it."""
+    """Return the counter name of a queue for this direction; empty if these frames do not pass it."""
     if queue.kind in CLASSIFIERS:
         return "" if queue.kind == "ingress" and direction == "tx" else f"tc {_ON_DEVICE[direction]}"
     return f"qdisc {queue.kind}" if direction == "tx" and queue.kind not in _NO_QUEUE else ""
@@ -197,30 +197,30 @@ def _rules(here: Sequence[tuple[str, CountingPoint]], there: NamespaceCounters) 
             handle = where, str(there.generation)
             yield CounterReading("" if stacks else stream, name, ALL_RULES, _role(point), 0, handle=handle)
     if there.rules is None:
-        for one in met:
-            yield CounterReading(one.stream, one.point.name, "nft rules", _role(one.point), None, attached=True)
-        for name in dict.fromkeys(one.point.name for one in stacks):
+        for hop in met:
+            yield CounterReading(hop.stream, hop.point.name, "nft rules", _role(hop.point), None, attached=True)
+        for name in dict.fromkeys(layer.point.name for layer in stacks):
             yield CounterReading("", name, "nft rules", "dropped", None, attached=True)
         return
     known = _known(here)
-    interfaces = {one.interface for one in met}
-    told = {f"{way} {interface}" for way in _ON_DEVICE for interface in interfaces}.union(*known.values())
+    interfaces = {hop.interface for hop in met}
+    directed = {f"{way} {interface}" for way in _ON_DEVICE for interface in interfaces}.union(*known.values())
     for rule in there.rules:
-        hooked = [one for one in met if any(_meets(one, hook) for hook in rule.hooks)] or [
-            one for one in stacks if any(_in_stack(hook, one.point.kind, there.bridged_ip) for hook in rule.hooks)
+        hooked = [hop for hop in met if any(_meets(hop, hook) for hook in rule.hooks)] or [
+            layer for layer in stacks if any(_in_stack(hook, layer.point.kind, there.bridged_ip) for hook in rule.hooks)
         ]
-        # Whatever is not of these streams may be a name of something on the way, like a bridge, or given on the way.
-        asked = [names for names in rule.only if names <= told]
-        concerned = [one for one in hooked if all(names & known[one.stream] for names in asked)]
-        # Of a rule that several streams come to, nobody knows whose frames it has dropped.
-        streams = {one.stream for one in concerned}
+        # Other names may belong to something on the path, like a bridge, or may be assigned on the path.
+        asked = [names for names in rule.only if names <= directed]
+        concerned = [hop for hop in hooked if all(names & known[hop.stream] for names in asked)]
+        # If several streams pass a rule, it is unknown whose frames it has dropped.
+        streams = {hop.stream for hop in concerned}
         stream = streams.pop() if len(streams) == 1 else ""
-        for point in {one.point.name: one.point for one in concerned}.values():
+        for point in {hop.point.name: hop.point for hop in concerned}.values():
             yield _of_rule(rule, stream, point)
 
 
 def _known(here: Iterable[tuple[str, CountingPoint]]) -> dict[str, set[str]]:
-    """What can be told of each stream's frames: the address that they go to, and their way through interfaces."""
+    """Return the properties of each stream's frames: destination address, and direction at each interface."""
     known: dict[str, set[str]] = {}
     for stream, point in here:
         way = f"{point.direction} {point.place.interface}" if point.place and point.place.interface else ""
@@ -250,15 +250,16 @@ def _in_stack(hook: Hook, stack: Kind, bridged_ip: bool) -> bool:
 
 
 def _role(point: CountingPoint) -> str:
-    """Drops before a source's NIC come back to the generator as errors, so it has not counted these frames as sent.
+    """Return `repeated` where other counters include the drops, else `dropped`.
 
-    Those behind a sink's NIC come behind the capture.
+    Drops before a source's NIC are reported to the generator as errors: it does not count these frames as sent. Drops
+    behind a sink's NIC come after the capture.
     """
     return "repeated" if (point.where, point.direction) in ((Where.SOURCE, "tx"), (Where.SINK, "rx")) else "dropped"
 
 
 def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
-    """The IP layer is on the way where it forwards, and where br_netfilter lets it look at what a bridge forwards."""
+    """Yield the IP layer's counters if it forwards, or if br_netfilter passes it the frames of a bridge."""
     if stack and (stack.kind is not Kind.BRIDGE or there.bridged_ip):
         prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
         for name, role, frames in ip_counters(there.ip):
@@ -266,9 +267,9 @@ def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator
 
 
 def ip_counters(text: str) -> Iterator[tuple[str, str, int]]:
-    """Name, role (`passed` or `dropped`) and frames of each counter in /proc/net/snmp and, after it, netstat.
+    """Yield name, role (`passed` or `dropped`) and frames of each counter in /proc/net/snmp and, after it, netstat.
 
-    One that this kernel does not have is left out. ValueError for what are no such files.
+    Counters that this kernel lacks are left out. ValueError for other texts.
     """
     counted: dict[tuple[str, str], int] = {}
     lines = text.splitlines()

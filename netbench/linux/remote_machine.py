@@ -1,4 +1,4 @@
-"""A machine over SSH as one that netbench changes and counts, whose changes are on record there."""
+"""A machine over SSH that netbench changes and reads counters of; its changes are recorded there."""
 
 import json
 from collections.abc import Iterable
@@ -26,48 +26,48 @@ class RemoteRecord(Record):
         self._host = host
 
     def record(self, change: Change) -> int:
-        """As Record; TestbedError when it cannot be kept there."""
+        """Record a change, as Record does; TestbedError when it cannot be recorded there."""
         kept = int(self._host.ask(b"J", json.dumps(to_json(change)).encode()))
         number = super().record(change)
         assert kept == number, "both count the changes of one run"
         return number
 
     def undone(self, number: int) -> None:
-        """As Record."""
-        with suppress(TestbedError):  # nobody is there: the guard undoes it, once more
+        """Note that a change was undone, as Record does."""
+        with suppress(TestbedError):  # no connection: the guard undoes the change a second time
             self._host.ask(b"J", json.dumps(number).encode())
         super().undone(number)
 
 
 class RemoteMachine(Machine):
-    """A machine over SSH; `close` ends the connection, and with it whatever was left there."""
+    """A machine over SSH; `close` ends the connection, after which the guard undoes what is left there."""
 
     def __init__(self, name: str, address: str, connecting: Connecting) -> None:
-        """MissingError when there is no way in."""
+        """Raise MissingError when the connection fails."""
         self.ssh = connecting.host()
         self._connecting = connecting
-        told = self.ssh.told
+        description = self.ssh.told
         host = Named(Explained(self.ssh, self.death, MachineGoneError), name)
-        facts = {"ssh_address": address, "python": str(told["python"]), "clock": str(told["clock"])}
-        super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(told["cpus"]), facts=facts)
+        facts = {"ssh_address": address, "python": str(description["python"]), "clock": str(description["clock"])}
+        super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(description["cpus"]), facts=facts)
         self.make([AddRunDirectory(self.ssh.scratch)])
 
     def death(self) -> str:
-        """Why it is lost; empty while it is not."""
+        """Return why it is lost; empty while it is not."""
         return self.ssh.given_up or self._connecting.death()
 
     @property
     def monotonic(self) -> ClockDifference:
-        """As of every machine, by what it answers all the time."""
+        """CLOCK_MONOTONIC there minus that of this machine, from its continual answers."""
         return self.ssh.monotonic
 
     @property
     def realtime(self) -> ClockDifference:
-        """Likewise."""
+        """CLOCK_REALTIME there minus that of this machine, likewise."""
         return self.ssh.realtime
 
     def close(self) -> None:
-        """Harmless when it is gone."""
+        """Close the connection; harmless when the machine is gone."""
         self.ssh.close()
 
 

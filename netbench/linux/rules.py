@@ -1,8 +1,8 @@
-"""The rules of nftables that may drop frames, and how many each has dropped.
+"""The nftables rules that may drop frames, and the number of frames that each has dropped.
 
-From what nft prints as JSON (libnftables-json(5)), and as text, because nft 1.0 leaves the devices of chains out of its
-JSON. Rules of the older ip_tables and ebtables are not among them. Whether there are any rules but netbench's own, the
-kernel itself is asked (linux/netfilter/nfnetlink.h, nf_tables.h).
+They come from nft's JSON output (libnftables-json(5)), and from its text, because nft 1.0 omits the devices of chains
+in JSON. Rules of the older ip_tables and ebtables are not included. The kernel itself is queried whether there are any
+rules except netbench's own (linux/netfilter/nfnetlink.h, nf_tables.h).
 """
 
 import errno
@@ -21,13 +21,13 @@ from netbench.model.foreign_text import decoded
 LIST_RULES = ("nft", "-j", "list", "ruleset")
 LIST_CHAINS = ("nft", "list", "chains")
 
-# Statements after which every frame goes on to the next one.
+# Statements after which every frame continues to the next statement.
 _PASSING = frozenset({"counter", "log", "mangle"})
 _DROPPING = frozenset({"drop", "reject"})
-_ELSEWHERE = frozenset({"fwd", "queue"})  # nobody tells whether frames go on from there to where they should
+_ELSEWHERE = frozenset({"fwd", "queue"})  # unknown whether frames reach their destination from there
 _REJECTING_XT = {"xt": {"type": "target", "name": "REJECT"}}  # of iptables-nft(8), whose -j DROP is nft's own
 _JUMPS = ("jump", "goto")
-# What frames of a stream are: UDP in IPv4. A condition on a header that they do not have, they do not meet.
+# Frames of a stream are UDP in IPv4. They never match a condition on a header that they lack.
 _HEADERS_OF_OTHERS = frozenset({"arp", "ip6", "icmp", "icmpv6", "igmp", "tcp", "sctp", "dccp"})
 _OF_STREAMS: Mapping[str, tuple[object, ...]] = {
     "ether type": ("ip", 0x0800),
@@ -36,7 +36,7 @@ _OF_STREAMS: Mapping[str, tuple[object, ...]] = {
     "ip protocol": ("udp", 17),
     "meta l4proto": ("udp", 17),
 }
-# By these one stream may be told from another: the way that a frame goes through an interface, or its address.
+# Conditions that distinguish streams: the direction of a frame at an interface, or its address.
 _TELLING = {"meta iif": "rx ", "meta iifname": "rx ", "meta oif": "tx ", "meta oifname": "tx ", "ip daddr": ""}
 
 _TABLE = re.compile(r"table (\S+) (\S+) \{")
@@ -55,7 +55,7 @@ own_tables: set[tuple[str, str]] = set()
 """Families and names of the tables that netbench has now, in whichever namespaces."""
 
 _Statement = Mapping[str, Any]
-_Named = tuple[str, str, str]  # a counter or map, with the family and table it is in
+_Named = tuple[str, str, str]  # family and table of a counter or map, and its name
 
 
 class Hook(NamedTuple):
@@ -68,12 +68,12 @@ class Hook(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dropper:
-    """A rule, or the policy of a chain, that may drop frames, and the hooks from which frames come to it.
+    """A rule, or the policy of a chain, that may drop frames, and the hooks from which frames reach it.
 
-    `frames` is None where it does not count what it drops: without a counter, or with one that stands before a
-    condition and so counts frames that pass as well. The kernel gives neither the `handle` of a table nor, in it, that
-    of a rule a second time. Only frames come to it that have one of each set in `only`: an address that they go to, or
-    an interface behind the way that they go through it, `rx` or `tx`.
+    `frames` is None where its drops are not counted: without a counter, or with one in front of a condition, which
+    also counts frames that pass. The kernel reuses neither the `handle` of a table nor, within it, that of a rule. Only
+    frames reach it that match one of each set in `only`: a destination address, or an interface after the direction of
+    the frame there, `rx` or `tx`.
     """
 
     name: str
@@ -92,7 +92,7 @@ class _ChainName(NamedTuple):
 
 @dataclass(slots=True)
 class _Ruleset:
-    """What is in force: tables that are neither dormant nor netbench's own."""
+    """The active rules: those of tables that are neither dormant nor netbench's own."""
 
     bases: dict[_ChainName, _Statement] = field(default_factory=dict)
     rules: dict[_ChainName, list[_Statement]] = field(default_factory=dict)
@@ -101,14 +101,14 @@ class _Ruleset:
     handles: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def handle(self, name: _ChainName, rule: _Statement) -> tuple[str, ...]:
-        """What tells a rule from every other that there was or will be."""
+        """Return an identifier of a rule that no other rule ever has."""
         return self.handles[name[:2]], str(rule["handle"])
 
 
 class Tables(NamedTuple):
-    """Whether nftables has a table that is not netbench's own (also of iptables-nft), and how often rules changed.
+    """Whether nftables has tables that are not netbench's own (also of iptables-nft), and the number of rule changes.
 
-    The kernel counts every change of tables, chains and rules in `generation`; None if that is not known.
+    The kernel counts every change of tables, chains and rules in `generation`; None if that is unknown.
     """
 
     has_foreign: bool
@@ -116,38 +116,38 @@ class Tables(NamedTuple):
 
 
 def read_tables() -> Tables:
-    """Return those of the namespace that this thread is in."""
+    """Return the tables of this thread's namespace."""
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
-            (answered,) = ask(asked, _NFT_MSG_GETGEN, _ANY_FAMILY)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
+            (answered,) = ask(netlink, _NFT_MSG_GETGEN, _ANY_FAMILY)
             tables = [
                 (FAMILIES.get(answer[0], ""), decoded(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME][:-1]))
-                for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
+                for answer in ask(netlink, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
             ]
     except OSError as error:
-        # A kernel without nftables has no tables; one that cannot say so now may have some.
+        # A kernel without nftables has no tables; another error may hide some.
         return Tables(error.errno not in _WITHOUT_NFTABLES, None)
     generation = int.from_bytes(attributes(answered[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
     return Tables(not own_tables.issuperset(tables), generation)
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:
-    """All rules that may drop frames of a stream, by what LIST_RULES and LIST_CHAINS print, in the order of nft.
+    """Yield all rules that may drop frames of a stream, from LIST_RULES' and LIST_CHAINS' output, in nft's order.
 
-    ValueError, LookupError or TypeError for what is no such listing.
+    ValueError, LookupError or TypeError for other texts.
     """
     ruleset = _parse(rules)
     hooks = _hooks(ruleset, _devices(chains))
     uses = Counter(
-        use for name, there in ruleset.rules.items() for rule in there for use in _named_counters(name, rule)
+        use for name, own_rules in ruleset.rules.items() for rule in own_rules for use in _named_counters(name, rule)
     )
     counters = {name: frames for name, frames in ruleset.counters.items() if uses[name] == 1}
-    for name, there in ruleset.rules.items():
+    for name, own_rules in ruleset.rules.items():
         title, table, reached = f"nft {' '.join(name)}", f"{name.family} {name.table}", hooks.get(name, frozenset())
-        for rule in there:
+        for rule in own_rules:
             conditions = [_condition(statement) for statement in rule["expr"]]
-            if not any(_spares_streams(*one) for one in conditions):
-                only = tuple(telling for one in conditions if (telling := _telling(*one)))
+            if not any(_spares_streams(*condition) for condition in conditions):
+                only = tuple(telling for condition in conditions if (telling := _telling(*condition)))
                 handle = ruleset.handle(name, rule)
                 for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
                     yield Dropper(f"{title} rule {rule['handle']}", reached, frames, table, handle, only)
@@ -161,7 +161,7 @@ def droppers(rules: str, chains: str) -> Iterator[Dropper]:
 
 
 def _condition(statement: _Statement) -> tuple[str, str, Sequence[object]]:
-    """What of a frame is compared, how, and with which values; of others than simple comparisons, no values."""
+    """Return the compared field of a frame, the operator and the values; no values unless it is a simple comparison."""
     match = statement.get("match")
     left = match["left"] if isinstance(match, dict) else {}
     if not isinstance(match, dict) or not isinstance(left, dict):
@@ -232,7 +232,7 @@ def _devices(chains: str) -> dict[_ChainName, list[str]]:
 
 
 def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> dict[_ChainName, frozenset[Hook]]:
-    """The hooks from which frames come to each chain, by jumps too."""
+    """Return the hooks from which frames reach each chain, also by jumps."""
     found: dict[_ChainName, frozenset[Hook]] = {}
     for name, base in ruleset.bases.items():
         own = frozenset(Hook(name.family, base["hook"], device) for device in devices.get(name, [""]))
@@ -243,10 +243,10 @@ def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> di
                 for verdict, target in chained.from_iterable(
                     _verdicts(here, statement, ruleset.maps) for statement in rule["expr"]
                 ):
-                    there = here._replace(chain=target)
-                    if verdict in _JUMPS and there not in reached:
-                        reached.add(there)
-                        ahead.append(there)
+                    called = here._replace(chain=target)
+                    if verdict in _JUMPS and called not in reached:
+                        reached.add(called)
+                        ahead.append(called)
         for chain in reached:
             found[chain] = found.get(chain, frozenset()) | own
     return found
@@ -264,28 +264,28 @@ def _dropped(
     counters: Mapping[_Named, int],
     maps: Mapping[_Named, object],
 ) -> Iterator[int | None]:
-    """Frames that one rule has dropped, None where it does not count them; nothing for a rule that cannot drop."""
+    """Yield the frames that one rule has dropped, None where uncounted; nothing for a rule that cannot drop."""
     counted = None
     for statement in statements:
         kind = _kind(statement)
         if kind in _DROPPING or statement == _REJECTING_XT:
             yield counted
         elif kind in _ELSEWHERE or (kind == "xt" and statement is statements[-1]):
-            yield None  # nor does nft tell what userspace, or a target of iptables, does with them
+            yield None  # unknown what userspace, or a target of iptables, does with them
         elif kind == "vmap" and any(verdict in ("drop", "queue") for verdict, _ in _verdicts(name, statement, maps)):
             yield None
         elif kind == "counter":
             own = statement["counter"]
             counted = counters.get((name.family, name.table, own)) if isinstance(own, str) else int(own["packets"])
         elif kind not in _PASSING:
-            counted = None  # a condition: not all frames that were counted come this far
+            counted = None  # a condition: fewer frames than were counted come this far
 
 
 def _verdicts(name: _ChainName, value: object, maps: Mapping[_Named, object]) -> Iterator[tuple[str, str]]:
-    """All verdicts within a statement, each with the chain it names, the elements of verdict maps among them."""
+    """Yield all verdicts within a statement, each with the chain it names, including elements of verdict maps."""
     if isinstance(value, list):
-        for one in value:
-            yield from _verdicts(name, one, maps)
+        for element in value:
+            yield from _verdicts(name, element, maps)
     elif isinstance(value, dict):
         for key, inner in value.items():
             if key in ("drop", "queue"):

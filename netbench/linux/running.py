@@ -1,7 +1,7 @@
-"""Who else measures on this machine: each netbench holds a lock while it does, and tells those that were first.
+"""Other measurements on this machine: each netbench holds a lock while it measures, and notifies those before it.
 
-Two that measure at once take CPU time from each other, whatever testbeds they have. A file whose lock can be taken is
-that of a killed one, and does not count.
+Two that measure at once take CPU time from each other, even on different testbeds. A file whose lock is free belongs to
+a netbench that was killed, and does not count.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _LOOK_AGAIN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another netbench that measures, and since when it does, or both do (ISO 8601)."""
+    """Another netbench that measures, and the time since which it, or both, do so (ISO 8601)."""
 
     pid: int
     topology: str
@@ -31,23 +31,23 @@ class Other:
 
 
 class Presence:
-    """This netbench, as others find it. `met` are those that it found."""
+    """This netbench as seen by others. `met` are those that it found."""
 
     def __init__(self, path: Path, met: list[Other]) -> None:
         self._path = path
         self._met = met
 
     def others(self) -> list[Other]:
-        """All that have measured at the same time so far: those that it found, and those that found it."""
+        """Return all that have measured at the same time so far: those that it found, and those that found it."""
         return [*self._met, *_lines(self._path)[1:]]
 
 
 @contextmanager
 def present(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Presence]:
-    """Be found by others for the block; those that are there already are told. MissingError as of `lock_testbed`."""
+    """Be visible to others for the block, and notify those that exist. MissingError as of `lock_testbed`."""
     path = _folder(directory) / f"{uuid.uuid4().hex}.json"
     own = Other(os.getpid(), topology, datetime.now(UTC).isoformat(timespec="seconds"))
-    locked_first = path.with_suffix(".new")  # before it is locked, it would be taken for that of a killed one
+    locked_first = path.with_suffix(".new")  # before it is locked, it would look like that of a killed one
     with ExitStack() as stack:
         with state_is_written(path):
             file = lock_file(locked_first)
@@ -57,18 +57,22 @@ def present(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Presen
             stack.callback(locked_first.unlink, missing_ok=True)
             append(file, _line(own))
             locked_first.rename(path)
-            # Whoever begins from now on finds this one: of any two, one at least finds the other.
-            found = {one: other for one, other in _measuring(directory).items() if one != path and _tell(one, own)}
+            # All that begin from now on find this one: of any two, at least one finds the other.
+            found = {
+                other_path: other
+                for other_path, other in _measuring(directory).items()
+                if other_path != path and _tell(other_path, own)
+            }
         yield Presence(path, [replace(other, since=own.since) for other in found.values()])
 
 
 @contextmanager
 def when_alone(tell: Callable[[Other], object], directory: Path = STATE_DIRECTORY) -> Iterator[None]:
-    """Enter the block when nobody measures any more, one at a time of those that wait; `tell` each that is waited for.
+    """Enter the block when no other measures any more, one waiting netbench at a time; call `tell` for each other one.
 
-    Who measures is to be `present` before the block is left. MissingError as of `lock_testbed`.
+    The caller must be `present` before it leaves the block. MissingError as of `lock_testbed`.
     """
-    told: set[Other] = set()
+    reported: set[Other] = set()
     turn: IO[str] | None = None
     with ExitStack() as stack:
         while True:
@@ -78,46 +82,46 @@ def when_alone(tell: Callable[[Other], object], directory: Path = STATE_DIRECTOR
                 ahead = set(_measuring(directory).values())
             if turn and not ahead:
                 break
-            for other in ahead - told:
+            for other in ahead - reported:
                 tell(other)
-            told |= ahead
+            reported |= ahead
             time.sleep(_LOOK_AGAIN_S)
         yield
 
 
 def others_now(directory: Path = STATE_DIRECTORY) -> list[Other]:
-    """Those that measure now beside this one, as far as this user may see them."""
+    """Return the others that measure now, if this user may see them."""
     with suppress(OSError):
         return [other for other in _measuring(directory).values() if other.pid != os.getpid()]
     return []
 
 
 def forget_killed(directory: Path = STATE_DIRECTORY) -> None:
-    """Remove the files of killed ones; MissingError as of `lock_testbed`."""
+    """Remove the files of those that were killed; MissingError as of `lock_testbed`."""
     with state_is_written(_folder(directory)):
         _measuring(directory)
 
 
 def _measuring(directory: Path) -> dict[Path, Other]:
-    """Those that measure now, by their files; the files of killed ones are removed."""
+    """Return those that measure now, by their files; remove the files of killed ones."""
     found: dict[Path, Other] = {}
     for path in _folder(directory).glob("*.json"):
         try:
             with path.open("rb") as file:
-                # A shared lock: two that look at once are not in each other's way.
+                # A shared lock, so that two can look at the same time.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)
         except BlockingIOError:
-            found |= dict(zip([path], _lines(path), strict=False))  # the first of them, if it is still there
+            found |= dict(zip([path], _lines(path), strict=False))  # the first entry, if the file still exists
         except FileNotFoundError:
             pass  # it has ended just now
     return found
 
 
 def _tell(path: Path, own: Other) -> bool:
-    """Add this one to the file of another; whether that is still there."""
+    """Add this one to the file of another; return whether the file still exists."""
     try:
-        # Not made anew where it has ended meanwhile.
+        # Without O_CREAT: the file must not reappear after its owner has ended.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "a") as file:
             append(file, _line(own))
     except FileNotFoundError:
@@ -126,7 +130,7 @@ def _tell(path: Path, own: Other) -> bool:
 
 
 def _lines(path: Path) -> list[Other]:
-    """Whose file it is, and those that came later; nothing where it is gone."""
+    """Return the owner of a file, and those that came later; empty if the file is gone."""
     try:
         return [Other(**json.loads(line)) for line in path.read_text().splitlines()]
     except FileNotFoundError:

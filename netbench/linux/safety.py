@@ -1,7 +1,7 @@
-"""Which interfaces of this machine a testbed may take over, and why not the others.
+"""Check which interfaces of this machine a testbed may take over, with the reasons against the others.
 
-A port that netbench uses is emptied of everything else: its offloads change, it joins a bridge, it is
-loaded to its limit. So an interface that anything else depends on is refused before it is touched.
+netbench takes a port over completely: it changes offloads, adds the port to a bridge and loads it to its limit. So an
+interface that anything else depends on is rejected before it is touched.
 """
 
 import ipaddress
@@ -33,9 +33,9 @@ _IFF_LOOPBACK = 0x8
 _ADDRESS_REASON = "carries the address"
 _TABLES = {253: "default", 254: "main", 255: "local"}
 _TO_SOMEBODY = (1, 2)  # RTN_UNICAST, RTN_LOCAL of linux/rtnetlink.h: broadcast and multicast routes every port has
-_MOST_ROUTES = 3  # that are named of one interface
-# A NIC has no kind. The far end of a veth pair or of a tap belongs to whoever made it; every other kind
-# (bridge, bond, vlan, macvlan, tunnels, …) passes its frames on to interfaces that nobody named.
+_MOST_ROUTES = 3  # listed for one interface
+# A NIC has no kind. The far end of a veth pair or of a tap belongs to its creator. Every other kind (bridge, bond,
+# vlan, macvlan, tunnels, …) passes its frames on to interfaces that the user did not name.
 _PORT_KINDS = (None, "veth", "tun")
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -43,10 +43,10 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An interface and why it cannot be used as a port of a testbed (`in_use` empty: it can).
+    """An interface, and why it cannot be used as a port of a testbed (`in_use` empty: it can).
 
     `kind` is the kernel's link kind (`veth`, `bridge`, …), None for a NIC. `driver` and `speed_mbps` come
-    from /sys/class/net and are None where that is not visible or says nothing; so is `carrier` while the
+    from /sys/class/net and are None where that is not visible or has no value. `carrier` is None while the
     interface is down. `addresses` are written with their prefix length.
     """
 
@@ -63,7 +63,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One interface of the kernel's link dump. `lower` are the indexes of those it sends through."""
+    """One interface of the kernel's link dump. `lower` are the indexes of the interfaces it sends through."""
 
     index: int
     name: str
@@ -79,10 +79,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What decides over the interfaces of one namespace, read in one pass; keys are interface indexes.
+    """The facts that decide about the interfaces of one namespace, read in one pass; keys are interface indexes.
 
-    `routes` are those that lead beyond the subnets of the interface, `carried` is what rests on it and is not among
-    `links`; both describe themselves (`default route (IPv4, table main)`). `ssh` and `wireless` are sets of indexes.
+    `routes` lead beyond the subnets of the interface. `carried` are users of the interface that are not among `links`.
+    Both are descriptions (`default route (IPv4, table main)`). `ssh` and `wireless` are sets of indexes.
     """
 
     links: tuple[Link, ...]
@@ -96,17 +96,17 @@ class Snapshot:
 def refuse_unsafe_port(
     name: str, allowed_addresses: Collection[str] = (), netns: str | None = None, mtu: int = USUAL_MTU
 ) -> None:
-    """Return when the interface `name` is free to be a port of a testbed, and takes frames as large as are wanted.
+    """Return when the interface `name` is free to be a port of a testbed, and takes frames of the required size.
 
-    `allowed_addresses` are those the user knows it carries, with or without a prefix length. `mtu` is never set, as a
-    driver may restart its NIC for that; one of 1500 is taken for granted. Raises
-    UsageError with every reason against it, MissingError when the namespace may not be looked into.
+    `allowed_addresses` are those the user expects on it, with or without a prefix length. `mtu` is never set, as a
+    driver may restart its NIC for that; an MTU of 1500 is taken for granted. UsageError with every reason against it,
+    MissingError when access to the namespace is denied.
     """
     ports = {port.name: port for port in read_ports(netns, allowed_addresses)}
     if name not in ports:
         there = ", ".join(sorted(ports)) or "none at all"
         others = "; ".join(
-            f"netbench with PID {one.pid} measures here (topology {one.topology})" for one in others_now()
+            f"netbench with PID {other.pid} measures here (topology {other.topology})" for other in others_now()
         )
         raise UsageError(
             f"port {name}: this host has no interface of that name; there are: {there}"
@@ -125,11 +125,11 @@ def refuse_unsafe_port(
 
 
 def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()) -> list[Port]:
-    """All interfaces of a named namespace (None: the one netbench runs in), in the kernel's order.
+    """Return all interfaces of a named namespace (None: netbench's own), in the kernel's order.
 
-    Addresses in `allowed_addresses` count as no use. Wireless interfaces and SSH sessions are only
-    recognised in netbench's own namespace. Raises UsageError when there is no such namespace,
-    MissingError when it may not be entered.
+    Addresses in `allowed_addresses` do not count as a use. Wireless interfaces and SSH sessions are only
+    recognised in netbench's own namespace. UsageError when there is no such namespace, MissingError when
+    access is denied.
     """
     allowed = frozenset(_allowed_address(text) for text in allowed_addresses)
     snapshot = _read_snapshot(netns)
@@ -150,9 +150,9 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
 
 
 def uses(link: Link, snapshot: Snapshot, allowed: Collection[Address] = ()) -> Iterator[str]:
-    """Every reason why `link` must be left alone, worded to follow "it".
+    """Yield every reason why `link` must be left alone, worded to follow "it".
 
-    IPv6 link-local addresses are no reason: the kernel gives one to every interface that is up.
+    IPv6 link-local addresses are no reason: the kernel assigns one to every interface that is up.
     """
     names = {other.index: other.name for other in snapshot.links}
     if link.loopback:
@@ -203,14 +203,14 @@ def _allowed_address(text: str) -> Address:
 
 
 def read_links(netns: str | None = None) -> tuple[Link, ...]:
-    """The interfaces that `read_ports` has, without what uses them, which takes long to find out; raises as that."""
+    """Return the interfaces of `read_ports` without their uses, which take long to find; raises the same errors."""
     with _opened(netns) as iproute:
         return tuple(_link(message) for message in iproute.get_links())
 
 
 def _opened(netns: str | None) -> IPRoute:
     try:
-        # Without flags=0 pyroute2 would create the namespace it does not find.
+        # Without flags=0 pyroute2 would create a missing namespace.
         return IPRoute(netns=netns, flags=0) if netns else IPRoute()
     except FileNotFoundError:
         raise UsageError(f"there is no network namespace {netns!r}; see `ip netns`") from None
@@ -229,7 +229,7 @@ def _read_snapshot(netns: str | None) -> Snapshot:
             own = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
             addresses[message["index"]].append(f"{own}/{message['prefixlen']}")
             subnets[message["index"]] += [
-                ipaddress.ip_network(f"{one}/{message['prefixlen']}", strict=False) for one in both
+                ipaddress.ip_network(f"{address}/{message['prefixlen']}", strict=False) for address in both
             ]
         routes: dict[int, list[str]] = defaultdict(list)
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -251,7 +251,7 @@ def _read_snapshot(netns: str | None) -> Snapshot:
 
 def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no types
     carrier = message.get_attr("IFLA_CARRIER")
-    # One that rests on an interface in another namespace has an index that means nothing here.
+    # The index of a lower interface in another namespace is meaningless here.
     lower = _lower(message) if message.get_attr("IFLA_LINK_NETNSID") is None else set()
     return Link(
         index=message["index"],
@@ -278,14 +278,14 @@ def _kind(message: Any) -> str | None:  # noqa: ANN401 - pyroute2's messages hav
 
 
 def _lower(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
-    """The indexes of the interfaces that a link sends through, in the namespace that these are in."""
+    """Return the indexes, in their own namespace, of the interfaces that a link sends through."""
     info = message.get_attr("IFLA_LINKINFO")
     data = info.get_attr("IFLA_INFO_DATA") if info else None
     lower = set()
-    if _kind(message) not in ("veth", "netkit"):  # whose link is its peer
+    if _kind(message) not in ("veth", "netkit"):  # their IFLA_LINK is the peer
         lower.add(message.get_attr("IFLA_LINK"))
     # Tunnels name the interface below them in their own attributes: IFLA_VXLAN_LINK, IFLA_GRE_LINK, …
-    # pyroute2 leaves the data of kinds it does not know undecoded.
+    # pyroute2 does not decode the data of kinds it does not support.
     if isinstance(data, Mapping):
         lower |= {value for name, value in data["attrs"] if name.endswith("_LINK")}
     return {index for index in lower if index}
@@ -299,30 +299,30 @@ def _interfaces_of_route(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's
 
 
 def _beyond(message: Any, subnets: Collection[_Network]) -> str:  # noqa: ANN401 - pyroute2's messages have no types
-    """What a route is, when it leads to more than these subnets and to neighbours by IPv6; empty when it does not."""
+    """Return a description of a route beyond these subnets and beyond IPv6 neighbours; empty for other routes."""
     table = message.get_attr("RTA_TABLE") or message["table"]
     label = f"{'IPv4' if message['family'] == socket.AF_INET else 'IPv6'}, table {_TABLES.get(table, table)}"
     if message["dst_len"] == 0:
         return f"default route ({label})"
     to = ipaddress.ip_network(f"{message.get_attr('RTA_DST')}/{message['dst_len']}", strict=False)
     neighbours = to.version == 6 and to.is_link_local
-    if neighbours or any(to.version == one.version and to.subnet_of(one) for one in subnets):  # type: ignore[arg-type]  # of one version
+    if neighbours or any(to.version == subnet.version and to.subnet_of(subnet) for subnet in subnets):  # type: ignore[arg-type]  # of one version
         return ""
     return f"route to {to} ({label})"
 
 
 def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[str, ...]]:
-    """What rests on the interfaces of a namespace and is no link there; `indexes` are theirs by name.
+    """Return the users of a namespace's interfaces that are not links there; `indexes` are the interfaces by name.
 
-    Namespaces that this process may not look into are left out.
+    Namespaces that this process may not access are left out.
     """
     carried: dict[int, list[str]] = defaultdict(list)
     home = namespace_path(netns)
     for path, whose in every_namespace(besides=home).items():
-        with suppress(TestbedError, OSError):  # it ended meanwhile, or is not ours to look into
+        with suppress(TestbedError, OSError):  # it ended meanwhile, or access is denied
             for index, text in within(path, lambda: _resting_on(home)):
                 carried[index].append(f"the {text} in {whose}")
-    with suppress(TestbedError, OSError):  # likewise
+    with suppress(TestbedError, OSError):  # the same
         for index, text in within(home, lambda: _read_here(indexes)):
             carried[index].append(text)
     return {index: tuple(dict.fromkeys(texts)) for index, texts in carried.items()}
@@ -333,7 +333,7 @@ def _read_here(indexes: Mapping[str, int]) -> list[tuple[int, str]]:
 
 
 def _resting_on(home: str) -> list[tuple[int, str]]:
-    """Links of the namespace that this thread is in that rest on others in `home`: those, by index there, and these."""
+    """Return the links of this thread's namespace on interfaces in `home`: index in `home`, and description."""
     descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with IPRoute() as iproute:
@@ -350,13 +350,13 @@ def _resting_on(home: str) -> list[tuple[int, str]]:
 
 
 def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-    """The interfaces of a namespace that PPPoE runs over, by index, and what runs there.
+    """Yield the interfaces of a namespace that PPPoE runs over, by index, with a description.
 
-    `net` is its /proc/net: the kernel's sessions are in `pppoe` (seq_show of its drivers/net/ppp/pppoe.c), those of
+    `net` is its /proc/net: the kernel's sessions are in `pppoe` (seq_show of its drivers/net/ppp/pppoe.c); those of
     programs have packet sockets (`packet`: net/packet/af_packet.c).
     """
     for line in lines_of(net / "pppoe")[1:]:
-        session, _, device = line.split(None, 2)  # a name may hold what is a space in Unicode
+        session, _, device = line.split(None, 2)  # a name may contain a Unicode space
         if device in indexes:
             yield indexes[device], f"the PPPoE session {session}"
     for line in lines_of(net / "packet")[1:]:
@@ -366,7 +366,7 @@ def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int,
 
 
 def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401 - untyped
-    """Interfaces that hold a session's local address, and those its answers leave by."""
+    """Yield the interfaces with a session's local address, and those through which answers to it leave."""
     for local, remote in ssh_sessions(os.environ):
         for index, texts in addresses.items():
             if local in {ipaddress.ip_interface(text).ip for text in texts}:
@@ -376,7 +376,7 @@ def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> I
                 if index := route.get_attr("RTA_OIF"):
                     yield index
         except NetlinkError:
-            continue  # no route to the client: nothing of it to protect
+            continue  # no route to the client, so there is none to protect
 
 
 def _is_wireless(name: str) -> bool:
@@ -385,7 +385,7 @@ def _is_wireless(name: str) -> bool:
 
 
 def driver_of(name: str) -> str | None:
-    """The driver of an interface of netbench's own namespace; None where /sys does not tell."""
+    """Return the driver of an interface of netbench's own namespace; None where /sys does not show it."""
     try:
         return Path("/sys/class/net", name, "device/driver").readlink().name
     except OSError:
@@ -393,7 +393,7 @@ def driver_of(name: str) -> str | None:
 
 
 def speed_mbps_of(name: str) -> int | None:
-    """Its speed, likewise."""
+    """Return its speed in Mbit/s; None where /sys does not show it."""
     try:
         speed = int(Path("/sys/class/net", name, "speed").read_text())
     except (OSError, ValueError):
@@ -402,7 +402,7 @@ def speed_mbps_of(name: str) -> int | None:
 
 
 def main() -> None:
-    """`python -m netbench.linux.safety PORT MTU ADDRESS…`: prints why a port of this host is refused, else nothing."""
+    """`python -m netbench.linux.safety PORT MTU ADDRESS…`: print why a port of this host is rejected, else nothing."""
     _, name, mtu, *addresses = sys.argv
     try:
         refuse_unsafe_port(name, addresses, mtu=int(mtu))

@@ -1,4 +1,4 @@
-"""The SSH sessions to this host, whose interfaces nobody must touch."""
+"""The SSH sessions to this host, whose interfaces must not be touched."""
 
 import ipaddress
 import re
@@ -18,10 +18,10 @@ Session = tuple[Address, Address]  # local, remote
 
 
 def ssh_sessions(environment: Mapping[str, str], proc: Path = Path("/proc")) -> set[Session]:
-    """The SSH sessions to this host.
+    """Return the SSH sessions to this host.
 
     They come from SSH_CONNECTION (sshd(8)), which sudo drops, and from established TCP connections
-    (/proc/net/tcp, /proc/net/tcp6: proc(5)) that are at port 22 or in the hands of an SSH server.
+    (/proc/net/tcp, /proc/net/tcp6: proc(5)) at port 22 or owned by an SSH server.
     """
     sessions = set()
     fields = environment.get("SSH_CONNECTION", "").split()
@@ -48,13 +48,13 @@ def _ssh_server_sockets(proc: Path) -> set[str]:
                 continue
             targets = [str(fd.readlink()) for fd in (comm.parent / "fd").iterdir()]
         except OSError:
-            continue  # ended meanwhile, or not ours to look into
+            continue  # ended meanwhile, or access denied
         inodes |= {match[1] for target in targets if (match := re.fullmatch(r"socket:\[(\d+)\]", target))}
     return inodes
 
 
 def _socket_address(text: str) -> tuple[Address, int]:
-    """`0100007F:0016` → 127.0.0.1, 22: 32-bit words in the byte order of the machine."""
+    """Return address and port: `0100007F:0016` → 127.0.0.1, 22; 32-bit words in the byte order of the machine."""
     address, port = text.split(":")
     words = [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
     return _unmapped(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))), int(port, 16)

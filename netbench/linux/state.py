@@ -1,4 +1,4 @@
-"""Where netbench keeps what it must know to clean up: locks and journals, gone with a reboot like the changes."""
+"""netbench's files for cleaning up: locks and journals, which disappear with a reboot like the changes."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ FILE_SIZE_REMEDY = "raise the limit on the size of files (ulimit -f)"  # of EFBI
 
 
 def lock_file(path: Path) -> IO[str] | None:
-    """The file, open and locked by this process until closed; None when another process holds it."""
+    """Return the file, open and locked by this process until closed; None when another process has the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+")
     try:
@@ -25,19 +25,19 @@ def lock_file(path: Path) -> IO[str] | None:
         file.close()
         return None
     if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-        file.close()  # its owner has put another in its place meanwhile, or removed it
+        file.close()  # its owner has replaced or removed it meanwhile
         return None
     return file
 
 
 def append(file: IO[str], text: str) -> None:
-    """Add to a file of `lock_file`, all of it or nothing; OSError when it cannot be written (a full disk).
+    """Append to a file of `lock_file`, all of the text or nothing; OSError when that fails (a full disk).
 
-    Past its buffer: what stayed in there would be written, or fail, once more when it is closed.
+    It bypasses the file's buffer, whose content would be written, or fail, a second time at close.
     """
     before, data = os.fstat(file.fileno()).st_size, text.encode()
     try:
-        while data:  # what was cut short fails the next time, with the reason
+        while data:  # after a partial write, the next one fails with the reason
             data = data[os.write(file.fileno(), data) :]
     except OSError:
         if os.fstat(file.fileno()).st_size > before:
@@ -47,7 +47,7 @@ def append(file: IO[str], text: str) -> None:
 
 @contextmanager
 def state_is_written(path: Path) -> Iterator[None]:
-    """MissingError, with what to do, where a file of the state cannot be written."""
+    """Raise MissingError, with a remedy, where the block cannot write a file of the state."""
     try:
         yield
     except OSError as error:
@@ -63,9 +63,9 @@ def state_is_written(path: Path) -> Iterator[None]:
 
 
 def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = STATE_DIRECTORY) -> None:
-    """Hold a lock on each resource (`netns:…`, `port:…`) until `stack` is closed.
+    """Lock each resource (`netns:…`, `port:…`) until `stack` is closed.
 
-    MissingError when another netbench holds one of them, or when the state directory cannot be written.
+    MissingError when another netbench has one of the locks, or when the state directory cannot be written.
     """
     for resource in sorted(resources):
         path = directory / "locks" / re.sub(r"[^A-Za-z0-9._:-]", "_", resource)

@@ -1,4 +1,4 @@
-"""What interfaces can do for XDP programs, and be told by netlink, in the namespace of the calling thread.
+"""What interfaces support for XDP programs, read by netlink in the namespace of the calling thread.
 
 Formats: linux/netdev.h (Linux 6.3 and newer), linux/rtnetlink.h and linux/if_link.h.
 """
@@ -19,23 +19,24 @@ _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, chang
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 3, 4, 18, 1
 _IFLA_XDP, _IFLA_XDP_ATTACHED, _XDP_ATTACHED_DRV = 43, 2, 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-# What drivers do in kernels that do not tell, which are older than 6.3: the first takes frames while a program is
-# attached (virtnet_xdp_xmit of drivers/net/virtio_net.c), the others know nothing of XDP.
+# Drivers in kernels before 6.3, which do not report features: the first accepts frames while a program is attached
+# (virtnet_xdp_xmit of drivers/net/virtio_net.c), the others do not support XDP.
 _WITH_PROGRAM, _WITHOUT_XDP = ("virtio_net",), ("e1000", "e1000e", "vmxnet3")
 
 
 @dataclass(frozen=True, slots=True)
 class XdpDevice:
-    """An interface. `kind` is the kernel's of virtual ones (`veth`, `dummy`), else its driver, empty if unknown.
+    """An interface. `kind` is the kernel's kind of virtual ones (`veth`, `dummy`), else its driver, empty if unknown.
 
-    `takes_frames`: whether it sends what a program redirects to it (ndo_xdp_xmit). `runs_programs`: in its driver.
-    Both are None where the kernel does not tell. `alters_frames`: its driver puts a header in front of a live frame,
-    which a kernel before 6.3 leaves there when it uses the frame again (test_run.c of its net/bpf).
+    `takes_frames`: whether it sends the frames that a program redirects to it (ndo_xdp_xmit). `runs_programs`: whether
+    its driver runs programs. Both are None where the kernel does not report it. `alters_frames`: its driver puts a
+    header in front of a live frame, which a kernel before 6.3 does not remove when it reuses the frame (test_run.c of
+    its net/bpf).
     """
 
     index: int
     mtu: int
-    up: bool  # and so is its link
+    up: bool  # and its link is up
     kind: str
     takes_frames: bool | None
     runs_programs: bool | None
@@ -43,17 +44,17 @@ class XdpDevice:
 
 
 def xdp_device(interface: str) -> XdpDevice:
-    """The interface of a name; OSError (ENODEV) when there is none."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+    """Return an interface by name; OSError (ENODEV) when there is none."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         name = attribute(_IFLA_IFNAME, encoded(interface) + b"\0")
-        (answer,) = ask(asked, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
+        (answer,) = ask(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
     _, _, index, flags, _ = _LINK.unpack_from(answer)
     found = attributes(answer[_LINK.size :])
     kind = decoded(attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0"))
     kind = kind or _driver(interface)
-    told = _features(index)
-    features = told
-    if told is None:
+    reported = _features(index)
+    features = reported
+    if reported is None:
         features = _features_by_driver(kind, nested(found, _IFLA_XDP, _IFLA_XDP_ATTACHED))
     return XdpDevice(
         index,
@@ -62,12 +63,12 @@ def xdp_device(interface: str) -> XdpDevice:
         kind,
         None if features is None else bool(features & _TAKES_FRAMES),
         None if features is None else bool(features & _RUNS_PROGRAMS),
-        alters_frames=told is None and kind in _WITH_PROGRAM,
+        alters_frames=reported is None and kind in _WITH_PROGRAM,
     )
 
 
 def _features_by_driver(driver: str, attached: bytes) -> int | None:
-    """Those of a driver that is known; `attached` says whether it runs a program."""
+    """Return the features of a known driver; `attached` is nonzero while it runs a program."""
     if driver in _WITHOUT_XDP:
         return 0
     if driver in _WITH_PROGRAM:
@@ -85,6 +86,6 @@ def _features(index: int) -> int | None:
 
 
 def _driver(interface: str) -> str:
-    with suppress(OSError):  # not visible, or not there
+    with suppress(OSError):  # not visible, or missing
         return Path("/sys/class/net", interface, "device/driver").readlink().name
     return ""

@@ -1,1 +1,1 @@
-"""Is the tester right? Units under test whose true behaviour is known, and none at all, are measured like any other."""
+"""Tests of the tester: it measures units under test with known behaviour, and links without one, like any other."""

@@ -1,6 +1,6 @@
-"""Checks of everything but loss: a forwarder duplicates, reorders, delays and adds a known number of frames.
+"""Checks of everything except loss: a forwarder duplicates, reorders, delays and adds a known number of frames.
 
-Delay is also checked where the kernel itself can be told to delay, as that of the VM can: by netem, on the whole path.
+Delay on the whole path is also checked by netem, where the kernel supports it, as that of the VM does.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, Held
 from netbench.uut.impairments import Impairments
 
-# What one core forwards frame by frame with time to spare.
+# A rate that one core forwards frame by frame with time to spare, frames/s.
 _FPS = 10_000
 _MOST_FRAMES = 5_000
 _ATTEMPTS = 3
-# What a frame takes beside what the forwarder holds it: two links, two system calls.
+# Limit of a frame's delay outside the forwarder: two links, two system calls.
 _DELAY_BOUND_NS = 500_000
 _NETEM_MS = 20
-# What a frame takes beside that, on the emulated CPU of a VM, where timers are late too.
+# The same limit on the emulated CPU of a VM, where timers are late too.
 _NETEM_BOUND_NS = 5_000_000
 
 DELAYING = UutSpec.model_validate(
@@ -35,7 +35,7 @@ DELAYING = UutSpec.model_validate(
 
 @dataclass(frozen=True, slots=True)
 class ForwarderCase:
-    """A forwarder with one habit, and what the tester must say of it: no more than these reasons."""
+    """A forwarder with one impairment, and the only reasons that the tester must give."""
 
     name: str
     impairments: Impairments
@@ -43,13 +43,13 @@ class ForwarderCase:
 
     @property
     def spec(self) -> UutSpec:
-        """It, as a topology describes it."""
+        """The forwarder as a UUT in a topology."""
         options = plain(self.impairments, exclude_none=True, exclude_defaults=True)
         return UutSpec.model_validate({"name": self.name, "kind": "forwarder", **options})
 
 
 def forwarder_cases() -> Sequence[ForwarderCase]:
-    """Those of a self-test."""
+    """Return the cases of a self-test."""
 
     def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> ForwarderCase:
         return ForwarderCase(name, Impairments.model_validate(habit), frozenset(expected))
@@ -63,7 +63,7 @@ def forwarder_cases() -> Sequence[ForwarderCase]:
 
 
 def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """Measure one forwarder, with one stream: its process is busy enough."""
+    """Measure one forwarder with a single stream, because more would overload its process."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
 
     def measured() -> Check:
@@ -76,7 +76,7 @@ def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> 
 
 
 def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """The median delay of one stream."""
+    """Check the median delay of one stream."""
 
     def measured() -> Check:
         result = tester.measure(active, DELAYING.name, tester.modest())
@@ -87,7 +87,7 @@ def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
 
 
 def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
-    """Truth beside what a trial says of one stream; `held` is the forwarder's own log, for one that delays."""
+    """Compare a trial's results for one stream with the truth; `held` is the log of a forwarder that delays."""
     impairments, sent = one.impairments, counts.sent_frames
     kinds = {reason.kind for reason in result.reasons}
     problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
@@ -99,26 +99,26 @@ def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCount
         extents = impairments.late.extents(sent)
         truth = {"reordered": len(extents), "overtaken by up to": max(extents, default=0)}
         extent = counts.reordering_extent_max_frames
-        said = {"reordered": counts.reordered_frames, "overtaken by up to": extent if extents else extent or 0}
+        reported = {"reordered": counts.reordered_frames, "overtaken by up to": extent if extents else extent or 0}
     elif impairments.duplicate:
-        truth, said = {"duplicates": impairments.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
+        truth, reported = {"duplicates": impairments.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
     else:
         assert impairments.foreign
-        truth, said = {"foreign": impairments.foreign.of(sent)}, {"foreign": counts.foreign_frames}
-    off = sum(abs(true - (said[what] or 0)) for what, true in truth.items())
+        truth, reported = {"foreign": impairments.foreign.of(sent)}, {"foreign": counts.foreign_frames}
+    off = sum(abs(true - (reported[what] or 0)) for what, true in truth.items())
     return Check(
         name=", ".join(truth),
         uut=one.name,
         truth=_counts(truth),
-        measured=_counts(said),
+        measured=_counts(reported),
         error=f"{off:,} frames",
-        passed=said == truth and not problem,
+        passed=reported == truth and not problem,
         detail=problem,
     )
 
 
 def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: int, problem: str) -> Check:
-    """The median one-way delay is what frames were held in the middle, and at most `bound_ns` more."""
+    """Check that the median one-way delay exceeds the median time in the forwarder by at most `bound_ns`."""
     median_ns = counts.delay.median_ns if counts.delay else None
     if held_ns is None or median_ns is None:
         why = counts.delay_refused or "there is no delay"
@@ -138,7 +138,7 @@ def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: i
 
 
 def _one_of_a_few(measured: Callable[[], Check]) -> Check:
-    """The first that passes, or the last: a time, unlike a number, is spoilt by whoever takes the CPU for a moment."""
+    """Return the first check that passes, or the last: other processes that take the CPU change times, not counts."""
     check = measured()
     for _ in range(_ATTEMPTS - 1):
         if check.passed:

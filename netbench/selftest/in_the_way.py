@@ -1,4 +1,4 @@
-"""Whether anybody else's rules or programs stand in the frames' way: on the tester's own NICs or on the reference's."""
+"""Check for rules or programs of others that interfere with frames: on the tester's NICs, or the reference UUT's."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from netbench.uut.base import ActiveGuest
 
 
 class Attached(NamedTuple):
-    """What somebody put in the way at a point; `stream` is empty where it is in the way of all."""
+    """A rule or program of others at a point; `stream` is empty if it affects all streams."""
 
     stream: str
     point: CountingPoint
@@ -21,27 +21,27 @@ class Attached(NamedTuple):
 
 
 def look(testbed: Testbed, active: ActiveGuest) -> list[Attached]:
-    """What is there at this moment that netbench did not put there."""
+    """Return everything at the counting points now that netbench did not attach."""
     setup, declared = testbed.setup({VICTIM: active}), active.ready.points
     paths = {name: whole_path(ends.path, declared.get(name, ())) for name, ends in setup.endpoints.items()}
     points = {stream: tuple(_both_ways(along)) for stream, along in paths.items()}
     named = {(stream, point.name): point for stream, along in paths.items() for point in along}
     anywhere = {point.name: point for along in paths.values() for point in along}
     return [
-        Attached(one.stream, named.get((one.stream, one.point)) or anywhere[one.point], one.counter)
-        for one in setup.read_counters(points)
-        if one.attached
+        Attached(reading.stream, named.get((reading.stream, reading.point)) or anywhere[reading.point], reading.counter)
+        for reading in setup.read_counters(points)
+        if reading.attached
     ]
 
 
 def judge_attached(found: Iterable[Attached], topology: Topology) -> Check:
-    """Nothing must stand in the way; what does is named, each once, with its place."""
+    """Check that nothing interferes; each rule or program found is listed once, with its place."""
     links = {stream.name: stream for stream in topology.streams}
     named: dict[str, None] = {}
-    for one in sorted(found, key=lambda one: one.point.order):
-        stream = links.get(one.stream)
-        nic = getattr(stream, one.point.where.value, None) if stream else None
-        named[f"{one.counter} at the {one.point.name}{f' {nic}' if nic else ''}"] = None
+    for attached in sorted(found, key=lambda entry: entry.point.order):
+        stream = links.get(attached.stream)
+        nic = getattr(stream, attached.point.where.value, None) if stream else None
+        named[f"{attached.counter} at the {attached.point.name}{f' {nic}' if nic else ''}"] = None
     return Check(
         name="nothing in the way",
         truth="no rules, programs or shapers of others",
@@ -52,7 +52,7 @@ def judge_attached(found: Iterable[Attached], topology: Topology) -> Check:
 
 
 def _both_ways(along: Iterable[CountingPoint]) -> Iterator[CountingPoint]:
-    """Both ways at every NIC: what stands in a way that no frame should take tells of a stranger too."""
+    """Yield every point in both directions: a hook in an unused direction also shows foreign software."""
     for point in along:
         yield point
         if point.direction:

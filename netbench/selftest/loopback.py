@@ -1,4 +1,4 @@
-"""The tester without a unit under test: sources wired straight to their sinks, and how fast they can be then."""
+"""The tester without a unit under test: sources cabled directly to their sinks, and their maximum rates then."""
 
 from collections.abc import Iterator, Mapping
 
@@ -22,20 +22,20 @@ LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})
 FRAME_SIZES = (64, 512, 1518)
 
 _TRIAL_S = 0.25
-# The first rate tried after `max`, as a part of what was offered then; each further one as a part of the one before.
-# The last is 3 % of it: a ring of 256 frames outlasts pauses of some milliseconds then, which every machine makes.
+# The first rate after `max`, as a part of the rate offered then; each further one as a part of the one before. The last
+# is 3 % of it: a ring of 256 frames then outlasts pauses of some milliseconds, which every machine makes.
 _FIRST, _NEXT = 0.95, 0.8
 _MOST_RATES = 16
-# How long a sink may need, beyond what it needs after a modest load, until all it caught is read: a part of the time it
-# was offered frames for, and seconds. One that is slower keeps up only as long as its buffer is large enough.
+# The time a sink may take longer than after a modest load to read all it captured: a part of the sending time, and
+# seconds. A slower sink keeps up only until its buffer is full.
 _LAG_PART, _LAG_S = 1.0, 0.5
 
 
 def loopback(topology: Topology, *, cabled: bool) -> Topology:
-    """The same sources and sinks, joined without a UUT: by one veth pair a stream, or by the cables that are there.
+    """Return the same sources and sinks without a UUT: joined by a veth pair per stream, or by existing cables.
 
-    A way back has the link of its stream. MissingError where sources or sinks are ports, unless the user says that
-    cables join them.
+    A reverse stream shares the link of its stream. MissingError where sources or sinks are ports, unless `cabled`: the
+    user's statement that cables join them.
     """
     ports = [end for stream in topology.streams for end in (stream.source, stream.sink) if topology.is_port(end)]
     if ports and not cabled:
@@ -57,7 +57,8 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
             "hosts": {name: plain(host, exclude_none=True) for name, host in topology.hosts.items() if name in hosts},
             "links": links,
             "streams": [
-                plain(one, include={"name", "source", "sink", "reverse"}, exclude_none=True) for one in topology.streams
+                plain(stream, include={"name", "source", "sink", "reverse"}, exclude_none=True)
+                for stream in topology.streams
             ],
             "uuts": [LOOPBACK],
         }
@@ -65,7 +66,7 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
 
 
 def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """Whether sinks see everything and in time, then the ceilings, which are added to `found` too."""
+    """Check that sinks capture everything in time; then yield the ceilings, which are also added to `found`."""
     idle = tester.measure(active, LOOPBACK.name, tester.modest(64, tester.streams))
     yield judge_own_delay(idle)
     watch = Watch(tester.sink_program)
@@ -94,9 +95,9 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
 
 
 def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Check:
-    """Whether the sinks saw every frame of a burst as fast as it goes, and were done with it in time.
+    """Check that the sinks captured every frame of a burst at the maximum rate, and finished in time.
 
-    `program` is what they run; empty: nothing. What a ring before them had no room for never came to them.
+    `program` is the program of the sinks; empty: none. Frames lost to a full ring in front never reached them.
     """
     sent, received = total(burst, "sent_frames"), total(burst, "received_frames")
     by_ring = sum(map(_lost_by_ring, burst.streams))
@@ -125,18 +126,18 @@ def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Check:
 
 
 class CeilingSearch(Schedule):
-    """Looks for the highest of some rates at which a trial is valid and nothing is lost.
+    """Searches the highest rate, of a decreasing series, at which a trial is valid and nothing is lost.
 
-    What is offered as fast as it goes, or arrives of it where a ring loses the rest, says where to begin.
+    It starts from the rate offered at `max`, or from the rate that arrives of it, if a ring loses the rest.
     """
 
     def __init__(self, wanted: Wanted, sources: int) -> None:
-        """Of one UUT and frame size, with so many sources."""
+        """Search for one UUT and frame size, with `sources` sources."""
         super().__init__(wanted, self.Options())
         self._sources = sources
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
-        """As fast as it goes, then lower and lower rates until nothing is lost."""
+        """Return the trial at `max`, then trials at lower and lower rates until nothing is lost."""
         first = self._trial(0, Load(LoadKind.MAX))
         if first.key not in results:
             return first
@@ -150,7 +151,7 @@ class CeilingSearch(Schedule):
         return None
 
     def found(self, results: Mapping[str, TrialResult]) -> tuple[float | None, str]:
-        """The ceiling in frames/s for each source; None and why, when no rate was low enough."""
+        """Return the ceiling in frames/s for each source; None with the cause, when no rate was low enough."""
         last = list(results.values())[-1]
         if last.spec.load.kind is LoadKind.FRAME_RATE and _is_clean(last):
             return last.spec.load.value, ""
@@ -162,7 +163,7 @@ class CeilingSearch(Schedule):
 
 
 def _passed_fps(counts: StreamCounts) -> float:
-    """What was offered, or came in where a ring had no room for the rest, in frames/s."""
+    """Return the offered rate in frames/s, without the frames lost to a full ring."""
     lost = _lost_by_ring(counts)
     return (counts.offered_fps or 0.0) * (1 - lost / counts.sent_frames if counts.sent_frames else 1)
 

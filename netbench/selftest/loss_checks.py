@@ -1,4 +1,4 @@
-"""Checks of loss: a kernel that drops a known part at a known place must be told of exactly that, at that place."""
+"""Checks of loss: for a kernel with known drops at a known place, the tester must report exactly these, there."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from netbench.uut.base import ActiveGuest
 from netbench.uut.reference import DROP_RULE, Drop, Limit, ReferenceOptions
 
 ONE, ALL = "one stream", "all streams"
-# How far a number of random drops may be from what is expected, in standard deviations.
+# Maximum distance of random drops from their expected number, in standard deviations.
 _SIGMAS = 5
 
 
@@ -28,13 +28,13 @@ class Reference:
 
     @property
     def spec(self) -> UutSpec:
-        """It, as a topology describes it."""
+        """The reference as a UUT in a topology."""
         options = plain(self.options, exclude_none=True)
         return UutSpec.model_validate({"name": self.name, "kind": "reference", **options})
 
     @property
     def name(self) -> str:
-        """What it does, as a name."""
+        """A name that describes its behaviour."""
         truth, reverse = self.options.truth, self.options.reverse
         rest = f"back-{_habit(reverse.truth)}" if reverse else truth.at
         return f"{self.options.forward}-drops-{_habit(truth)}-{rest}"
@@ -47,9 +47,9 @@ def _habit(truth: Drop | Limit) -> str:
 
 
 def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:
-    """Those of a self-test; frames above `limit_fps` per second are dropped by the one that limits a rate.
+    """Return the references of a self-test; one limits the rate, and drops the frames above `limit_fps` per second.
 
-    With `both_ways`, of streams that have ways back, one drops something else of these.
+    With `both_ways`, for topologies with reverse streams, one drops a different part of these.
     """
 
     def drops(forward: str, at: str, k: int, n: int, *trials: tuple[str, int], random: bool = False) -> Reference:
@@ -73,7 +73,7 @@ def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:
 
 
 def check_drops(reference: Reference, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """Measure one reference, and compare loss and place to the frame in every stream."""
+    """Measure one reference, and check loss and place in every stream, to the frame."""
     for how_many, frame_size in reference.trials:
         streams = tester.streams if how_many == ALL else 1
         if how_many == ALL and streams == 1 and (ONE, frame_size) in reference.trials:
@@ -83,7 +83,7 @@ def check_drops(reference: Reference, tester: Tester, active: ActiveGuest) -> It
 
 
 def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Check:
-    """Truth beside what a trial says. Where drops are not counted round, the rule's own counter is the truth."""
+    """Compare a trial's results with the truth. For drops that are not exact, it is the rule's own counter."""
     truths = [_truth(options, counts) for counts in result.streams]
     measured = [counts.lost_frames for counts in result.streams]
     points = [options.point_of(_of(options, counts)) for counts in result.streams]
@@ -94,7 +94,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     place = " and ".join(f"{point} ({DROP_RULE})" for point in dict.fromkeys(points))
     lost = total(result, "lost_frames")
     known = None not in truths and lost is not None and bool(truths)
-    off = sum(abs((one or 0) - (truth or 0)) for one, truth in zip(measured, truths, strict=True))
+    off = sum(abs((frames or 0) - (truth or 0)) for frames, truth in zip(measured, truths, strict=True))
     implausible = [why for counts in result.streams for why in _implausible(options, counts)]
     problems = [
         complaints(result) if result.verdict is not Verdict.VALID else "",
@@ -122,12 +122,12 @@ def _what(options: ReferenceOptions) -> str:
 
 
 def _of(options: ReferenceOptions, counts: StreamCounts) -> Drop | Limit:
-    """What it drops of a stream."""
+    """Return the drop rule for a stream."""
     return options.reverse.truth if options.reverse and counts.reverse_of else options.truth
 
 
 def _lost_of(truths: Sequence[int | None], points: Sequence[str]) -> str:
-    """All that was lost, by point."""
+    """Return all drops by point, as text."""
     lost: dict[str, int] = {}
     for truth, point in zip(truths, points, strict=True):
         lost[point] = lost.get(point, 0) + (truth or 0)
@@ -139,11 +139,11 @@ def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
     if isinstance(truth, Drop) and not truth.random:
         return truth.of(counts.sent_frames)
     rule = options.point_of(truth), DROP_RULE
-    return next((one.grew for one in counts.counters if (one.point, one.counter) == rule), None)
+    return next((counter.grew for counter in counts.counters if (counter.point, counter.counter) == rule), None)
 
 
 def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[str]:
-    """Why the rule's counter cannot be true either."""
+    """Yield the reasons why the rule's counter cannot be true either."""
     truth, dropped, sent = _of(options, counts), _truth(options, counts), counts.sent_frames
     if dropped is None:
         yield "the rule's counter could not be read"

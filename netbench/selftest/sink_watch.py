@@ -1,4 +1,4 @@
-"""Whether somebody holds a sink's program back while it receives: stops or traces it, or gives it less of the CPU."""
+"""Check whether a sink's program is hindered while it receives: stopped, traced, or given less CPU time."""
 
 import os
 import threading
@@ -13,12 +13,12 @@ from netbench.model.selftest_record import Check
 
 _EVERY_S = 0.005
 _HELD = frozenset("Tt")  # stopped by a signal, or by a debugger: proc_pid_stat(5)
-_FEW = 0.05  # of all looks
+_FEW = 0.05  # as a part of all samples
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at one process: its state letter, its nice value, and its control groups."""
+    """One sample of a process: its state letter, its nice value, and its control groups."""
 
     state: str
     nice: int
@@ -27,14 +27,14 @@ class Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """All looks at the processes of a program that this process, or a wrapper it started, runs, until they end."""
+    """All samples of processes that run a program, started by this process or by a wrapper it started."""
 
     program: str
     seen: list[Seen] = field(default_factory=list)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look at them every few milliseconds while the block runs."""
+        """Sample them every 5 ms while the block runs."""
         done = threading.Event()
 
         def look() -> None:
@@ -51,18 +51,20 @@ class Watch:
 
 
 def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> Check:
-    """Whether all were left alone; `usual` is this process itself, whose place in the machine they should share."""
+    """Check that none was hindered; `usual` is this process itself, whose nice value and groups they should share."""
 
     def share(odd: Callable[[Seen], bool]) -> float:
         return sum(map(odd, seen)) / len(seen) if seen else 0.0
 
-    held = share(lambda one: one.state in _HELD)
+    held = share(lambda sample: sample.state in _HELD)
     problems = []
     if held > _FEW:
         problems.append(f"{program} was stopped {held:.0%} of the time, by a signal or a debugger")
-    if share(lambda one: one.nice > usual.nice) > _FEW:
-        problems.append(f"{program} runs at nice {max(one.nice for one in seen)}, and netbench at nice {usual.nice}")
-    if share(lambda one: one.cgroup != usual.cgroup) > _FEW:
+    if share(lambda sample: sample.nice > usual.nice) > _FEW:
+        problems.append(
+            f"{program} runs at nice {max(sample.nice for sample in seen)}, and netbench at nice {usual.nice}"
+        )
+    if share(lambda sample: sample.cgroup != usual.cgroup) > _FEW:
         problems.append(f"{program} runs in another control group than netbench, which may limit it")
     advice = f"; look at which {program} is first in PATH" if problems else ""
     return Check(
@@ -75,7 +77,7 @@ def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> Check:
 
 
 def this_process() -> Seen:
-    """How this process runs."""
+    """Return a sample of this process."""
     process = read_process("self")
     return Seen(process.state, process.nice, _cgroup("self"))
 
@@ -88,7 +90,7 @@ def _running(program: str, ancestor: int) -> Iterator[Seen]:
                 cgroup, now = _cgroup(process.pid), read_process(process.pid)
             except OSError:
                 continue  # ended meanwhile
-            if not now.is_ending:  # then it was not either when its control group was read
+            if not now.is_ending:  # so it was not ending either when its control group was read
                 yield Seen(now.state, now.nice, cgroup)
 
 

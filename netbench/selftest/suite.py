@@ -1,4 +1,4 @@
-"""The self-test of a testbed from end to end: references, loopback, machine; one record, printed, written, and kept."""
+"""The self-test of a whole testbed: references, loopback, machine; its record is printed, written and kept."""
 
 import tempfile
 import time
@@ -30,7 +30,7 @@ from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import ActiveGuest
 
-# A rate that is no strain for a source, frames/s: on this machine, and on the emulated CPU of a VM.
+# A rate that is easy for a source, frames/s: on this machine, and on the emulated CPU of a VM.
 _FPS, _FPS_IN_VM = 40_000, 4_000
 
 Checks = Callable[[Tester, ActiveGuest], Iterator[Check]]
@@ -38,9 +38,9 @@ Checks = Callable[[Tester, ActiveGuest], Iterator[Check]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to test: a testbed, what sends and receives on it, and about how many frames a trial has.
+    """The parameters of a self-test: a testbed, a generator and a sink, and the approximate frames per trial.
 
-    `cabled` says that cables join source and sink ports directly.
+    `cabled`: whether cables join source and sink ports directly.
     """
 
     topology: Topology
@@ -51,18 +51,18 @@ class Wanted:
 
 
 class Presenter(Protocol):
-    """Shows a self-test while it goes on."""
+    """Shows the progress of a self-test."""
 
     def row(self, check: Check) -> None:
         """Show one check: its truth and measurement, and what is wrong or missing."""
 
     def end(self, record: SelftestRecord, path: Path) -> None:
-        """Say what follows from all of them, and where the record is kept for later campaigns."""
+        """Show the conclusion, and where the record is kept for later campaigns."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What was found so far."""
+    """The results so far."""
 
     presenter: Presenter
     checks: list[Check] = field(default_factory=list)
@@ -77,10 +77,10 @@ class _Found:
 
 
 def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -> bool:
-    """Make all checks, show them as they are made, keep the record; True when none failed and some passed.
+    """Make all checks, show them as they are made, and keep the record; return whether none failed and some passed.
 
-    The record becomes the latest of this testbed, and is written to `directory`, if given, with a page about it.
-    Raises as opening the testbed does; UsageError when there is something in the directory.
+    The record becomes the latest of this testbed. It is written to `directory`, if given, with a page about it.
+    Raises the errors of opening the testbed; UsageError when the directory is not empty.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is there already; name another with -o")
@@ -107,7 +107,7 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
 
 
 def _write(record: SelftestRecord, directory: Path) -> None:
-    """Write selftest.json, selftest.html and summary.json; UsageError or TestbedError where that is not possible."""
+    """Write selftest.json, selftest.html and summary.json; UsageError or TestbedError when that fails."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,12 +118,12 @@ def _write(record: SelftestRecord, directory: Path) -> None:
 
 
 def _passed(checks: list[Check]) -> bool:
-    """What could not be checked is neither passed nor failed; but nothing checked is nothing known."""
+    """Return whether some checks passed and none failed; skipped checks do not count."""
     return any(check.passed for check in checks) and not any(check.passed is False for check in checks)
 
 
 def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
-    """Everything that has to do with UUTs of known behaviour."""
+    """Make all checks on UUTs with known behaviour."""
     if not wanted.topology.uut_host:
         why = "skipped: the UUT of this testbed is not netbench's to configure"
         found.add(Check(name="reference UUTs", passed=None, detail=why))
@@ -137,14 +137,14 @@ def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
     rounds.insert(0, (first, partial(check_pacing, first.name)))
     if wanted.topology.vms:
         rounds.append((DELAYING, check_netem))
-    for one in forwarder_cases():
-        rounds.append((one.spec, partial(check_forwarder, one)))
+    for case in forwarder_cases():
+        rounds.append((case.spec, partial(check_forwarder, case)))
     topology = with_uuts(wanted.topology, list({spec.name: spec for spec, _ in rounds}.values()))
     _round(wanted, topology, rounds, found, scratch)
 
 
 def _loopback(wanted: Wanted, found: _Found, scratch: Path) -> None:
-    """Everything without a UUT."""
+    """Make all checks without a UUT."""
     try:
         topology = loopback(wanted.topology, cabled=wanted.cabled)
     except MissingError as error:
@@ -156,17 +156,17 @@ def _loopback(wanted: Wanted, found: _Found, scratch: Path) -> None:
 def _round(
     wanted: Wanted, topology: Topology, rounds: list[tuple[UutSpec, Checks]], found: _Found, scratch: Path
 ) -> None:
-    """Bring a testbed up, and one UUT after the other on it; what does not come up is a check of its own."""
+    """Bring a testbed up, and one UUT after the other on it; a UUT that does not come up becomes a check."""
     with ExitStack() as stack:
         testbed = stack.enter_context(open_testbed(resolve(topology, selftest_profile(wanted.generator, wanted.sink))))
-        # As in a campaign: without a UUT a stream and its way back have one link, whatever their own two are.
+        # As in a campaign: without a UUT, a stream and its reverse stream share one link.
         found.sends, found.receives = testbed.sends(), found.receives or testbed.receives()
         tester = Tester(testbed, topology, wanted.generator, wanted.sink, scratch, _fps(topology), wanted.frames)
         for spec, checks in rounds:
             with _explained(spec, found), testbed.uut(spec) as active:
                 for check in checks(tester, active):
                     found.add(check)
-                if spec is not DELAYING:  # whose netem is netbench's own, but bears no mark to tell it by
+                if spec is not DELAYING:  # its netem is netbench's own, but bears no mark
                     found.in_the_way += look(testbed, active)
         for other in testbed.others():
             who = f"netbench with process id {other.pid} (topology {other.topology})"
@@ -176,7 +176,7 @@ def _round(
 
 @contextmanager
 def _explained(spec: UutSpec, found: _Found) -> Iterator[None]:
-    """Have a UUT that does not come up told: skipped when this host lacks something, failed otherwise."""
+    """Convert the error of a UUT that does not come up to a check: skipped if this host lacks something, or failed."""
     try:
         yield
     except UutError as error:

@@ -1,4 +1,4 @@
-"""Checks of time: whether the sources keep their pace, and how much of the CPUs others take meanwhile."""
+"""Checks of time: whether the sources keep their rate, and how much CPU time others take meanwhile."""
 
 import resource
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints
 from netbench.uut.base import ActiveGuest
 
-# More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.
+# If others take more than this part of all CPUs, the tester's timing is doubtful.
 _MOST_OF_OTHERS = 0.2
 _KTHREADD = 2  # the parent of all kernel threads
 
@@ -21,8 +21,8 @@ _KTHREADD = 2  # the parent of all kernel threads
 class CpuTimes:
     """CPU time so far, in seconds: of this machine's processes, of the hypervisor's others, and of netbench's own.
 
-    Kernel threads are no processes here: they do the work that traffic makes. `own_s` holds a child once it was waited
-    for (getrusage(2)).
+    Kernel threads do not count as processes here: they do the work that traffic makes. `own_s` includes a child only
+    after it was waited for (getrusage(2)).
     """
 
     at_s: float
@@ -32,7 +32,7 @@ class CpuTimes:
 
     @classmethod
     def now(cls) -> "CpuTimes":
-        """From /proc and getrusage(2)."""
+        """Return the times from /proc and getrusage(2)."""
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         return cls(
             uptime,
@@ -42,13 +42,13 @@ class CpuTimes:
 
 
 def parse_stat(stat: str, kernel_threads_ticks: int) -> tuple[float, float]:
-    """CPU time of processes and what the hypervisor took, in seconds, out of /proc/stat (proc_stat(5))."""
+    """Return the CPU time of processes, and the steal time, in seconds, from /proc/stat (proc_stat(5))."""
     ticks = parse_cpu_ticks(stat)
     return (ticks.user + ticks.nice + ticks.system - kernel_threads_ticks) / USER_HZ, ticks.steal / USER_HZ
 
 
 def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
-    """Whether others left the CPUs to the tester. All children of netbench in between must have been waited for."""
+    """Check that others left the CPUs to the tester. netbench must have waited for all its children in between."""
     took_s = after.at_s - before.at_s
     own = (after.own_s - before.own_s) / took_s
     others = max(0.0, (after.processes_s - before.processes_s) / took_s - own)
@@ -72,7 +72,7 @@ def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
 
 
 def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """Whether sources keep a modest rate within the usual tolerance; one trial of a few must do."""
+    """Check that sources keep a modest rate within the usual tolerance; one valid trial of a few is enough."""
     result = tester.measure(active, name, tester.modest(), strict=True)
     off = max((abs((counts.offered_fps or 0.0) / tester.fps - 1) for counts in result.streams), default=1.0)
     late_s = max((counts.max_lateness_s for counts in result.streams), default=0.0)
@@ -88,7 +88,7 @@ def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Che
 
 
 def judge_own_delay(result: TrialResult) -> Check:
-    """What source and sink add to every delay themselves, by a trial without a UUT; whether one clock stamps both."""
+    """Check that one clock stamps both ends, by a trial without a UUT; measure source and sink's part of delays."""
     name, truth = "delay without a UUT", "captures and frames stamped by one clock"
     offsets = [counts.clock_offset for counts in result.streams]
     delays = [counts.delay for counts in result.streams]
@@ -111,5 +111,5 @@ def judge_own_delay(result: TrialResult) -> Check:
 
 
 def _kernel_threads_ticks() -> int:
-    """CPU time of all of them."""
+    """Return the CPU time of all kernel threads, in ticks."""
     return sum(process.ticks for process in all_processes() if process.parent == _KTHREADD)

@@ -23,7 +23,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What is sent in one trial: by how many of the streams, frames of how many bytes, how fast, for how long."""
+    """The traffic of one trial: the number of streams, the frame size in bytes, the load, and the duration."""
 
     streams: int
     frame_size: int
@@ -33,7 +33,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Tester:
-    """What trials are made with. `fps` is a rate that any of its sources and sinks should manage, for each stream."""
+    """The means to make trials. `fps` is a rate that all its sources and sinks should manage, for each stream."""
 
     testbed: Testbed
     topology: Topology
@@ -45,7 +45,7 @@ class Tester:
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
+        """The number of streams."""
         return len(self.topology.streams)
 
     @property
@@ -55,13 +55,13 @@ class Tester:
         return program
 
     def modest(self, frame_size: int = 64, streams: int = 1) -> Pattern:
-        """About `frames` frames of each stream, at a rate that is no strain."""
+        """Return a pattern of about `frames` frames of each stream, at an easy rate."""
         return Pattern(streams, frame_size, Load(LoadKind.FRAME_RATE, self.fps), self.frames / self.fps)
 
     def measure(self, active: ActiveGuest, name: str, pattern: Pattern, *, strict: bool = False) -> TrialResult:
-        """One trial, made again when it is invalid.
+        """Make one trial, again when it is invalid, and return the last result.
 
-        `strict`: judged by the usual tolerances; otherwise by its counts, whatever the sources' timing was.
+        `strict`: judge it by the usual tolerances; otherwise by its counts only, whatever the sources' timing.
         """
         wanted = self.wanted(name, pattern, strict=strict)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -80,14 +80,14 @@ class Tester:
         return result
 
     def follow(self, active: ActiveGuest, schedule: Schedule) -> dict[str, TrialResult]:
-        """The results of all trials that a schedule hands out, each made once, in that order."""
+        """Make all trials of a schedule, each once, in its order; return the results."""
         results: dict[str, TrialResult] = {}
         while isinstance(spec := schedule.next(results), TrialSpec):
             results[spec.key] = self._measure_once(active, spec)
         return results
 
     def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> Wanted:
-        """What is measured of this UUT: the pattern, without neighbours."""
+        """Return the plan for this UUT: the pattern, without neighbours."""
         profile = selftest_profile(self.generator, self.sink, pattern, strict)
         return Wanted(self.topology, profile, (name,), profile.scenarios)
 
@@ -101,7 +101,7 @@ class Tester:
 def selftest_profile(
     generator: GeneratorSpec, sink: SinkSpec, pattern: Pattern | None = None, strict: bool = False
 ) -> Profile:
-    """The profile of one trial; without a pattern, of all that is the same in every one."""
+    """Return the profile of one trial; without a pattern, the part common to all."""
     timing = {} if strict else {"tolerance": "100%", "max_lateness": "1min"}
     return Profile.model_validate(
         {
@@ -110,7 +110,7 @@ def selftest_profile(
             "loads": [pattern.load if pattern else "max"],
             "duration": pattern.duration_s if pattern else 1.0,
             "repetitions": 1,
-            "drain_limit": 2.0,  # to be waited once for what a UUT loses, and all but some of those here lose frames
+            "drain_limit": 2.0,  # reached once per UUT that loses frames, as nearly all UUTs here do
             "generator": generator,
             "sink": sink,
             **timing,
@@ -119,22 +119,22 @@ def selftest_profile(
 
 
 def with_uuts(topology: Topology, uuts: Sequence[UutSpec]) -> Topology:
-    """The same testbed with these UUTs and no neighbours: every stream runs through them."""
+    """Return the same testbed with these UUTs and no neighbours: every stream runs through them."""
     return topology.model_copy(update={"uuts": tuple(uuts), "neighbours": ()})
 
 
 def total(result: TrialResult, field: str) -> int | None:
-    """A count added up over the streams; None when one of them is unknown or there are none."""
+    """Return the sum of a count over the streams; None when one of them is unknown or there are none."""
     values = [getattr(counts, field) for counts in result.streams]
     return sum(values) if values and None not in values else None
 
 
 def lost_at(counts: StreamCounts) -> dict[str, int]:
-    """Frames lost, by place."""
+    """Return the frames lost, by place."""
     return {loss.place: loss.frames for loss in counts.lost_at}
 
 
 def complaints(result: TrialResult, but: Collection[ReasonKind] = ()) -> str:
-    """The reasons against a trial, each once for all streams, but for those of some kinds; empty for a valid one."""
-    told = (one for one in result.reasons if one.kind not in but)
-    return "; ".join(dict.fromkeys(f"{reason.kind.value}: {reason.detail}" for reason in told))
+    """Return the reasons against a trial, without some kinds, each once for all streams; empty for a valid one."""
+    given = (reason for reason in result.reasons if reason.kind not in but)
+    return "; ".join(dict.fromkeys(f"{reason.kind.value}: {reason.detail}" for reason in given))

@@ -1,4 +1,4 @@
-"""The seam between a trial and what forwards its frames: a thin base class, and what it promises as data."""
+"""The seam between a trial and the device that forwards its frames: a thin base class, and its results as data."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,25 +20,25 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.virtualisation import Supports, Virtualisation
 
-AT_ONCE = Pace()  # there already
-# Spanning tree may hold a port back for 50 s: until it has forgotten, listened and learned (IEEE 802.1D-1998, 8.10).
+AT_ONCE = Pace()  # for UUTs that run already
+# Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
 PROBE_LIMIT_S = 60.0
-EVERYTHING = Entitlement()  # all CPUs, like everybody else
+EVERYTHING = Entitlement()  # no restriction: all CPUs
 
 
 class Step(Protocol):
-    """Something that provisioning does: a Change of a machine, or what one kind of UUT knows how to do."""
+    """A step of provisioning: a Change of a machine, or an action of one kind of UUT."""
 
     @property
     def command(self) -> str:
-        """What it does, as a command (for `--dry-run`)."""
+        """The step as a command (for `--dry-run`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a UUT is to be: its name, the streams it forwards, and what it may take of the CPUs.
+    """The task of a UUT: its name, the streams it forwards, and its CPU entitlement.
 
-    A neighbour may have no paths: `host` is the name of the one it is on then. `run_id` names this run of netbench.
+    A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench.
     """
 
     name: str = "NAME"
@@ -50,7 +50,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a UUT is set up: its assignment, the machine its NICs are on, for its changes, and the testbed's hosts."""
+    """The surroundings of a UUT: its assignment, the machine of its NICs, for its changes, and the testbed's hosts."""
 
     assignment: Assignment
     machine: Machine
@@ -63,17 +63,17 @@ class Site:
 
     @property
     def host(self) -> Host:
-        """The host of its NICs, or the one it is on without any."""
+        """The host of its NICs, or its own host if it has none."""
         ingress = self.paths[0].ingress if self.paths else None
         return self.hosts[ingress.host if ingress else self.assignment.host]
 
 
 @dataclass(frozen=True, slots=True)
 class UutPlan:
-    """What a UUT would do and need: pure data, known before anything is touched.
+    """The steps and requirements of a UUT: pure data, known before anything is touched.
 
-    `needs` is what its machine must be able to do, in the words of `netbench doctor`; `load_needs` likewise for a load
-    inside it, None where nothing can run there. `own_kernel`: what runs inside it is scheduled by a kernel of its own.
+    `needs` are the requirements of its machine, as `netbench doctor` names them. `load_needs` are those of a load
+    inside it; None where no load can run there. `own_kernel`: a kernel of its own schedules what runs inside it.
     `in_process`: a process forwards, which competes for CPUs with the threads that receive.
     """
 
@@ -87,14 +87,13 @@ class UutPlan:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a UUT is, once it forwards.
+    """The properties of a UUT, once it forwards.
 
-    `next_hop_macs` has, by stream, the MAC address the source must send to; frames may stay inside it for
-    `quiet_time_s` while none of the NICs' counters moves; `inside` runs commands in it, within its entitlement, None
-    where there is no way in. `facts` are what a reader of its numbers must know: versions, how it is run; `emulated` is
-    among them, and says why, when its CPU is emulated. `points` are where its frames are counted between ingress and
-    egress NIC, in the order of the path. `probe_limit_s` is how long it may take until probes come out of ways that go
-    over what netbench did not make, None where none ever would.
+    `next_hop_macs` has the MAC address, by stream, that the source must send to. Frames may stay inside the UUT for
+    `quiet_time_s` while no NIC's counter moves. `inside` runs commands in it, within its entitlement; None where that
+    is impossible. `facts` matter for reading its results: versions, how it is run. If its CPU is emulated, the fact
+    `emulated` gives the reason. `points` count its frames between ingress and egress NIC, in the order of the path.
+    Probes may take `probe_limit_s` to arrive on paths that netbench did not make; None where none ever arrives.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -107,10 +106,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a UUT says of itself at one moment: its own counters, and CPU time used so far.
+    """The counters of a UUT at one moment, and the CPU time used so far.
 
-    `cpu_s` is in seconds, by whose time it is (`guest`: as the guest's kernel counts it, `host`: what the guest costs
-    the host).
+    `cpu_s` is in seconds, by who counted it (`guest`: the guest's kernel, `host`: the cost of the guest on the host).
     """
 
     counters: tuple[CounterReading, ...] = ()
@@ -118,31 +116,31 @@ class Reading:
 
 
 class UnitUnderTest:
-    """Something that forwards frames from each stream's ingress NIC to its egress NIC. By default it does nothing else.
+    """A device that forwards frames from each stream's ingress NIC to its egress NIC. The defaults do nothing else.
 
-    Order of calls: check(), plan() (nothing touched yet); provision(), ready(); then before each trial reset(), and
-    around it read(); destroy() at the end. Changes go through the site's machine, and the caller undoes them after
-    destroy(); destroy() ends what is not a change, processes for example.
+    Order of calls: check(), plan() (nothing touched yet); provision(), ready(). Then reset() before each trial, and
+    read() before and after it; destroy() at the end. Changes go through the site's machine, and the caller undoes them
+    after destroy(), which ends everything else, processes for example.
 
-    Several may stand side by side on one machine, each with paths and a name of its own; the last to come goes first.
+    Several UUTs may share a machine, each with its own paths and name; they are destroyed in reverse order.
     """
 
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
-    may_need: ClassVar[tuple[Need, ...]] = ()  # what only such a UUT needs: how that is looked for, and added
+    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements of this kind alone: how to detect and how to install them
 
     supports: ClassVar[Supports] = Supports()
 
     _site: Site | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError when these paths are not what this UUT can forward on."""
+        """Raise UsageError when this UUT cannot forward on these paths."""
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        """What provisioning it would do, in order, and what it needs."""
+        """Return the steps of provisioning it, in order, and its requirements."""
         return UutPlan()
 
     def provision(self, site: Site) -> None:
-        """Do what was planned, and nothing else; TestbedError when that cannot be done."""
+        """Carry out the plan, and nothing else; TestbedError when that fails."""
         self._site = site
         for is_change, steps in groupby(self.plan(site.assignment).steps, lambda step: isinstance(step, Change)):
             if is_change:
@@ -152,34 +150,34 @@ class UnitUnderTest:
                     self.take(step, site)
 
     def take(self, step: Step, site: Site) -> None:
-        """Do a step of the plan that is no change of the machine."""
+        """Carry out a step of the plan that is not a change of the machine."""
         raise NotImplementedError(step.command)
 
     def ready(self) -> Ready:
-        """Return once it forwards; TestbedError when that takes longer than it may."""
+        """Return once it forwards; TestbedError when that exceeds its time limit."""
         raise NotImplementedError
 
     def reset(self) -> None:
         """Bring it to the same state before every trial."""
 
     def cpu_s(self) -> Mapping[str, float]:
-        """CPU time used so far, as in a Reading; TestbedError when it no longer answers. May be cheaper than read()."""
+        """Return the CPU time so far, as in a Reading; TestbedError without an answer. May be cheaper than read()."""
         return self.read().cpu_s
 
     def read(self) -> Reading:
-        """What its own counters say now; TestbedError when it no longer answers."""
+        """Return its own counters now; TestbedError when it no longer answers."""
         return Reading()
 
     def forwarding_threads(self) -> Mapping[int, str]:
-        """The threads of this machine by which it forwards now, by id, with their names; empty where none is known."""
+        """Return the threads of this machine that forward for it now: names by id; empty where none is known."""
         return {}
 
     def memory_bytes(self) -> int | None:
-        """Memory that its own processes take of its machine now; None where that is not known, or it has none."""
+        """Return the memory of its processes on its machine now; None where unknown, or without processes."""
         return None
 
     def console(self) -> str:
-        """What it has written to its console so far; empty for one without, and mostly of use when it fails."""
+        """Return its console output so far, for failure messages; empty without a console."""
         return ""
 
     def destroy(self) -> None:
@@ -188,12 +186,12 @@ class UnitUnderTest:
 
     @property
     def virtualisation(self) -> Virtualisation | None:
-        """What stands between it and its machine, once it is ready; None where that is not known."""
+        """Its kind of virtualisation, once it is ready; None where unknown."""
         return Virtualisation.NONE
 
     @property
     def site(self) -> Site:
-        """Where it stands; TestbedError before provision() and after destroy()."""
+        """Its site; TestbedError before provision() and after destroy()."""
         if self._site is None:
             raise TestbedError("the UUT is not provisioned")
         return self._site
@@ -201,10 +199,10 @@ class UnitUnderTest:
 
 @dataclass(slots=True)
 class SeenDelays:
-    """How long a UUT was seen to hold frames, over all trials so far.
+    """The largest delay of frames in a UUT, over all trials so far.
 
-    `largest_s` is the largest delay of a frame; `waited_out` says that missing frames were once waited for as long as a
-    trial may, so that this is all there is to know.
+    `largest_s` is the largest delay of a frame. `waited_out`: the trial once waited for missing frames as long as it
+    may, so that no larger delay can be observed.
     """
 
     largest_s: float = 0.0
@@ -213,13 +211,16 @@ class SeenDelays:
 
 @dataclass(frozen=True, slots=True)
 class ActiveGuest:
-    """A UUT that is up: what it planned, what it said once it was ready, and what was seen of its delays.
+    """A UUT that is up: its plan, its properties, and its observed delays.
 
-    `start_s` is how long it took to come up, None for one that netbench does not start; `memory_bytes` what it took of
-    its machine then, None where that is unknown. `restart` ends it, undoes whatever was done for it, and brings up
-    another one like it, as a power cut would: UutError when that does not come up. Whoever came after it must have gone
-    before. None for one that netbench does not start. `macs` are the MAC addresses of its streams' NICs once it was
-    ready. `cpus` are those of its machine that it runs on; empty: any.
+    `start_s` is the time it took to come up; None for one that netbench does not start. `memory_bytes` is the memory
+    it used on its machine then; None where unknown.
+
+    `restart` ends it, undoes its changes and brings up another one like it, as a power cut would; UutError when that
+    fails. All UUTs that came after it must have gone before. None for one that netbench does not start.
+
+    `macs` are the MAC addresses of its streams' NICs once it was ready. `cpus` are the CPUs of its machine that it
+    runs on; empty: any.
     """
 
     uut: UnitUnderTest
@@ -234,9 +235,9 @@ class ActiveGuest:
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
-    """Provision a UUT and wait until it forwards; TestbedError when it does not, and it is still to be destroyed.
+    """Provision a UUT and wait until it forwards; TestbedError when it does not; the caller must destroy it anyway.
 
-    The fact `virtualisation` is what it says of that.
+    The fact `virtualisation` is its kind of virtualisation.
     """
     began_s, plan = time.monotonic(), uut.plan(site.assignment)
     uut.provision(site)

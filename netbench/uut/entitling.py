@@ -1,4 +1,4 @@
-"""What a guest may take of its machine's CPUs, put in force: a control group where there are shares, and the way in."""
+"""Apply a guest's CPU entitlement: its control group, if it has a weight or limit, and the file that leads into it."""
 
 from netbench.hosts.base import Host
 from netbench.linux.cgroups import door, find_controller
@@ -10,23 +10,23 @@ from netbench.uut.base import Assignment
 
 
 def group_changes(own: Assignment) -> list[AddCgroup]:
-    """The control group of one guest of a run; none without a weight and a limit."""
+    """Return the control group of one guest of a run; none without a weight and a limit."""
     weight, limit = own.entitlement.weight, own.entitlement.limit
     return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
 
 
 def way_in(host: Host, own: Assignment) -> str:
-    """The file by which processes of a host enter that group; empty without one."""
+    """Return the cgroup.procs file of that group on a host; empty without a group."""
     return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
 
 
 def planned_way_in(own: Assignment) -> str:
-    """As `way_in`, on most machines, for `--dry-run`."""
+    """Return `way_in` on most machines, for `--dry-run`."""
     return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
 
 
 def entitlement_facts(entitlement: Entitlement) -> dict[str, str]:
-    """What a reader must know of it; nothing where it is as usual."""
+    """Return the facts about an entitlement; none for the default."""
     facts = {}
     if entitlement.cpus:
         facts["host_cpus"] = ",".join(map(str, entitlement.cpus))

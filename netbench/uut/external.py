@@ -1,4 +1,4 @@
-"""UUT `external`: something between two ports that forwards by itself and that netbench does not control."""
+"""UUT `external`: a device between two ports that forwards by itself and that netbench does not control."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -12,7 +12,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Ready, UnitUnderTest, UutPlan
 
-_QUIET_TIME_S = 0.05  # unknown; what most devices keep a frame for at most
+_QUIET_TIME_S = 0.05  # unknown; an upper limit for most devices
 
 
 class ExternalOptions(BaseModel, extra="forbid", frozen=True):
@@ -37,7 +37,7 @@ class External(UnitUnderTest):
 
     @property
     def virtualisation(self) -> None:
-        """Nobody tells."""
+        """Return None: unknown."""
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         unknown = set(self._next_hop_macs) - {path.name for path in paths}
@@ -45,9 +45,9 @@ class External(UnitUnderTest):
             raise UsageError(f"next_hop_macs: there is no stream {sorted(unknown)[0]!r} in this topology")
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        return UutPlan(pace=Pace(bring_up_s=0.5))  # of something that forwards already
+        return UutPlan(pace=Pace(bring_up_s=0.5))  # it forwards already
 
     def ready(self) -> Ready:
-        """At once: whether its ways forward is found out by probes."""
+        """Return at once: probes show later whether it forwards."""
         towards = {path.name: self._next_hop_macs.get(path.name, path.sink.mac) for path in self.site.paths}
         return Ready(towards, _QUIET_TIME_S, probe_limit_s=self._ready_limit_s)

@@ -1,7 +1,7 @@
 """UUT `forwarder`: a process that forwards and impairs frame by frame in a known way, so that answers can be checked.
 
-Frames are duplicated, reordered, delayed or mixed with foreign ones. It is slow: some ten thousand
-frames a second, and its own socket's drops are counted.
+Frames are duplicated, reordered, delayed or mixed with foreign ones. It is slow: about ten thousand frames/s, and the
+drops of its own socket are counted.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from netbench.uut.own_process import OwnProcess, StartProcess
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long frames were kept, in ns, from the kernel's stamp at the ingress NIC to the end of sending."""
+    """How long frames were kept, in ns, from the kernel's time stamp at the ingress NIC to the end of sending."""
 
     least_ns: int
     median_ns: int
@@ -37,7 +37,7 @@ class ForwarderOptions(Impairments, frozen=True):
     reverse: Impairments | None = None
 
     def on(self, path: StreamPath) -> Impairments:
-        """What is done to the frames of a stream."""
+        """Return the impairments of a stream's frames."""
         own = {name: getattr(self, name) for name in Impairments.model_fields}
         return self.reverse if self.reverse and path.reverse_of else Impairments(**own)
 
@@ -62,7 +62,7 @@ class Forwarder(UnitUnderTest):
         return UutPlan(started, frozenset({"packet"}), pace=Pace(bring_up_s=0.5))  # Python starts
 
     def take(self, step: Step, site: Site) -> None:
-        """Start a process; MissingError on a host that netbench does not run on."""
+        """Start a process; MissingError on a host without netbench."""
         assert isinstance(step, StartProcess)
         self._processes[step.name] = OwnProcess(site.hosts[step.host], step)
 
@@ -72,17 +72,17 @@ class Forwarder(UnitUnderTest):
         await_forwarding(self.site.machine, [nic.place for path in paths for nic in inside_nics(path)])
         for process in self._processes.values():
             process.answer()
-        # Addressed to the sink, the frames are of no interest to its kernel. Some wait in its socket.
+        # The frames are addressed to the sink, so this host's kernel ignores them. Some wait in the process's socket.
         delay_s = max((self._options.on(path).delay for path in paths), default=0.0)
         return Ready({path.name: path.sink.mac for path in paths}, quiet_time_s=0.1 + delay_s)
 
     def reset(self) -> None:
-        """Count from the first frame on."""
+        """Restart counting at the next frame."""
         for process in self._processes.values():
             process.ask("reset")
 
     def read(self) -> Reading:
-        """What each process took, sent and lost."""
+        """Return the frames that each process received, sent and lost."""
         counted = []
         for stream, process in self._processes.items():
             did = process.ask("read")
@@ -94,7 +94,7 @@ class Forwarder(UnitUnderTest):
         return Reading(tuple(counted))
 
     def held(self, stream: str) -> Held | None:
-        """How long the frames of a stream were kept since the last reset; None when there were none."""
+        """Return how long frames of a stream were kept since the last reset; None without frames."""
         held = self._processes[stream].ask("read")["held_ns"]
         return Held(*held) if held else None
 

@@ -1,8 +1,8 @@
 """The process of a forwarder: `python -m netbench.uut.forwarder_process INGRESS EGRESS IMPAIRMENTS`.
 
-It takes frames from one NIC and sends them by another, impaired as it is told (JSON). On each line of its
-stdin, `reset` or `read`, it answers with one JSON object: what it did since the last reset. A first answer, to no
-request, says that its sockets are open. It ends when its stdin does.
+It receives frames from one NIC and sends them by another, with the IMPAIRMENTS (JSON). It answers each line on its
+stdin, `reset` or `read`, with one JSON object: its counts since the last reset. A first answer, without a request,
+confirms that its sockets are open. It ends when its stdin does.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from statistics import median
 
 from netbench.uut.impairments import Impairments, Ordering
 
-# linux/if_packet.h and asm-generic/socket.h; the socket module does not name them.
+# From linux/if_packet.h and asm-generic/socket.h; missing in the socket module.
 _SOL_PACKET = 263
 _PACKET_STATISTICS = 6
 _PACKET_QDISC_BYPASS = 20
@@ -32,7 +32,7 @@ _ETH_P_ALL = 3
 _RECEIVE_BYTES = 64 << 20
 _MOST_BYTES = 16384
 _BATCH = 64
-# A frame that is held back for others goes on its way when none has come for so long.
+# A frame that is held back for others is sent when no frame has come for this time.
 _QUIET_S = 0.02
 _MAGIC = slice(42, 46)  # of pktgen's header, behind Ethernet, IPv4 and UDP
 
@@ -50,15 +50,15 @@ class _Forwarding:
         self._sends = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._sends.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
         self._sends.bind((egress, 0))
-        self._waiting: deque[tuple[int, bytes]] = deque()  # frames on their way, by when they came in
+        self._waiting: deque[tuple[int, bytes]] = deque()  # frames to be sent, with their arrival time
         self.reset()
 
     def fileno(self) -> int:
-        """What is readable when frames have come."""
+        """Return the file that is readable when frames have come."""
         return self._takes.fileno()
 
     def reset(self) -> None:
-        """Forget what was done so far."""
+        """Reset all counts, and discard waiting frames."""
         self._ordering: Ordering[tuple[int, bytes]] = Ordering(self._impairments)
         self._waiting.clear()
         self._statistics()
@@ -66,19 +66,19 @@ class _Forwarding:
         self._held_ns = array("q")
 
     def report(self) -> dict[str, object]:
-        """What was done since the last reset, in frames; how long frames were held, in ns."""
+        """Return the counts since the last reset, in frames; how long frames were held, in ns."""
         self._dropped += self._statistics()
         held = [min(self._held_ns), int(median(self._held_ns)), max(self._held_ns)] if self._held_ns else None
         return {"taken": self._taken, "sent": self._sent, "dropped": self._dropped, "held_ns": held}
 
     def idle_s(self) -> float:
-        """How long there is nothing to do unless frames come."""
+        """Return the time in seconds until the next frame is due, if no more frames come."""
         if not self._waiting:
             return _QUIET_S
         return max(0.0, (self._waiting[0][0] + self._delay_ns - time.time_ns()) / 1e9)
 
     def take(self) -> None:
-        """Take what has come, to be sent in the order told."""
+        """Receive the waiting frames, and queue them in the order of the impairments."""
         for _ in range(_BATCH):
             try:
                 frame, ancillary, _, _ = self._takes.recvmsg(_MOST_BYTES, 64)
@@ -88,12 +88,12 @@ class _Forwarding:
             self._queue(self._ordering.take((_stamp_ns(ancillary), frame)))
 
     def idle(self) -> None:
-        """Nothing has come for a while: unless frames are on their way, nothing will overtake what is held back."""
+        """Queue the frames that were held back: no frame came for a while to overtake them. Only if no frame waits."""
         if not self._waiting:
             self._queue(self._ordering.rest())
 
     def send_due(self) -> None:
-        """Send what was held for long enough."""
+        """Send the frames whose delay has passed."""
         while self._waiting and time.time_ns() >= self._waiting[0][0] + self._delay_ns:
             came_ns, frame = self._waiting.popleft()
             self._send(frame)
@@ -115,13 +115,13 @@ class _Forwarding:
             return
 
     def _statistics(self) -> int:
-        """Frames that found the socket full since the last call (packet(7): reading resets them)."""
+        """Return the frames lost to a full socket since the last call (packet(7): reading resets the count)."""
         counted = self._takes.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
         return int.from_bytes(counted[4:8], sys.byteorder)
 
 
 def _stamp_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
-    """When the kernel took the frame in, CLOCK_REALTIME."""
+    """Return when the kernel received the frame, CLOCK_REALTIME in ns."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             return int.from_bytes(data[:8], sys.byteorder) * 1_000_000_000 + int.from_bytes(data[8:16], sys.byteorder)
@@ -133,7 +133,7 @@ def _without_magic(frame: bytes) -> bytes:
 
 
 def _answer(message: object) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+    with contextlib.suppress(BrokenPipeError):  # the reader has gone: stdin ends too
         os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
 
 

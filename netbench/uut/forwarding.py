@@ -1,11 +1,11 @@
-"""What makes a Linux kernel forward between the NICs of each stream, in one of several ways: the changes, as data.
+"""The changes that make a Linux kernel forward between the NICs of each stream, in one of several ways, as data.
 
-A stream and its way back have one pair of NICs, for which each change is made once.
+A stream and its reverse stream share one pair of NICs, for which each change is made once.
 
-`bridge` and `route` are the usual ways through its layers 2 and 3. `flowtable` routes the first frames of each flow;
-the rest goes from the ingress hook of nftables straight to the egress NIC (nf_flowtable.rst). `tc` redirects all that
-comes in at one NIC to the other before any layer sees it (tc-mirred(8)). `xdp` does so in the driver, and is not made
-of changes: its programs live and die with a process (`xdp_process`).
+`bridge` and `route` are the usual paths through the kernel's layers 2 and 3. `flowtable` routes the first frames of
+each flow; the rest goes from the ingress hook of nftables straight to the egress NIC (nf_flowtable.rst). `tc` redirects
+all frames received by one NIC to the other before any layer sees them (tc-mirred(8)). `xdp` does so in the driver, and
+is not made of changes: its programs exist as long as a process (`xdp_process`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,16 +35,16 @@ from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
-# What makes a kernel a router: frames are addressed to it, and not to the sink.
+# Ways in which the kernel is a router: frames are addressed to it, and not to the sink.
 ROUTING = ("route", "flowtable")
 
 _CARRIER_S = 30.0
-_GUEST_CARRIER_S = 30.0  # it may take ten to answer once, where it runs on an emulated CPU
+_GUEST_CARRIER_S = 30.0  # with an emulated CPU it may take ten seconds for one answer
 _POLL_S = 0.01
 
 
 def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
-    """The ingress and egress NIC of a path through a UUT netbench configures; UsageError without them."""
+    """Return the ingress and egress NIC of a path through a UUT netbench configures; UsageError without them."""
     if path.ingress is None or path.egress is None:
         raise UsageError(
             f"stream {path.name}: this kind of UUT needs an ingress and an egress NIC; name them in the topology, "
@@ -54,7 +54,7 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
 
 
 def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> None:
-    """UsageError where an option that is about ways back is given, and none of some paths is one."""
+    """Raise UsageError if an option for reverse streams is given, and none of these paths is one."""
     if given is not None and paths and not any(path.reverse_of for path in paths):
         names = ", ".join(path.name for path in paths)
         raise UsageError(
@@ -64,9 +64,9 @@ def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> No
 
 
 def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "") -> None:
-    """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time.
+    """Return once all these NICs have a carrier and forward; TestbedError lists those that do not in time.
 
-    `guest` is how messages call the one whose NICs they are; empty for those of a machine, which have cables.
+    `guest` is the name, in messages, of the guest with these NICs; empty for NICs of a machine, which have cables.
     """
     waiting = list(places)
 
@@ -84,12 +84,12 @@ def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "")
 
 
 def forwards(nic: NicCounters) -> bool:
-    """Whether frames pass this NIC already: a kernel takes up to a second after its link has come up."""
+    """Return whether a NIC forwards yet: a kernel takes up to a second after its link has come up."""
     return nic.up and nic.forwards
 
 
 def forwarding_changes(paths: Sequence[StreamPath], how: Forward, name: str = "NAME") -> list[Change]:
-    """What makes a kernel forward for a UUT of this name; those of one tool stand together, for one command."""
+    """Return the changes that make a kernel forward for the UUT `name`; changes by the same tool are adjacent."""
     if how in ROUTING:
         return [*_routing(paths), *_addresses(paths), *_flow_tables(paths, how, name)]
     if how == "tc":
@@ -97,17 +97,17 @@ def forwarding_changes(paths: Sequence[StreamPath], how: Forward, name: str = "N
     if how == "xdp":
         return list(take_all(paths))
     bridges = _bridges(paths)
-    # In a namespace of ours IPv6 is off for all; elsewhere a bridge itself would speak up among our frames.
+    # In our namespaces IPv6 is off for all interfaces; elsewhere the bridge itself would send frames among ours.
     return [
         *no_bridge_netfilter(paths),
         *bridges,
-        *no_ipv6(one.interface for one in bridges if one.netns is None),
+        *no_ipv6(bridge.interface for bridge in bridges if bridge.netns is None),
         *_ports(paths),
     ]
 
 
 def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
-    """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
+    """Return the same for a guest's kernel: its NICs are still down, and IPv6 must be off to send no frames."""
     if not paths:
         return []
     up = [SetUp(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
@@ -120,31 +120,31 @@ def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
 
 
 def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """No netfilter for IP on the way through any bridge of these paths' UUT."""
+    """Yield the changes that disable netfilter for IP in all bridges of these paths' UUT."""
     for netns in _namespaces(paths):
         for family in ("iptables", "ip6tables", "arptables"):
-            # The files appear with br_netfilter; a kernel without it needs no switching off.
+            # The files exist only with br_netfilter; without it nothing needs to be switched off.
             yield SetSysctl(netns, f"net.bridge.bridge-nf-call-{family}", "0", optional=True)
 
 
 def no_ipv6(interfaces: Iterable[str]) -> Iterator[Change]:
-    """No IPv6 on interfaces outside all namespaces; `all` and `default` are those that are there and those to come."""
+    """Yield the changes that disable IPv6 on interfaces outside namespaces; `all`: existing, `default`: new ones."""
     for interface in interfaces:
         yield SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", optional=True)
 
 
 def take_all(paths: Sequence[StreamPath]) -> list[Change]:
-    """Frames are addressed to others: a NIC that filters by address must take them, as it does for a bridge."""
+    """Return the changes that make NICs receive frames to other addresses, as they do in a bridge."""
     return [SetPromiscuous(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
 
 
 def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:
-    """One per stream, and its way back."""
+    """Return one bridge for each stream and its reverse stream."""
     return [AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}") for path in each_nic_once(paths)]
 
 
 def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """The two NICs of each stream as ports of its bridge, which knows behind which one its sink is."""
+    """Yield the changes that make the NICs of each stream ports of its bridge, with the sink in its FDB."""
     for bridge, path in zip(_bridges(paths), each_nic_once(paths), strict=True):
         for nic in inside_nics(path):
             yield Enslave(nic.netns, nic.interface, bridge.interface)
@@ -155,20 +155,20 @@ def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
 
 
 def _routing(paths: Sequence[StreamPath], *, all_ours: bool = False) -> Iterator[Change]:
-    """IP forwarding without tricks; `all_ours`: what is outside namespaces has nothing else to do either."""
+    """Yield the changes for plain IP forwarding; `all_ours`: outside namespaces, nothing else uses the kernel."""
     for netns in _namespaces(paths):
         if netns or all_ours:
             yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
         yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
         yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
-    # That of a whole machine writes over those of all its interfaces, and nobody could put them back.
+    # The machine-wide setting overwrites those of all its interfaces, which could not be restored.
     outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None and not all_ours]
     for interface in dict.fromkeys(nic.interface for nic in outside):
         yield SetSysctl(None, of_nic(4, interface, "forwarding"), "1")
 
 
 def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """Addresses on both NICs of each stream, and a permanent neighbour for its sink."""
+    """Yield the changes that add addresses on both NICs of each stream, and a permanent neighbour for its sink."""
     for path in paths:
         ingress, egress = inside_nics(path)
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
@@ -177,7 +177,7 @@ def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
 
 
 def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterator[AddTable]:
-    """For `flowtable`: a flow is in the table from its second frame on, when conntrack has confirmed it."""
+    """Yield the tables for `flowtable`: a flow is added at its second frame, when conntrack has confirmed it."""
     for netns in _namespaces(paths) if how == "flowtable" else ():
         nics = [nic.interface for path in each_nic_once(paths) for nic in inside_nics(path) if nic.netns == netns]
         devices, table = ", ".join(f'"{nic}"' for nic in nics), f"ip {PREFIX}{name}"
@@ -191,10 +191,10 @@ def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterat
 
 
 def _redirects(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """Both ways, so that a switch in front of the UUT learns where the sink is."""
+    """Yield redirects in both directions, so that a switch in front of the UUT learns where the sink is."""
     ways = [way for path in each_nic_once(paths) for nics in [inside_nics(path)] for way in (nics, nics[::-1])]
-    yield from (AddIngress(one.netns, one.interface) for one, _ in ways)
-    yield from (Redirect(one.netns, one.interface, other.interface) for one, other in ways)
+    yield from (AddIngress(nic.netns, nic.interface) for nic, _ in ways)
+    yield from (Redirect(nic.netns, nic.interface, peer.interface) for nic, peer in ways)
 
 
 def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:

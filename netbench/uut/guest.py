@@ -1,4 +1,4 @@
-"""A guest that forwards, as the UUT of its VMM's name: the machine attaches it, its own kernel does as `raw` does."""
+"""A guest that forwards: the UUT for each VMM. Its machine attaches it, and its kernel forwards as `raw` does."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StartGuest:
-    """The guest is started; it boots while the machine goes on."""
+    """Start the guest; it boots while the machine goes on."""
 
     spec: GuestSpec
     command: str
@@ -49,7 +49,7 @@ class StartGuest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeInside:
-    """A change of the guest's own kernel, made once it answers and the names of its NICs are known."""
+    """A change in the guest's own kernel, made once it answers and the names of its NICs are known."""
 
     change: Change
 
@@ -60,7 +60,7 @@ class ChangeInside:
 
 @dataclass(slots=True)
 class _Running:
-    """A guest that was started; once it is ready, also its NICs, and the bridges that they are attached to."""
+    """A started guest; once it is ready, also its NICs and the bridges that they are attached to."""
 
     guest: RunningGuest
     links: tuple[Link, ...]
@@ -69,12 +69,12 @@ class _Running:
 
     @property
     def machine(self) -> Machine:
-        """Its kernel, where changes are made and frames are counted as on any other."""
+        """Its kernel, which is changed and read like that of any machine."""
         return Machine(self.guest.spec.title, self.guest.host())
 
 
 class Guest(UnitUnderTest):
-    """A guest of any VMM that forwards between two NICs per stream; a stream and its way back have the same two."""
+    """A guest of any VMM that forwards between two NICs per stream; a stream and its reverse stream share these two."""
 
     def __init__(self, vmm: Vmm) -> None:
         self._vmm = vmm
@@ -97,7 +97,7 @@ class Guest(UnitUnderTest):
         attachment = vmm.attachment(spec)
         named = {path.name: _named_nics(path) for path in paths}
         steps: list[Step] = [
-            # First: a group that a driver makes may be part of this one.
+            # First, because a group that a driver makes may be below this one.
             *(() if vmm.entitles else group_changes(assignment)),
             *vmm.changes(spec),
             *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
@@ -124,7 +124,7 @@ class Guest(UnitUnderTest):
             self._running = _Running(guest, self._links(spec, site.paths), {}, {})
 
     def ready(self) -> Ready:
-        """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
+        """Return once the guest has booted and forwards; TestbedError with the cause when it does not."""
         site, running = self.site, self._started
         running.guest.await_answer(self._vmm.options.boot_limit)
         host = running.guest.host()
@@ -149,13 +149,13 @@ class Guest(UnitUnderTest):
         return self._started.guest.virtualisation or self._vmm.virtualisation
 
     def cpu_s(self) -> dict[str, float]:
-        """As the guest's kernel counts it, and what it costs the machine; TestbedError when the guest is not well."""
+        """Return the CPU time by the guest's kernel, and its cost on the machine; TestbedError when it does not run."""
         running = self._at_work
         inside_s = running.machine.cpu_s() if self._vmm.own_kernel else None
         return _used_s(inside_s, running.guest.cpu_s())
 
     def read(self) -> Reading:
-        """Counters of its attachments and of every point in it, and CPU times; TestbedError when it is not well."""
+        """Return its counters, at its attachments and inside, and CPU times; TestbedError when it does not run."""
         running, own_kernel = self._at_work, self._vmm.own_kernel
         outside = read_links(self.site.machine, running.links, running.attached, running.guest.spec.title)
         stack = Kind.IP_COUNTERS if own_kernel else self._stack
@@ -170,7 +170,7 @@ class Guest(UnitUnderTest):
         return self._running.guest.console() if self._running else ""
 
     def destroy(self) -> None:
-        """End the guest; what attaches it is undone with the site's changes."""
+        """End the guest; its attachments are undone with the site's changes."""
         running, self._running = self._running, None
         super().destroy()
         if running is not None:
@@ -178,7 +178,7 @@ class Guest(UnitUnderTest):
 
     @property
     def _stack(self) -> Kind:
-        """What forwards in it, with the rules there: somebody else may add some where the kernel is everybody's."""
+        """The part of the kernel that forwards, with its rules: in a shared kernel others may add rules."""
         forward = self._vmm.options.forward
         return Kind.IP_LAYER if forward in ROUTING else Kind.BRIDGE if forward == "bridge" else Kind.IP_COUNTERS
 
@@ -190,7 +190,7 @@ class Guest(UnitUnderTest):
 
     @property
     def _at_work(self) -> _Running:
-        """The guest, if it runs."""
+        """The guest; TestbedError when it does not run."""
         running = self._started
         death = running.guest.death()
         if death:
@@ -211,11 +211,11 @@ class Guest(UnitUnderTest):
         return replace(spec, nics=guest_nics(own.paths, self._vmm.attachment(spec).kind))
 
     def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[Link, ...]:
-        """What attaches it to NICs of the machine that its streams come through; nothing where that is another one."""
+        """Return its links to the NICs of its streams; none where it is on another machine."""
         return () if self._vmm.elsewhere else guest_links(paths, self._vmm.attachment(spec))
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
-        """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
+        """Return the MAC address that each stream's frames are sent to: the sink's, or with routing the guest's."""
         routes = self._vmm.options.forward in ROUTING
         return {path.name: guest_mac(path, "ingress") if routes else path.sink.mac for path in paths}
 
@@ -223,20 +223,20 @@ class Guest(UnitUnderTest):
         return changes_in_guest(list(_seen_inside(paths, nics)), self._vmm.options.forward)
 
     def _forward(self, site: Site, running: _Running, host: Host) -> None:
-        """Have it forward, and wait until frames really reach it."""
+        """Make it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
         machine = running.machine
         machine.make(self._changes_inside(site.paths, running.nics))
         inside = _seen_inside(site.paths, running.nics)
         await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
-        if running.links:  # else the probes of its testbed find out whether frames reach it
+        if running.links:  # otherwise the probes of its testbed check whether frames reach it
             await_forwarding(site.machine, places_of(running.links))
             running.attached = bridges(site.machine, running.links)
             self._await_reception(site, running)
 
     def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
-        """Which is which, by their MAC addresses."""
+        """Return the names of its NICs by stream, found by their MAC addresses."""
         try:
             by_mac = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
         except (ValueError, LookupError, TypeError) as error:
@@ -250,41 +250,43 @@ class Guest(UnitUnderTest):
             raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
 
     def _await_reception(self, site: Site, running: _Running) -> None:
-        """Return once every ingress NIC has taken a frame: some have a carrier and take nothing yet."""
+        """Return once every ingress NIC has received a frame: some have a carrier and receive nothing yet."""
         points = points_inside(running.nics, own_kernel=False)
 
         def received() -> dict[str, int]:
             counters = running.machine.count(points).counters
-            return {one.stream: one.frames or 0 for one in counters if one.counter == "rx"}
+            return {reading.stream: reading.frames or 0 for reading in counters if reading.counter == "rx"}
 
         before = received()
         for link in running.links:
             if link.role == "ingress":
                 host, interface = _in_front_of(link, site)
                 run_checked(host, _probe_command(host, interface, link.mac))
-        if not wait_until(lambda: all(now > before[one] for one, now in received().items()), _RECEPTION_S, _POLL_S):
+        if not wait_until(
+            lambda: all(frames > before[stream] for stream, frames in received().items()), _RECEPTION_S, _POLL_S
+        ):
             title = running.guest.spec.title
             raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
 
 def _in_front_of(link: Link, site: Site) -> tuple[Host, str]:
-    """Where a frame is sent that is to go into a guest."""
+    """Return the host and interface from which a frame enters the guest by a link."""
     if not link.attachment.on_nic:
         return site.host, link.interface
-    # What is sent by such an interface leaves by the NIC that it is on.
+    # Frames sent by such an interface leave through its NIC, away from the guest.
     source = next(path.source for path in site.paths if path.name == link.stream)
     return site.hosts[source.host], source.interface
 
 
 def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
-    """What sends a frame to a NIC of the guest."""
+    """Return the command that sends a frame to a NIC of the guest."""
     if has_netbench(host):
         return module_command_on(host, reception.__name__, interface, mac)
     return source_command(reception, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:
-    """The same streams, with the guest's own NICs."""
+    """Yield the same streams, with the guest's own NICs."""
     for path in paths:
         own = nics[path.name]
         ingress = Nic("guest", None, None, own.ingress, guest_mac(path, "ingress"), is_port=False)
@@ -293,12 +295,12 @@ def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> 
 
 
 def _named_nics(path: StreamPath) -> GuestNics:
-    """What stands for the names that only the guest knows."""
+    """Return placeholders for the NIC names, which are unknown until the guest runs."""
     ingress, egress = (f"{path.role_forth(role).upper()}-{path.nics_of.name}" for role in ("ingress", "egress"))
     return GuestNics(ingress, egress)
 
 
 def _used_s(inside_s: float | None, outside_s: float | None) -> dict[str, float]:
-    """CPU time by whose it is, without what is not known."""
+    """Return the CPU times by who counted them, without unknown ones."""
     used_s = {"guest": inside_s, "host": outside_s}
     return {whose: seconds for whose, seconds in used_s.items() if seconds is not None}

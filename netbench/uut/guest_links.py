@@ -1,4 +1,4 @@
-"""How a guest is attached to its machine, each NIC bridged to one of the machine, and where frames are counted."""
+"""How a guest is attached to its machine, with each NIC bridged to a NIC of the machine, and its counting points."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _EGRESS_NIC = CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", pa
 
 @dataclass(frozen=True, slots=True)
 class GuestNics:
-    """The names of one stream's NICs, as the guest calls them."""
+    """The names of one stream's NICs inside the guest."""
 
     ingress: str
     egress: str
@@ -33,8 +33,8 @@ class GuestNics:
 class Link:
     """One NIC of a guest: its MAC address, and the `interface` that attaches it to a NIC of its machine.
 
-    There is one for each `stream` and `role` (ingress, egress) that it has: as seen from a way back too. `bridge` is
-    what joins interface and NIC, unless the one is made over the other.
+    There is one link for each `stream` and `role` (ingress, egress); reverse streams have links of their own. `bridge`
+    joins interface and NIC, unless the interface is made on top of the NIC.
     """
 
     stream: str
@@ -47,24 +47,24 @@ class Link:
 
     @property
     def kind(self) -> str:
-        """How messages call what attaches it."""
+        """The type of its attachment in messages."""
         return self.attachment.kind
 
     @property
     def place(self) -> Place:
-        """Where the interface is."""
+        """The place of the interface."""
         return self.nic.place._replace(interface=self.interface)
 
     @property
     def point(self) -> CountingPoint:
-        """The interface as a counting point: for a tap, what the machine sends into it, the guest receives."""
+        """The interface as a counting point: a tap's tx counter, for example, counts the frames to the guest."""
         to_guest, from_guest = self.attachment.to_guest, "rx" if self.attachment.to_guest == "tx" else "tx"
         where, way = (Where.BEFORE, to_guest) if self.role == "ingress" else (Where.BEHIND, from_guest)
         return CountingPoint(f"{self.role} {self.kind}", where, Kind.INTERFACE, self.place, way, passing=True)
 
 
 def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
-    """The NICs of a guest that forwards these streams, wherever it is: two for each, a stream and its way back."""
+    """Return the NICs of a guest that forwards these streams: two for each stream, shared with its reverse stream."""
     return tuple(
         GuestNic(_name(path, role, kind[0]), guest_mac(path, role), path.name, role)
         for path in each_nic_once(paths)
@@ -73,7 +73,7 @@ def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
 
 
 def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[Link, ...]:
-    """What attaches them to NICs of the guest's machine."""
+    """Return the links of these NICs to NICs of the guest's machine."""
 
     def link(path: StreamPath, role: str, nic: Nic) -> Link:
         interface, bridge = _name(path, role, attachment.kind[0]), _name(path, role, "b")
@@ -87,22 +87,22 @@ def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[Li
 
 
 def guest_mac(path: StreamPath, role: str) -> str:
-    """The MAC address of a guest's NIC: locally administered, `ng` in ASCII, then stream number and role.
+    """Return the MAC address of a guest's NIC: locally administered, `ng` in ASCII, then stream number and role.
 
-    Number and role are those of the stream that the NIC is called after.
+    Number and role are those of the stream that the NIC is named after.
     """
     return f"02:6e:67:00:{path.nics_of.number:02x}:{1 if path.role_forth(role) == 'ingress' else 2:02x}"
 
 
 def _name(path: StreamPath, role: str, kind: str) -> str:
-    """What an interface of the machine is called that belongs to the guest's NIC of this role."""
+    """Return the name of the machine's interface for the guest's NIC of this role."""
     return f"{PREFIX}{kind}{path.role_forth(role)[0]}-{path.nics_of.name}"
 
 
 def attaching_changes(
     paths: Sequence[StreamPath], attachment: Attachment, towards: Mapping[str, str]
 ) -> Iterator[Change]:
-    """What attaches each NIC, and a bridge for it; `towards` is the MAC address that a stream's frames come in with."""
+    """Yield the changes that attach and bridge each NIC; `towards` has the destination MAC address by stream."""
     every, links = guest_links(paths, attachment), guest_links(each_nic_once(paths), attachment)
     if attachment.on_nic:
         for link in links:
@@ -114,7 +114,7 @@ def attaching_changes(
     for link in links:
         yield from attachment.changes(link.nic.netns, link.interface, link.mac, link.nic.interface)
         yield AddBridge(link.nic.netns, link.bridge)
-    # In a namespace of ours IPv6 is off for all; elsewhere both would speak up among our frames.
+    # In our namespaces IPv6 is off for all interfaces; elsewhere both would send frames among ours.
     yield from no_ipv6(name for link in links if link.nic.netns is None for name in (link.bridge, link.interface))
     for link in links:
         netns = link.nic.netns
@@ -131,7 +131,7 @@ def attaching_changes(
 
 
 def guest_points(paths: Sequence[StreamPath], links: Sequence[Link]) -> Points:
-    """Where the frames of a guest are counted: where it is attached to its machine, if that is ours, and in it."""
+    """Return the counting points of a guest: at its attachments, if its machine is ours, and inside it."""
     own = {(link.stream, link.role): link.point for link in links}
     bridged = bool(links) and not links[0].attachment.on_nic
     return {
@@ -158,10 +158,10 @@ def _behind(path: StreamPath) -> CountingPoint:
 
 
 def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kind = Kind.IP_COUNTERS) -> Points:
-    """Those of them where the guest itself counts, by stream, as places of its own machine.
+    """Return the counting points inside a guest, by stream, as places of its own machine.
 
-    The backlog only of a guest with a kernel of its own: else it is that of its machine, counted there. `stack` is what
-    is read of what forwards in it.
+    The backlog is counted only in a guest with its own kernel: otherwise its machine counts it. `stack` is the part of
+    the kernel that forwards.
     """
 
     def at(point: CountingPoint, kind: Kind, interface: str = "") -> CountingPoint:
@@ -170,7 +170,7 @@ def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kin
     shared = (at(_IP_LAYER, stack), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
     return {
         stream: (
-            # A guest's driver may tell of what the virtual NIC dropped, which is before the guest.
+            # A guest's driver may report drops of the virtual NIC, which is in front of the guest.
             at(_VIRTUAL_NIC, Kind.BUFFERS, own.ingress),
             at(_INGRESS_NIC, Kind.NIC, own.ingress),
             *shared,
@@ -182,21 +182,21 @@ def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kin
 
 
 def places_of(links: Sequence[Link]) -> list[Place]:
-    """All NICs of the machine between which a guest forwards: its own, and those that attach the guest."""
+    """Return all NICs of the machine between which a guest forwards: the machine's own, and those of the guest."""
     return [place for link in links for place in (link.nic.place, link.place)]
 
 
 def bridges(machine: Machine, links: Sequence[Link]) -> dict[Place, int]:
-    """The index of the bridge that each NIC of the machine is a port of."""
+    """Return the index of the bridge that each NIC of the machine is a port of."""
     return {place: nic.master for place, nic in machine.read_nics(places_of(links)).items()}
 
 
 def read_links(
     machine: Machine, links: Sequence[Link], attached: Mapping[Place, int], guest: str
 ) -> Iterator[CounterReading]:
-    """What the machine's ends of a guest's NICs have counted.
+    """Yield the counters of the machine's ends of a guest's NICs.
 
-    TestbedError when one is gone, and when anything is not `attached` to its bridge, or not up, any more.
+    TestbedError when one is gone, when a NIC is not `attached` to its bridge any more, or when a NIC is down.
     """
     counted = machine.read_nics(places_of(links))
     for link in links:
@@ -211,7 +211,7 @@ def read_links(
         way = link.point.direction
         passed, dropped = (getattr(counted[link.place], counter) for counter in (way, f"{way}_dropped"))
         if way == link.attachment.to_guest == "rx":
-            passed -= dropped  # received is also what there was no room for
+            passed -= dropped  # rx also counts the frames dropped for lack of room
         yield CounterReading(link.stream, link.point.name, way, "passed", passed)
         yield CounterReading(link.stream, link.point.name, f"{way}_dropped", "dropped", dropped)
         for counter in link.attachment.dropped_too if way == link.attachment.to_guest else ():

@@ -1,4 +1,4 @@
-"""What an impairment does to the frames of a stream beside forwarding them, and what is then true of them. Pure."""
+"""The impairments that a stream's frames undergo, and the resulting numbers. Pure."""
 
 from typing import Generic, Self, TypeVar
 
@@ -15,7 +15,7 @@ class Every(BaseModel, extra="forbid", frozen=True):
     every: int = Field(strict=True, ge=1)
 
     def of(self, frames: int) -> int:
-        """How often it happens in the first `frames` frames."""
+        """Return how often it happens in the first `frames` frames."""
         return frames // self.every
 
 
@@ -31,10 +31,10 @@ class Late(Every, frozen=True):
         return self
 
     def extents(self, frames: int) -> list[int]:
-        """By how many frames each of the first `frames` that arrives late was overtaken.
+        """Return the number of frames that overtook each of the late ones among the first `frames`.
 
-        That is its reordering extent (RFC 4737, section 4.2.1): the frames from the first that overtook it on. The last
-        may lack some that could.
+        That is the reordering extent (RFC 4737, section 4.2.1): the number of frames since the first that overtook it.
+        At the end fewer frames may be left to overtake.
         """
         late = range(self.every - 1, frames, self.every)
         behind = [min(self.behind, frames - 1 - position) for position in late]
@@ -55,7 +55,7 @@ class Impairments(BaseModel, extra="forbid", frozen=True):
 
 
 class Ordering(Generic[Frame]):
-    """The frames of one stream one by one, as they come in and as they go out."""
+    """The frames of one stream one by one, in the order of arrival and in the order of departure."""
 
     def __init__(self, impairments: Impairments) -> None:
         self._impairments = impairments
@@ -64,7 +64,7 @@ class Ordering(Generic[Frame]):
         self._to_pass = 0
 
     def take(self, frame: Frame) -> list[tuple[Frame, bool]]:
-        """What to send now that this frame has come, in order, and whether it is to be made foreign."""
+        """Return the frames to send after this one has come, in order, each with whether to make it foreign."""
         impairments = self._impairments
         self._taken += 1
         if impairments.late and self._taken % impairments.late.every == 0:
@@ -82,6 +82,6 @@ class Ordering(Generic[Frame]):
         return out
 
     def rest(self) -> list[tuple[Frame, bool]]:
-        """What is still held back, to be sent as nothing more seems to come."""
+        """Return the frame that is still held back, to be sent because no more frames seem to come."""
         late, self._late = self._late, None
         return [] if late is None else [(late, False)]

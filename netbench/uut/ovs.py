@@ -1,8 +1,8 @@
-"""UUT `ovs`: Open vSwitch, started for this UUT alone, with a database and sockets of its own, and ended with it.
+"""UUT `ovs`: Open vSwitch, started for this UUT alone, with its own database and sockets, and ended with it.
 
-Nothing of an Open vSwitch that the machine itself may run is touched: ovsdb-server and ovs-vswitchd get a directory of
-their own (OVS_RUNDIR and the like, ovs-vswitchd(8)). The datapath `netdev` forwards in ovs-vswitchd, whose main thread
-takes frames from a socket on each NIC (AF_PACKET); `system` is the kernel's, of which there is one a network namespace.
+An Open vSwitch of the machine itself is not touched: ovsdb-server and ovs-vswitchd use a private directory (OVS_RUNDIR
+and the like, ovs-vswitchd(8)). The datapath `netdev` forwards in ovs-vswitchd, whose main thread receives frames from a
+socket on each NIC (AF_PACKET). `system` is the kernel's; there is one for each network namespace.
 """
 
 import re
@@ -34,11 +34,11 @@ from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
 
 _SWITCH = CountingPoint("Open vSwitch", names_segment=True)
-_QUIET_TIME_S = 0.05  # a process among others
+_QUIET_TIME_S = 0.05  # a process that competes with others
 _END_S = 2.0
 _WORDS_S = 0.2
 _DATABASE, _DAEMON = "ovsdb-server", "ovs-vswitchd"
-# Of `ss -0 -m -n -p`: a socket on an interface, whose it is, and how many frames found it full (sk_drops).
+# A line of `ss -0 -m -n -p`: interface of a socket, its process, and the frames that found it full (sk_drops).
 _SOCKET = re.compile(r"\*:(\S+)\s.*pid=(\d+),.*?skmem:\([^)]*\bd(\d+)\)")
 
 
@@ -50,7 +50,7 @@ class OvsOptions(BaseModel, extra="forbid", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OvsCommand:
-    """A command of Open vSwitch's, run to its end or, if it `stays`, left running."""
+    """A command of Open vSwitch, run to its end or, if it `stays`, left running."""
 
     argv: tuple[str, ...]
     stays: bool = False
@@ -61,7 +61,7 @@ class OvsCommand:
 
 
 class Ovs(UnitUnderTest):
-    """Open vSwitch, started privately: one bridge a pair of NICs, with a flow for each way between them."""
+    """Open vSwitch, started privately: one bridge per pair of NICs, with a flow for each direction."""
 
     Options: ClassVar[type[BaseModel]] = OvsOptions
     supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
@@ -106,7 +106,7 @@ class Ovs(UnitUnderTest):
         )
 
     def provision(self, site: Site) -> None:
-        """As planned; TestbedError with the words of ovs-vswitchd when it does not."""
+        """Carry out the plan; TestbedError, with the output of ovs-vswitchd, when that fails."""
         if not site.host.shares_files:
             require_there(site.host, self.may_need)
         try:
@@ -148,7 +148,7 @@ class Ovs(UnitUnderTest):
         )
 
     def read(self) -> Reading:
-        """Frames that found a socket of the datapath full, and CPU time; TestbedError when a process has ended."""
+        """Return frames lost to full sockets of the datapath, and CPU time; TestbedError when a process has ended."""
         for name, (process, _) in self._running.items():
             if process.poll() is not None:
                 raise TestbedError(f"{name} has ended with exit code {process.returncode}: {self._last_words()}")
@@ -165,11 +165,11 @@ class Ovs(UnitUnderTest):
         return {process.pid: _DAEMON} if is_here and isinstance(process, subprocess.Popen) else {}
 
     def console(self) -> str:
-        """What ovs-vswitchd complained of."""
+        """Return the errors that ovs-vswitchd logged."""
         return self._running[_DAEMON][1].text() if _DAEMON in self._running else ""
 
     def destroy(self) -> None:
-        """End the processes, the switch before its database; what is left of it is undone with the site's changes."""
+        """End the processes, the switch before its database; the rest is undone with the site's changes."""
         for process, _ in reversed(self._running.values()):
             process.terminate()
             end(process, _END_S)
@@ -181,7 +181,7 @@ class Ovs(UnitUnderTest):
         return Confined(site.host, own.entitlement.cpus, way_in(site.host, own))
 
     def _changes(self, own: Assignment) -> list[Change]:
-        """Its directory; its own interfaces, which stay when it is killed; and NICs that take what is for others."""
+        """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""
         nics = [nic for path in own.paths for nic in inside_nics(path)]
         taps = [] if self._datapath == "system" or not nics else [(nics[0].netns, "ovs-netdev")]
         if taps:
@@ -215,15 +215,15 @@ class Ovs(UnitUnderTest):
                 words += ["--", "add-port", _bridge(path), port, "--", "set", "interface", port]
                 words.append(f"ofport_request={number}")
             commands.append(OvsCommand((*vsctl, *words)))
-            for one, other in ((1, 2), (2, 1)):
-                flow = f"in_port={one},actions=output:{other}"
+            for source, target in ((1, 2), (2, 1)):
+                flow = f"in_port={source},actions=output:{target}"
                 commands.append(OvsCommand(("ovs-ofctl", "add-flow", f"unix:{where}/{_bridge(path)}.mgmt", flow)))
         return commands
 
     def _sockets(self, pid: int) -> list[CounterReading]:
-        """By stream; none where this kernel does not tell of sockets (CONFIG_PACKET_DIAG)."""
+        """Return the drops by stream; none where the kernel does not list packet sockets (CONFIG_PACKET_DIAG)."""
         listed = run_checked(self.site.host, ["ss", "-0", "-m", "-n", "-p"])
-        full = {one[0]: int(one[2]) for one in _SOCKET.findall(listed) if int(one[1]) == pid}
+        full = {match[0]: int(match[2]) for match in _SOCKET.findall(listed) if int(match[1]) == pid}
         ingress: Mapping[str, str] = {path.name: inside_nics(path)[0].interface for path in self.site.paths}
         return [
             CounterReading(stream, _SWITCH.name, "socket full", "dropped", full[interface])
@@ -232,8 +232,8 @@ class Ovs(UnitUnderTest):
         ]
 
     def _last_words(self) -> str:
-        said = self._running[_DAEMON][1].text(_WORDS_S).splitlines() if _DAEMON in self._running else []
-        return f"({_DAEMON}: {said[-1].rpartition('|')[2]})" if said else ""
+        lines = self._running[_DAEMON][1].text(_WORDS_S).splitlines() if _DAEMON in self._running else []
+        return f"({_DAEMON}: {lines[-1].rpartition('|')[2]})" if lines else ""
 
 
 def _bridge(path: StreamPath) -> str:

@@ -1,6 +1,6 @@
-"""A process of netbench's own that forwards on the host of its NICs, and the questions to it.
+"""A process of netbench that forwards on the host of its NICs, and the requests to it.
 
-It answers each line on its stdin, and once before the first, with one JSON object; it ends when its stdin does.
+It answers each line on its stdin, and once before the first, with one JSON object. It ends when its stdin does.
 """
 
 import shlex
@@ -22,7 +22,7 @@ _END_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """The process of one stream, or of all of a UUT: what it is called, and the module that runs on which host."""
+    """The process of one stream, or of a whole UUT: its name, its host, and the module that it runs."""
 
     name: str
     host: str
@@ -35,7 +35,7 @@ class StartProcess:
 
 
 class OwnProcess:
-    """One process; MissingError on a host that netbench does not run on."""
+    """One process; MissingError on a host without netbench."""
 
     def __init__(self, host: Host, start: StartProcess) -> None:
         self._process = host.spawn(module_command_on(host, start.module, *start.arguments))
@@ -43,19 +43,19 @@ class OwnProcess:
         self._limit_s = _ANSWER_S if host.shares_files else _ELSEWHERE_S
 
     def ask(self, request: str) -> Mapping[str, Any]:
-        """The answer to `reset` or `read`; TestbedError when there is none."""
+        """Return the answer to `reset` or `read`; TestbedError without one."""
         self._conversation.write(request)
         return self.answer()
 
     def answer(self) -> Mapping[str, Any]:
-        """The next answer."""
+        """Return the next answer."""
         try:
             return self._conversation.said(self._limit_s)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
 
     def require_alive(self) -> None:
-        """TestbedError when it has ended."""
+        """Raise TestbedError when it has ended."""
         if self._process.poll() is not None:
             raise TestbedError(self._conversation.failure("died"))
 

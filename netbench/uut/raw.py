@@ -1,4 +1,4 @@
-"""UUT `raw`: the host's own kernel forwards, nothing in between. The yardstick for every VMM."""
+"""UUT `raw`: the host's own kernel forwards, without virtualisation. The baseline for every VMM."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
@@ -29,7 +29,7 @@ _NEEDS = {
     "tc": ("tc-redirect",),
     "xdp": ("xdp-redirect",),
 }
-# The command that a kernel which cannot do so refuses.
+# The command that fails in a kernel without the feature.
 _TOLD_BY = {"flowtable": "nft -f -", "tc": "`tc "}
 _XDP_ROLE = "xdp"
 
@@ -58,8 +58,8 @@ class RawOptions(BaseModel, extra="forbid", frozen=True):
 class Raw(UnitUnderTest):
     """The kernel of the host the NICs belong to.
 
-    Its entitlement binds what is run on that host from inside it. A kernel forwards on whatever CPU a frame comes in,
-    and for no group: that is bound only where a thread takes frames in (`receive: napi`), and can be spread (`rps`).
+    Its entitlement applies to commands run inside it. A kernel forwards on the CPU that receives a frame, outside any
+    control group. Forwarding can be bound where a thread receives (`receive: napi`), and be spread (`rps`).
     """
 
     Options: ClassVar[type[BaseModel]] = RawOptions
@@ -124,16 +124,18 @@ class Raw(UnitUnderTest):
         )
 
     def provision(self, site: Site) -> None:
-        """As planned; MissingError where the kernel cannot forward in this way."""
+        """Carry out the plan; MissingError where the kernel does not support this way to forward."""
         try:
             super().provision(site)
         except MachineGoneError:
             raise
         except TestbedError as error:
-            asked = (one for one in Raw.may_need if isinstance(one, Feature) and one.name in _NEEDS[self._forward])
-            lacking, tool = next(asked, None), _TOLD_BY.get(self._forward)
+            required = (
+                need for need in Raw.may_need if isinstance(need, Feature) and need.name in _NEEDS[self._forward]
+            )
+            lacking, tool = next(required, None), _TOLD_BY.get(self._forward)
             if not (lacking and tool and tool in str(error)):
-                raise  # for another reason: an address that somebody has, for example
+                raise  # other causes: an address that is in use, for example
             words = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
             raise MissingError(
                 f"forward: {self._forward} needs a kernel with {lacking.option} (module {lacking.module}), and this "
@@ -141,7 +143,7 @@ class Raw(UnitUnderTest):
             ) from error
 
     def take(self, step: Step, site: Site) -> None:
-        """Start the process that holds XDP programs."""
+        """Start the process that keeps XDP programs attached."""
         assert isinstance(step, StartProcess)
         self._process = OwnProcess(site.hosts[step.host], step)
 
@@ -165,13 +167,13 @@ class Raw(UnitUnderTest):
         )
 
     def read(self) -> Reading:
-        """Nothing of its own; TestbedError when the process that held XDP programs has died, and they with it."""
+        """Return an empty reading; TestbedError when the process died that kept the XDP programs attached."""
         if self._process:
             self._process.require_alive()
         return Reading()
 
     def destroy(self) -> None:
-        """Take XDP programs away; all else is undone with the site's changes."""
+        """Detach XDP programs; everything else is undone with the site's changes."""
         process, self._process = self._process, None
         if process:
             process.end()
@@ -182,7 +184,7 @@ class Raw(UnitUnderTest):
         return [SteerReceived(nic.netns, nic.interface, self._rps) for nic in nics]
 
     def _redirecting(self, paths: Sequence[StreamPath]) -> list[Step]:
-        """For `xdp`: what takes frames at the other end of a veth pair, and the process that holds the programs."""
+        """Return the steps of `xdp`: GRO at the far end of veth pairs, to receive these frames, and the process."""
         if self._forward != "xdp" or not paths:
             return []
         others = [path.sink for path in paths if not path.sink.is_port and self._xdp != "generic"]
@@ -198,7 +200,7 @@ class Raw(UnitUnderTest):
         return {"xdp": f"{answer['mode']} ({answer['why']})" if answer["why"] else str(answer["mode"])}
 
     def _forwards_at(self, path: StreamPath) -> CountingPoint:
-        """What forwards: where rules and layers may drop frames, or what has nothing in between."""
+        """Return the counting point that forwards: a bridge or IP layer, which may drop frames, or a redirect."""
         if self._forward in ROUTING:
             return forwarding_point(path, Kind.IP_LAYER)
         if self._forward == "bridge":

@@ -1,10 +1,10 @@
 """UUT `reference`: a kernel that forwards with a known truth, so that the tester's answer can be checked.
 
-`drop` takes k of every n frames of each stream, at a place of choosing. Counted round by nftables' `numgen inc mod n`
-from 0 (libnftables man page, "NUMGEN EXPRESSION"), of N frames sent exactly k × ⌊N / n⌋ + min(k, N mod n) are dropped:
-the rules are put in place again before each trial. By `numgen random mod n` it is k of n on average, and the rule's own
-counter is the truth. `limit` drops what comes faster than a token bucket allows ("LIMIT STATEMENT"). `delay` is that of
-netem at the egress NICs: no frame takes less. `reverse` has what is done to ways back, where that is something else.
+`drop` drops k of every n frames of each stream, at a configurable place. It uses nftables' `numgen inc mod n` from 0
+(libnftables man page, "NUMGEN EXPRESSION"): of N frames sent, exactly k × ⌊N / n⌋ + min(k, N mod n) are dropped. For
+that the rules are replaced before each trial. With `numgen random mod n` it is k of n on average, and the rule's own
+counter is the truth. `limit` drops frames beyond the rate of a token bucket ("LIMIT STATEMENT"). `delay` is that of
+netem at the egress NICs, a lower bound for every frame. `reverse` has the settings of reverse streams, if different.
 """
 
 import json
@@ -47,12 +47,12 @@ class Drop(BaseModel, extra="forbid", frozen=True):
         return self
 
     def of(self, frames: int) -> int:
-        """How many of the first `frames` frames are dropped when they are counted round."""
+        """Return how many of the first `frames` frames are dropped by `numgen inc`."""
         return self.k * (frames // self.n) + min(self.k, frames % self.n)
 
     @property
     def condition(self) -> str:
-        """What a frame must meet to be dropped, in the words of nft."""
+        """The nft expression that matches the frames to drop."""
         if self.k == self.n:
             return ""
         return f"numgen {'random' if self.random else 'inc'} mod {self.n} < {self.k}"
@@ -66,12 +66,12 @@ class Limit(BaseModel, extra="forbid", frozen=True):
     at: At = "ingress"
 
     def most_passed(self, duration_s: float) -> int:
-        """How many frames at most pass in this time: a full bucket, and what flows into it meanwhile."""
+        """Return the maximum of frames that pass in this time: a full bucket, and its refill meanwhile."""
         return self.burst + int(self.fps * duration_s)
 
     @property
     def condition(self) -> str:
-        """What a frame must meet to be dropped, in the words of nft."""
+        """The nft expression that matches the frames to drop."""
         return f"limit rate over {self.fps}/second burst {self.burst} packets"
 
 
@@ -90,14 +90,14 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
 
     @property
     def truth(self) -> Drop | Limit:
-        """What it drops."""
+        """Its `drop` or `limit`."""
         truth = self.drop or self.limit
         assert truth is not None
         return truth
 
     @property
     def drops_all(self) -> bool:
-        """Whether no frame comes through."""
+        """Whether it drops all frames."""
         return isinstance(self.truth, Drop) and self.truth.k == self.truth.n
 
 
@@ -111,21 +111,21 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
 
     @property
     def point(self) -> str:
-        """Where it drops, by the name of the counting point."""
+        """The counting point that drops frames, by name."""
         return self.point_of(self.truth)
 
     def point_of(self, truth: Drop | Limit) -> str:
-        """Where something is dropped, likewise."""
+        """Return the counting point of a drop rule, by name."""
         inside = Kind.BRIDGE if self.forward == "bridge" else Kind.IP_LAYER
         return inside.value if truth.at == "forward" else f"{truth.at} NIC"
 
     def family(self, truth: Drop | Limit) -> str:
-        """The nftables family of the rule that does so."""
+        """Return the nftables family of a drop rule."""
         inside = "bridge" if self.forward == "bridge" else "ip"
         return inside if truth.at == "forward" else "netdev"
 
     def on(self, path: StreamPath) -> Impaired:
-        """What is done to the frames of a stream."""
+        """Return the impairment of a stream's frames."""
         return self.reverse if self.reverse and path.reverse_of else self
 
 
@@ -176,32 +176,32 @@ class Reference(Raw):
 
     def plan(self, assignment: Assignment) -> UutPlan:
         raw, paths = super().plan(assignment), assignment.paths
-        asked = {"nft", "nftables"}
-        for one in (self._options, self._options.reverse or self._options):
-            asked |= {"numgen"} if isinstance(one.truth, Drop) else set()
-            asked |= {"nft-ingress"} if self._options.family(one.truth) == "netdev" else set()
-            asked |= {"netem"} if one.delay else set()
+        needs = {"nft", "nftables"}
+        for impaired in (self._options, self._options.reverse or self._options):
+            needs |= {"numgen"} if isinstance(impaired.truth, Drop) else set()
+            needs |= {"nft-ingress"} if self._options.family(impaired.truth) == "netdev" else set()
+            needs |= {"netem"} if impaired.delay else set()
         steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
-        return replace(raw, steps=steps, needs=raw.needs | asked)
+        return replace(raw, steps=steps, needs=raw.needs | needs)
 
     def ready(self) -> Ready:
-        """As `raw`; netem holds frames, and what drops all lets no probe through."""
-        raw, done = super().ready(), [self._options, *map(self._options.on, self.site.paths)]
+        """Return the properties of `raw`; netem delays frames, and where all frames are dropped no probe arrives."""
+        raw, impairments = super().ready(), [self._options, *map(self._options.on, self.site.paths)]
         return replace(
             raw,
-            quiet_time_s=raw.quiet_time_s + max(one.delay for one in done),
-            probe_limit_s=None if any(one.drops_all for one in done) else raw.probe_limit_s,
+            quiet_time_s=raw.quiet_time_s + max(impaired.delay for impaired in impairments),
+            probe_limit_s=None if any(impaired.drops_all for impaired in impairments) else raw.probe_limit_s,
         )
 
     def reset(self) -> None:
-        """Put the rules in place again, in one transaction: counters and numgen start at 0."""
+        """Replace the rules in one transaction: counters and numgen start at 0."""
         for host, paths in self._by_host():
             families, name = self._by_family(paths), self.site.assignment.name
             rules = "".join(self._rules(own, family, name) for family, own in families.items())
             run_checked(host, ["nft", "-f", "-"], stdin=rules)
 
     def read(self) -> Reading:
-        """What the drop rules themselves have counted, per stream."""
+        """Return the counters of the drop rules, per stream."""
         return Reading(
             tuple(
                 reading
@@ -221,8 +221,8 @@ class Reference(Raw):
             grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
         return [
             AddTable(netns, family, _own(name), self._rules(own, family, name))
-            for netns, there in grouped.items()
-            for family, own in self._by_family(there).items()
+            for netns, members in grouped.items()
+            for family, own in self._by_family(members).items()
         ]
 
     def _by_family(self, paths: Sequence[StreamPath]) -> dict[str, list[StreamPath]]:
@@ -280,5 +280,5 @@ class Reference(Raw):
 
 
 def _own(name: str) -> str:
-    """A table, chain or counter of netbench's own: a UUT or stream may be called like a word of nft's."""
+    """Return the name with netbench's prefix, because a UUT or stream may have the name of an nft keyword."""
     return PREFIX + name

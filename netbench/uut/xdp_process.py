@@ -1,9 +1,8 @@
-"""The process that holds XDP programs: `python -m netbench.uut.xdp_process MODE INTERFACE OTHER INTERFACE OTHER …`.
+"""Keep XDP programs attached: `python -m netbench.uut.xdp_process MODE INTERFACE OTHER INTERFACE OTHER …`.
 
-All that comes in by one interface of a pair leaves by the other; streams leave by OTHER, and a pair is there once for
-each direction that has one. Its first answer says in which mode, `native` (in the
-drivers) or `generic` (behind them), and why not in a better one. The programs go with the process, which ends when its
-stdin does.
+Frames received by one interface of a pair leave by the other. Streams leave by OTHER; a pair is listed once for each
+direction that has a stream. The first answer has the mode, `native` (in the drivers) or `generic` (behind them), and
+the reason against a better mode. The programs are detached when the process ends, which it does when its stdin ends.
 """
 
 import json
@@ -36,9 +35,9 @@ def main(arguments: Sequence[str]) -> None:
 def _redirect(stack: ExitStack, modes: Sequence[XdpMode], names: Sequence[str]) -> dict[str, str]:
     indices = [socket.if_nametoindex(name) for name in names]
     program = stack.enter_context(load("forward"))
-    for one, other in zip(indices[::2], indices[1::2], strict=True):
-        for way in ((one, other), (other, one)):
-            program.map("leaves_by").put(way[0], struct.pack("=I", way[1]))
+    for interface, peer in zip(indices[::2], indices[1::2], strict=True):
+        for direction in ((interface, peer), (peer, interface)):
+            program.map("leaves_by").put(direction[0], struct.pack("=I", direction[1]))
     whys: list[str] = []
     for mode in modes:
         try:
@@ -51,7 +50,7 @@ def _redirect(stack: ExitStack, modes: Sequence[XdpMode], names: Sequence[str]) 
 
 
 def _attach(stack: ExitStack, program: Loaded, mode: XdpMode, indices: Sequence[int], names: Sequence[str]) -> None:
-    """All, or none of them."""
+    """Attach the programs to all interfaces, or to none."""
     if mode == "native":
         for name in names[1::2]:
             if xdp_device(name).takes_frames is False:

@@ -1,1 +1,1 @@
-"""Who starts a guest."""
+"""Drivers that start guests: virtual machine monitors and container runtimes."""

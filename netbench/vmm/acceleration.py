@@ -1,6 +1,6 @@
-"""KVM or emulation: KVM counts only where a guest has really booted under it.
+"""Choose between KVM and emulation: KVM is used only where a guest has booted under it.
 
-A device file says little: inside another hypervisor /dev/kvm may open and every guest still die or hang.
+An openable /dev/kvm is no proof: inside another hypervisor, guests may still crash or hang.
 """
 
 import json
@@ -24,36 +24,36 @@ from netbench.vmm.qemu_process import QemuProcess
 
 KVM_DEVICE = Path("/dev/kvm")
 _CPUINFO = Path("/proc/cpuinfo")
-_MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}  # by the flag of the CPU
+_MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}  # CPU flag → kernel module
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# A guest boots in a second or two under KVM, in ten inside another guest's KVM.
+# A guest boots in 1 to 2 s under KVM, and in 10 s under nested KVM.
 PROBE_LIMIT_S = 20.0
-PROBE_IN_VM_LIMIT_S = 100.0  # as a rule on an emulated CPU
+PROBE_IN_VM_LIMIT_S = 100.0  # the CPU of such a VM is usually emulated
 CACHE = STATE_DIRECTORY / "acceleration.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Acceleration:
-    """How guests' CPUs run here: `kvm` or `tcg` (emulated), and why not by KVM, as a phrase."""
+    """How guests' CPUs run on this host: `kvm` or `tcg` (emulated); `why` is a phrase that explains emulation."""
 
     accelerator: str
     why: str = ""
 
     @property
     def emulated(self) -> bool:
-        """Whether numbers describe the emulator rather than the VMM."""
+        """Whether results describe the emulator rather than the VMM."""
         return self.accelerator == "tcg"
 
 
 def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
-    """How a guest is to run when `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
+    """Return how a guest runs if `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
 
     `directory` is for the sockets of the probe. MissingError when `kvm` is wanted and does not work.
     """
     if wanted == "tcg":
         return Acceleration("tcg", "the topology asks for emulation")
     if wanted == "kvm" and not host.shares_files and exists(host, str(KVM_DEVICE)):
-        return Acceleration("kvm")  # a VM of netbench's own, whose guest will tell: a probe takes as long as that
+        return Acceleration("kvm")  # one of netbench's VMs: a probe takes as long as booting the guest itself
     found = _found(host, directory, image_name)
     if wanted == "kvm" and found.emulated:
         raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
@@ -61,9 +61,9 @@ def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_I
 
 
 def try_kvm(image_name: str) -> str:
-    """What `netbench doctor` says of KVM: only a guest that boots under it shows it, so one is booted.
+    """Boot a guest under KVM and return the result as `netbench doctor` prints it.
 
-    MissingError when none boots; TestbedError when it could not be tried.
+    MissingError when no guest boots; TestbedError when KVM could not be tried.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="netbench-kvm-") as directory:
@@ -76,12 +76,12 @@ def try_kvm(image_name: str) -> str:
 
 
 def known_of_kvm(image_name: str) -> str:
-    """The same without a try: what an earlier one found, and what anybody can see; empty when that is nothing."""
+    """Return the same without a try, from an earlier probe and /dev/kvm; empty when the result is unknown."""
     if not KVM_DEVICE.exists():
         raise MissingError("this host has no /dev/kvm")
     try:
         known = remembered(CACHE, find_image(image_name))
-    except MissingError:  # the image, without which nothing was tried
+    except MissingError:  # the image is missing, so nothing was tried
         return ""
     if known and known.emulated:
         raise MissingError(known.why)
@@ -89,7 +89,7 @@ def known_of_kvm(image_name: str) -> str:
 
 
 def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
-    """What gives this host KVM: the module of its CPU, or another machine."""
+    """Return the remedy for missing KVM: loading the module of the CPU, or another machine."""
     flags = set(cpuinfo.read_text().split())
     module = next((module for flag, module in _MODULES.items() if flag in flags and not KVM_DEVICE.exists()), "")
     if module:
@@ -116,7 +116,7 @@ def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
 
 
 def _found_elsewhere(host: Host, image: Image, directory: Path) -> Acceleration:
-    """The same of another machine, which keeps what was found itself."""
+    """Return the same for another machine, which stores the result itself."""
     machine, note = outside(host), f"{CACHE}.{image.digest[:12]}"
     if exists(machine, note):
         return Acceleration(**json.loads(machine.read(note)))
@@ -126,7 +126,7 @@ def _found_elsewhere(host: Host, image: Image, directory: Path) -> Acceleration:
 
 
 def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
-    """Boot `image` under KVM, with its sockets in a new directory in `directory`, and see."""
+    """Boot `image` under KVM and return the result; the sockets are in a new directory in `directory`."""
     files = RunFiles(directory / "kvm-probe")
     run_checked(host, ["mkdir", str(files.directory)])
     machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
@@ -144,25 +144,25 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
 
 
 def remembered(cache: Path, image: Image) -> Acceleration | None:
-    """What a probe of this image found since this host was started; None when there was none."""
+    """Return the result of a probe of this image since this host booted; None without one."""
     try:
         return Acceleration(**_notes(cache)[image.digest])
     except (LookupError, TypeError):
-        return None  # not probed, or by another netbench: to be probed
+        return None  # not probed, or probed by another version of netbench
 
 
 def remember(cache: Path, image: Image, found: Acceleration) -> None:
-    """Note what a probe found; a note that cannot be written costs a probe next time."""
+    """Store the result of a probe; if that fails, the next run probes again."""
     new = cache.with_suffix(f".{os.getpid()}")
     notes = {**_notes(cache), image.digest: asdict(found)}
-    with suppress(OSError):  # then the next one probes again
+    with suppress(OSError):  # the next run probes again
         cache.parent.mkdir(parents=True, exist_ok=True)
         new.write_text(json.dumps({"boot": _boot(), "found": notes}))
         new.replace(cache)
 
 
 def _notes(cache: Path) -> dict[str, dict[str, str]]:
-    """What was found since this host was started, by the digest of the image that was tried."""
+    """Return the results since this host booted, by the digest of the image."""
     try:
         known = json.loads(cache.read_text())
         return dict(known["found"]) if known["boot"] == _boot() else {}

@@ -1,4 +1,4 @@
-"""How a NIC of a guest meets its machine: what makes the machine's end of it, whoever runs the guest."""
+"""How a guest's NIC is attached to its machine: the changes that create the machine's end, for every VMM."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ from netbench.linux.changes import AddMacvtap, AddTap, AddVeth, Change
 
 
 class Attachment(Protocol):
-    """One way to attach a guest's NIC: an interface of the machine, whose other end the guest has.
+    """One way to attach a guest's NIC: an interface of the machine whose other end is in the guest.
 
-    A bridge joins it to a NIC of the machine, unless it is `on_nic`: made over that NIC, which is its own then.
+    A bridge joins it to a NIC of the machine. With `on_nic` it is created on top of that NIC and uses it exclusively.
     """
 
-    kind: ClassVar[str]  # in the names of the places where it counts frames: `ingress tap`
-    needs: ClassVar[frozenset[str]]  # what the machine must be able to do for it, in the words of `netbench doctor`
+    kind: ClassVar[str]  # part of the names of its counting points: `ingress tap`
+    needs: ClassVar[frozenset[str]]  # what it requires of the machine, as `netbench doctor` names it
     on_nic: ClassVar[bool] = False
-    # What the machine counts of frames to the guest: those that it sends into the interface (tx), or takes in by it.
+    # Which counter of the machine counts frames to the guest: sent into the interface (tx), or received by it (rx).
     to_guest: ClassVar[Literal["rx", "tx"]] = "tx"
-    # What else of NicCounters counts frames to the guest that were dropped, beside those dropped that way.
+    # Fields of NicCounters that count dropped frames to the guest, in addition to the drops in that direction.
     dropped_too: ClassVar[tuple[str, ...]] = ()
 
     def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        """What makes `interface` in that namespace of the machine for its NIC `nic`; `mac` is that of the guest's end.
+        """Return the changes that create `interface` in that namespace of the machine, for its NIC `nic`.
 
-        Nothing where the guest's VMM makes it.
+        `mac` is the address of the guest's end. No changes where the guest's VMM creates the interface.
         """
 
 
@@ -43,9 +43,9 @@ class Tap(Attachment):
 
 @dataclass(frozen=True, slots=True)
 class Macvtap(Attachment):
-    """A tap over the machine's NIC, which is the guest's alone: all its frames go there, and no bridge is passed.
+    """A tap on a NIC of the machine that only the guest uses: it receives all frames of the NIC, without a bridge.
 
-    Frames to the guest are received by it, and those that it has no room for are among them (macvlan.c, tap.c).
+    Its rx counter counts the frames to the guest, including those dropped for lack of room (macvlan.c, tap.c).
     """
 
     kind: ClassVar[str] = "macvtap"
@@ -59,7 +59,7 @@ class Macvtap(Attachment):
 
 @dataclass(frozen=True, slots=True)
 class Veth(Attachment):
-    """A pair of virtual Ethernet interfaces: the guest's end is in a named network namespace, that of the guest."""
+    """A pair of virtual Ethernet interfaces: the guest's end is in the named network namespace of the guest."""
 
     kind: ClassVar[str] = "veth"
     needs: ClassVar[frozenset[str]] = frozenset({"veth"})
@@ -71,5 +71,5 @@ class Veth(Attachment):
 
 
 def host_mac(mac: str) -> str:
-    """The address of the machine's end of a pair: locally administered, and no guest's, which begin with 02:6e:67."""
+    """Return the MAC address of the machine's end of a pair: locally administered; guests' begin with 02:6e:67."""
     return f"02:6e:68{mac[8:]}"

@@ -1,4 +1,4 @@
-"""The seam between a guest that is to forward and what starts it: a virtual machine monitor, a container runtime, …"""
+"""The seam between a guest that forwards and the program that starts it: a VMM or a container runtime."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +44,8 @@ class GuestOptions(BaseModel):
 class GuestNic:
     """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment.
 
-    `stream` is whose frames it takes in (`role` ingress) or lets out (egress); it is the other way round for those of
-    that stream's way back.
+    `stream` is the stream whose frames it receives (`role` ingress) or sends (egress). For the frames of its reverse
+    stream the roles are swapped.
     """
 
     interface: str
@@ -56,10 +56,10 @@ class GuestNic:
 
 @dataclass(frozen=True, slots=True)
 class CableEnd:
-    """A NIC of a VM that is a host, cabled to one of another such VM.
+    """A NIC of a VM that is a host, cabled to a NIC of another such VM.
 
-    `interface` is what the VM calls it. `model` is what it is: virtio, e1000, e1000e, vmxnet3. The cable is a socket
-    with the path `socket`, made by the one that `listens`: the VM that is started first.
+    `interface` is its name inside the VM. `model` is virtio, e1000, e1000e or vmxnet3. The cable is a socket with the
+    path `socket`. The VM that is started first creates it: that one `listens`.
     """
 
     interface: str
@@ -71,12 +71,12 @@ class CableEnd:
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """A guest to be started, beside the options of its VMM.
+    """A guest to be started, without the options of its VMM.
 
-    `cables` are NICs that are attached to nothing of its machine. `directory` is for what it keeps while it runs;
-    `netns` is the network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty:
-    any), and in the control group that `door` is the file to enter by (empty: the one that netbench is in), which has
-    its `weight` and `limit` (as in an Entitlement).
+    `cables` are NICs that are not attached to its machine. `directory` is for its files while it runs. `netns` is the
+    network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty: any). They run
+    in the control group that the file `door` leads into (empty: the group of netbench). That group has the `weight` and
+    `limit` (as in an Entitlement).
     """
 
     name: str
@@ -91,73 +91,73 @@ class GuestSpec:
 
     @property
     def title(self) -> str:
-        """How messages call it."""
+        """The name of the guest in messages."""
         return f"guest {self.name}"
 
     @property
     def own_netns(self) -> str:
-        """What a network namespace of its own is called, where it has one on its machine: no other guest's is."""
+        """The name of its network namespace, if it has one on its machine; unique among guests."""
         return f"{PREFIX}{self.directory.name}"
 
 
 class RunningGuest:
-    """A guest that was started: what a driver hands out. By default it costs nothing and says nothing.
+    """A started guest, as a driver returns it. By default it reports neither CPU time nor memory nor console.
 
-    Where it lives as long as a `process` of its machine, that is all there is to know of its death and its end.
+    If it lives as long as a `process` of its machine, the defaults derive its death and its end from that process.
     """
 
     process: Process | None = None
     quiet_time_s: float = 0.05  # how long frames may stay in its attachments while no counter moves
-    virtualisation: Virtualisation | None = None  # where its driver could not know before: QEMU, with KVM if it works
+    virtualisation: Virtualisation | None = None  # if its driver could not determine it before: QEMU, with working KVM
 
     def __init__(self, spec: GuestSpec) -> None:
         self.spec = spec
 
     def await_answer(self, limit_s: float) -> None:
-        """Return once its host() runs commands; TestbedError when it does not, as soon as that is known.
+        """Return once its host() runs commands; TestbedError, as early as possible, when it does not.
 
-        By default it does at once, unless it is dead.
+        The default returns at once unless the guest is dead.
         """
         if death := self.death():
             raise TestbedError(death)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        """What is run inside it is run here; raises `gone`, with how it died, once it is dead."""
+        """Return the host that runs commands inside it; raises `gone`, with the cause of death, once it is dead."""
         raise NotImplementedError
 
     def death(self) -> str:
-        """Why it is not at work (any more): ended, paused, crashed; empty while it is."""
+        """Return why it does not run (any more): ended, paused, crashed; empty while it runs."""
         code = self.process.poll() if self.process else None
         return "" if code is None else f"{self.spec.title}: its process ended with exit code {code}"
 
     def clocks(self) -> tuple[int, int]:
-        """CLOCK_MONOTONIC and CLOCK_REALTIME in it, in ns; TestbedError where nobody tells, or it does not answer."""
+        """Return its CLOCK_MONOTONIC and CLOCK_REALTIME in ns; TestbedError if unavailable or without an answer."""
         raise TestbedError(f"{self.spec.title}: nobody tells what its clocks show")
 
     def set_link(self, interface: str, *, up: bool) -> None:
-        """Take the carrier from one of its cabled NICs, or give it back; frames on the way are lost meanwhile.
+        """Switch the carrier of one of its cabled NICs on or off; frames in transit are lost.
 
-        ValueError where it has none of that name, TestbedError where whoever runs it does not do so.
+        ValueError if it has no such NIC, TestbedError if its VMM does not do it.
         """
         raise ValueError(f"{self.spec.title} has no cabled NIC {interface}")
 
     def cpu_s(self) -> float | None:
-        """CPU time it has cost its machine so far, in seconds; None where that cannot be told apart."""
+        """Return the CPU time it has used on its machine so far, in seconds; None if that cannot be separated."""
         return None
 
     def memory_bytes(self) -> int | None:
-        """Memory that its own processes take of its machine now; None where that cannot be told apart."""
+        """Return the memory that its processes use on its machine now; None if that cannot be separated."""
         return None
 
     def console(self) -> str:
-        """What it has written to its console so far."""
+        """Return the text it has written to its console so far."""
         return ""
 
     def facts(self) -> dict[str, str]:
-        """What a reader of its numbers must know, once it answers.
+        """Return the facts that matter for reading its results, once it answers.
 
-        `emulated` says why, when its CPU is emulated; `accelerator` what runs its instructions, where that is a choice
-        (`kvm`, `tcg`); `nic` is the model of its NICs.
+        `emulated` gives the reason if its CPU is emulated. `accelerator` is what runs its instructions (`kvm`, `tcg`),
+        if there is a choice. `nic` is the model of its NICs.
         """
         return {}
 
@@ -168,85 +168,85 @@ class RunningGuest:
 
 
 class Vmm:
-    """A driver: it starts guests of one kind on a machine. What its class does not say is as with most of them."""
+    """A driver: it starts guests of one kind on a machine. The class attributes default to the most common values."""
 
     # How the topology describes its guests; the only argument of __init__.
     Options: ClassVar[type[GuestOptions]] = GuestOptions
-    may_need: ClassVar[tuple[Need, ...]] = ()  # what only its guests need: how that is looked for, and added
+    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements of its guests alone: how to detect and how to install them
     runs_hosts: ClassVar[bool] = False  # whether hosts of kind vm are its guests: its options are those of a VmSpec too
-    kinds: ClassVar[tuple[Virtualisation, ...]] = ()  # what its guests may be; not said: unknown
-    nic_models: ClassVar[Mapping[str, NicKind]] = {}  # that its guests may have, where that is a question
+    kinds: ClassVar[tuple[Virtualisation, ...]] = ()  # possible kinds of its guests; empty: unknown
+    nic_models: ClassVar[Mapping[str, NicKind]] = {}  # the NIC models its guests may have, if there is a choice
     supports: ClassVar[Supports] = Supports(
         attachments=("tap",),
         pinning=("the whole guest",),
         shares=("weight", "limit"),
         counters=("attachment", "NICs, queue and IP layer inside"),
     )
-    # The facility (as of may_need) without which the CPU of its guests is emulated; empty: they need none.
+    # The facility (in may_need) without which the CPU of its guests is emulated; empty: none.
     emulated_without: ClassVar[str] = ""
-    # How far it was ever tried, where no frames moved: `API only, against a simulator`, `contract only, never run`.
+    # How far it was tested, if never with frames: `API only, against a simulator`, `contract only, never run`.
     unproven: ClassVar[str] = ""
-    # Puts weight and limit of its guests in force itself, from their spec: no control group is made for them.
+    # Whether it applies weight and limit from the spec of a guest itself; no control group is made then.
     entitles: bool = False
-    # Its guests are on another machine, to which cables lead from source and sink: streams have no NICs between these.
+    # Whether its guests are on another machine that source and sink are cabled to: streams have no NICs in between.
     elsewhere: ClassVar[bool] = False
-    own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
+    own_kernel: ClassVar[bool] = True  # its guests have kernels that schedule them and count their CPU time
     pace: ClassVar[Pace] = Pace()
-    pace_in_vm: ClassVar[Pace | None] = None  # where a VM is its host, as a rule on an emulated CPU; None: the same
+    pace_in_vm: ClassVar[Pace | None] = None  # with a VM as its host, whose CPU is usually emulated; None: the same
 
     def __init__(self, options: GuestOptions) -> None:
         self.options = options
 
     def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
-        """How long things take with its guests on these paths."""
+        """Return how long operations take with its guests on these paths."""
         return (self.pace_in_vm if on_vm(paths) else None) or self.pace
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for paths and options that it cannot serve on this machine."""
+        """Raise UsageError for paths and options that it does not support on this machine."""
 
     def needs(self) -> frozenset[str]:
-        """What the machine must be able to do for it, beside its attachments, in the words of `netbench doctor`."""
+        """Return its requirements of the machine beyond its attachments, as `netbench doctor` names them."""
         return frozenset()
 
     def load_needs(self) -> frozenset[str] | None:
-        """Likewise for a load inside its guests."""
+        """Return the requirements of a load inside its guests."""
         return frozenset()
 
     @property
     def virtualisation(self) -> Virtualisation | None:
-        """Which of its kinds its guests are, by its options; None where only a running guest can tell."""
+        """Return the kind of its guests under its options; None if only a running guest shows it."""
         return self.kinds[0] if len(self.kinds) == 1 else None
 
     @property
     def nic_model(self) -> str:
-        """What its guests need a driver for; empty where that is no question."""
+        """Return the NIC model that its guests need a driver for; empty if there is no choice."""
         return ""
 
     def attachment(self, spec: GuestSpec) -> Attachment:
-        """How the NICs of a guest are attached to their machine."""
+        """Return how the NICs of a guest are attached to their machine."""
         return Tap()
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
-        """What is to be there on the machine before a guest is attached and started."""
+        """Return the changes to make on the machine before a guest is attached and started."""
         return iter(())
 
     def command(self, spec: GuestSpec) -> str:
-        """What start() runs, for `--dry-run`: nothing is tried out for it."""
+        """Return the command that start() runs, for `--dry-run`; nothing is executed."""
         raise NotImplementedError
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        """Start a guest on a host, once what changes() names is made and its NICs are attached.
+        """Start a guest on a host, after its changes() are made and its NICs are attached.
 
-        TestbedError, with nothing left behind, when it ends at once. It need not answer yet.
+        It need not answer yet. TestbedError, with nothing left behind, when it ends at once.
         """
         raise NotImplementedError
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:
-    """Whether the machine of a guest on these paths is a VM; its NICs are all on one machine."""
+    """Return whether the machine of a guest on these paths is a VM; all its NICs are on one machine."""
     return any(path.ingress is not None and path.ingress.machine is not None for path in paths)
 
 
 def guest_directory(run_id: str, name: str) -> Path:
-    """Where a guest of one run keeps its sockets, whose paths have at most 107 characters (unix(7))."""
+    """Return the directory for a guest's sockets in one run; socket paths have at most 107 characters (unix(7))."""
     return STATE_DIRECTORY / "vm" / f"{run_id[-12:]}-{name}"

@@ -1,4 +1,4 @@
-"""The CD that a guest boots from whose VMM starts no kernel by itself."""
+"""The boot CD for guests whose VMM cannot load a kernel directly."""
 
 import gzip
 import tempfile
@@ -16,11 +16,11 @@ _MAKE_S = 300.0
 
 
 def disc_of(image: Image, words: str, host: Host, directory: Path) -> str:
-    """Where a host has the CD image that boots a guest image with these words for its kernel.
+    """Return the path of the CD image on a host that boots a guest image with `words` as the kernel command line.
 
-    This machine makes it in `directory`, that of the guest, and keeps none; another one makes it once, as long as it is
-    up, or netbench is there.
-    MissingError where the host has no boot loader to put on it; TestbedError where it cannot be made.
+    This machine makes it in `directory`, that of the guest, and does not keep it. Other hosts make it once and keep it
+    while they are up, or while netbench is installed there.
+    MissingError where the host has no boot loader for the CD; TestbedError where the CD cannot be made.
     """
     machine = outside(host)
     parent = directory if host.shares_files else kept_in(host) / "discs"
@@ -41,7 +41,7 @@ def _make(image: Image, words: str, machine: Host, disc: str) -> None:
     try:
         machine.send(image.vmlinuz, f"{tree}/vmlinuz")
         with tempfile.TemporaryDirectory(prefix="netbench-disc-") as directory:
-            # A BIOS reads a CD slowly: less of it is faster, though the guest's kernel has to unpack it.
+            # A BIOS reads a CD slowly: a compressed initrd boots faster, although the kernel has to unpack it.
             packed = Path(directory, "initrd")
             packed.write_bytes(gzip.compress(image.initrd.read_bytes(), mtime=0))
             machine.send(packed, f"{tree}/initrd")
@@ -57,5 +57,5 @@ def _make(image: Image, words: str, machine: Host, disc: str) -> None:
 
 
 def _configuration(words: str) -> str:
-    """ISOLINUX's: it starts the one kernel there is, at once."""
+    """Return the configuration of ISOLINUX: it boots the only kernel at once."""
     return f"DEFAULT guest\nPROMPT 0\nTIMEOUT 0\nLABEL guest\n KERNEL vmlinuz\n APPEND initrd=initrd {words}\n"

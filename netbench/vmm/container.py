@@ -39,17 +39,17 @@ from netbench.vmm.lxc import Lxc
 from netbench.vmm.podman import Podman
 
 _RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
-_LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # not one of another machine, whose files are not here
+_LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # local connections only: files of another machine are not accessible
 _READY = "netbench-container: ready"
-# A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
+# A shell that also reaps orphans, as the first process of a container must (wait(2)).
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
-_BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # where it has a first process of its own
-# Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
-# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart. The mark of the run, of which it
-# tells the container, is empty in a VM, which ends with the run anyway.
+_BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the container has its own first process
+# Prints its process id. A runtime keeps the state of its containers below /run: there it sees the guest's directory. It
+# sees no control groups. Both mounts are private: `ip netns exec` unshares the mount namespace. The mark of the run is
+# passed on to the container. It is empty in a VM, which ends with the run anyway.
 _START = f'export {MARK}="${{{MARK}-}}" && '
 _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
-_FIRST = 1  # the number of its first process, as it sees that
+_FIRST = 1  # the process id of its first process inside the container
 _LAST_WORDS_S = 1.0
 _END_S = 5.0
 _POLL_S = 0.005
@@ -96,10 +96,10 @@ class ContainerOptions(GuestOptions):
 
 
 class Container(Vmm):
-    """A container with a network namespace of its own: frames take the way of its machine's kernel.
+    """A container with a network namespace of its own: frames pass through its machine's kernel.
 
-    Its entitlement binds all its processes. What forwards are softirqs, which are nobody's: for these it holds only as
-    far as the threads of its links are bound.
+    Its CPU entitlement applies to all its processes. Frames are forwarded by softirqs, which belong to no process: it
+    limits them only where the threads of its links are limited.
     """
 
     Options: ClassVar[type[GuestOptions]] = ContainerOptions
@@ -134,8 +134,8 @@ class Container(Vmm):
         self.entitles = self._runtime.entitles
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for a root that cannot be one."""
-        # That of another machine, where one without streams may be too, is looked at there when it is started.
+        """Raise UsageError for a root that is unsuitable."""
+        # A root on another machine is checked there at the start; that includes guests without streams.
         if self._options.is_directory and not on_vm(paths):
             directory = Path(self._options.image)
             if refusal := self._refusal(directory.resolve(), is_there=not paths or directory.is_dir()):
@@ -199,11 +199,11 @@ class Container(Vmm):
 
     @property
     def _directory(self) -> Path:
-        """The root file system that a container has the programs of, unless it is an image of netbench's."""
+        """The root file system whose programs a container uses, unless it is one of netbench's images."""
         return Path(self._options.image if self._options.root == "image" else "/")
 
     def _source(self, machine: Host) -> Path:
-        """Where a machine has it; TestbedError for one that cannot be the root of a container."""
+        """Return the path of the root on a machine; TestbedError if it cannot be the root of a container."""
         if self._of_image:
             return root_on(find_image(self._options.image), machine)
         if not self._options.is_directory:
@@ -215,7 +215,7 @@ class Container(Vmm):
         return Path(found)
 
     def _refusal(self, directory: Path, *, is_there: bool) -> str:
-        """Why a directory cannot be the root of a container; empty where it can."""
+        """Return why a directory cannot be the root of a container; empty if it can."""
         if not is_there:
             return f"image: there is no directory {self._options.image} for the root of a container"
         if directory.is_relative_to("/run"):
@@ -238,7 +238,7 @@ class Container(Vmm):
 
 
 class ContainerGuest(RunningGuest):
-    """A container, by the process of its runtime, which lives as long as its first process does."""
+    """A container, represented by the process of its runtime, which lives as long as its first process does."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class ContainerGuest(RunningGuest):
         ways_in: Sequence[str] = (),
         memory_mib: int | None = None,
     ) -> None:
-        """`ways_in` are the files by which processes enter its control groups; one of these allows `memory_mib`."""
+        """`ways_in` are the cgroup.procs files of its control groups; one of these groups limits it to `memory_mib`."""
         super().__init__(spec)
         self._ways_in = ways_in
         self._memory_mib = memory_mib
@@ -259,26 +259,26 @@ class ContainerGuest(RunningGuest):
         self._machine = outside(here)
         self._facts = facts
         self._inside: ContainerHost | None = None
-        self._pid = 0  # of its first process
+        self._pid = 0  # its first process
         self.process = Namespaced(here, spec.own_netns).spawn(command)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._complaint = Tail(self.process.stderr)
-        # One reader for both the number and the console: whoever is late finds them in one piece.
+        # One reader for the process id and the console: late callers find both complete.
         self._said = Tail(self.process.stdout)
         try:
             wait_until(self._has_started, _END_S, _POLL_S)
             self._leader = int(self._said.text().partition("\n")[0])
         except ValueError as error:
-            words = self._last_words  # before end(), which reads what is in the pipe
+            words = self._last_words  # before end(), which reads the rest of the pipe
             end(self.process)
             raise TestbedError(f"{spec.title}: its runtime cannot be started: {words}") from error
-        except BaseException:  # Ctrl-C: it must not stay
+        except BaseException:  # Ctrl-C: the process must not stay behind
             end(self.process)
             raise
 
     def await_answer(self, limit_s: float) -> None:
-        """Return once its first process runs; TestbedError when it does not, or has ended."""
+        """Return once its first process runs; TestbedError when it does not run or has ended."""
         wait_until(lambda: _READY in self.console() or bool(self.death()), limit_s, _POLL_S)
         if death := self.death():
             raise TestbedError(death)
@@ -301,8 +301,8 @@ class ContainerGuest(RunningGuest):
         return Explained(self._inside, self.death_just_now, gone)
 
     def death(self) -> str:
-        """As of every guest; MachineGoneError where all of its machine is gone."""
-        # Of a container that nobody waits for any more its runtime may not know.
+        """Return the cause of death, as every guest does; MachineGoneError if its whole machine is gone."""
+        # A runtime may not notice the end of a container that is no longer waited for.
         gone = not is_there(self._machine, self._pid or self._leader)
         code = self.process.poll() if self.process else None
         if code is None:
@@ -311,20 +311,20 @@ class ContainerGuest(RunningGuest):
         return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
 
     def death_just_now(self) -> str:
-        """As `death`, for somebody who has seen a sign of it: its runtime may take a moment to end."""
+        """Return `death` after a sign of it was seen: waits a moment for the runtime to end."""
         wait_until(lambda: bool(self.death()), _LAST_WORDS_S, _POLL_S)
         return self.death()
 
     def memory_bytes(self) -> int | None:
-        """That of all its processes."""
+        """Return the memory of all its processes."""
         return memory_of(self._machine, self._proc)
 
     def cpu_s(self) -> float:
-        """CPU time of all its processes so far, and of what its first one has waited for."""
-        there = processes_of(self._machine, self._proc)
-        if _FIRST not in (one.pid for one in there):
+        """Return the CPU time of all its processes so far, in seconds, with the reaped children of the first one."""
+        processes = processes_of(self._machine, self._proc)
+        if _FIRST not in (process.pid for process in processes):
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: its processes cannot be seen")
-        return sum(one.cpu_s + (one.children_s if one.pid == _FIRST else 0.0) for one in there)
+        return sum(process.cpu_s + (process.children_s if process.pid == _FIRST else 0.0) for process in processes)
 
     def console(self) -> str:
         return self._said.text().partition("\n")[2]
@@ -333,17 +333,17 @@ class ContainerGuest(RunningGuest):
         return {**self._facts, "forwarded_by": _FORWARDED_BY}
 
     def stop(self) -> None:
-        """Kill all in its network namespace, where nobody else is, until no more come: it may just be starting."""
+        """Kill all processes in its network namespace, which is its alone, until none are left: it may be starting."""
         assert self.process is not None
         end(self.process)
-        with suppress(MachineGoneError):  # and the container with its machine
+        with suppress(MachineGoneError):  # the container is gone with its machine
             wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
 
     def _kill_all(self) -> bool:
-        """Whether there was anybody to kill; nobody once the namespace has gone."""
+        """Kill the processes and return whether there were any; none once the namespace is gone."""
         pids = self._machine.run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
         if pids:
-            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *pids])  # it complains of those that have ended
+            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *pids])  # fails for processes that have ended
         return bool(pids)
 
     def _has_started(self) -> bool:
@@ -351,7 +351,7 @@ class ContainerGuest(RunningGuest):
 
     @property
     def _proc(self) -> str:
-        """What it sees of its processes, as its machine sees that."""
+        """Its /proc, as a path on its machine."""
         return f"/proc/{self._pid}/root/proc"
 
     @property

@@ -9,15 +9,15 @@ from netbench.vmm.container_memory import MEMINFO, with_limit
 
 
 class ContainerHost(RemoteByCommand):
-    """A container of a machine by its first process; commands start from `outside`, a host on that machine.
+    """A container of a machine, found by its first process; commands start from `outside`, a host on that machine.
 
-    Its files are its own: what is the machine's has other names in it. GoneError once the first process has ended.
+    It has its own files: those of the machine have other paths inside it. GoneError once the first process has ended.
     """
 
     def __init__(
         self, name: str, title: str, machine: Host, outside: Host, pid: int, memory_mib: int | None = None
     ) -> None:
-        """`memory_mib` is what all in it may take; None: no limit of its own."""
+        """`memory_mib` limits the memory of all its processes together; None: no limit of its own."""
         super().__init__(name, title)
         self._machine = machine
         self._outside = outside
@@ -25,25 +25,25 @@ class ContainerHost(RemoteByCommand):
         self._memory_mib = memory_mib
 
     def read(self, path: str) -> str:
-        """A file; what its kernel tells of memory is what it may take of it, so that a load does not take more."""
+        """Return the content of a file; available memory is capped at its limit, so that no load exceeds it."""
         text = super().read(path)
         return with_limit(text, self._memory_mib) if path == MEMINFO and self._memory_mib else text
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         done = self._outside.run(self._command(argv), stdin=stdin, timeout_s=timeout_s)
         if done.exit_code != 0:
-            self._command(argv)  # or it may have been killed with everything else in there
+            self._command(argv)  # raises if the whole container, and the command with it, was killed
         return replace(done, argv=tuple(argv))
 
     def spawn(self, argv: Sequence[str]) -> Process:
         return self._outside.spawn(self._command(argv))
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        """It answers as long as it is there."""
+        """Return at once if its first process is running; GoneError otherwise."""
         self._command(())
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no connection to close."""
 
     def _command(self, argv: Sequence[str]) -> list[str]:
         if not is_there(self._machine, self._pid):

@@ -1,4 +1,4 @@
-"""How much memory a container may take, put in force: a control group of its own, and what its programs are told."""
+"""Limit the memory of a container: by a control group of its own, and in the /proc/meminfo of its programs."""
 
 import re
 import shlex
@@ -33,11 +33,11 @@ MEMORY_GROUPS = Facility(
 
 @dataclass(frozen=True, slots=True)
 class AddMemoryGroup(Change):
-    """A control group of netbench's own for the processes of one container, which take so many `mib` at most.
+    """A control group for the processes of one container, limited to `mib` MiB of memory.
 
-    A process is in one group of version 2 only, so that there it is part of `parent`, the group that has the shares of
-    the container; empty where it has none. Until they are found, `directory` and `version` are those of most machines.
-    `switched_on` says that groups of version 2 had no memory controller there before.
+    In version 2 a process is in one group only. Therefore it is a child of `parent` there: the group that has the CPU
+    shares of the container; empty without one. `directory` and `version` default to the usual ones until detected.
+    `switched_on` is true if netbench had to enable the memory controller of version 2.
     """
 
     name: str
@@ -49,18 +49,18 @@ class AddMemoryGroup(Change):
 
     @property
     def path(self) -> str:
-        """Its own directory."""
+        """Its directory."""
         return f"{self.directory}/{self.group}"
 
     @property
     def group(self) -> str:
-        """Its place among the groups of its version."""
+        """Its path among the groups of its version."""
         return f"{self.parent}/{self.name}" if self.parent and self.version == 2 else self.name
 
     @property
     def command(self) -> str:
-        told = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
-        return " && ".join([shlex.join(("mkdir", self.path)), *told])
+        writes = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
+        return " && ".join([shlex.join(("mkdir", self.path)), *writes])
 
     def found(self, look: Look) -> Self:
         controller = find_memory_controller(look.host)
@@ -82,7 +82,7 @@ class AddMemoryGroup(Change):
         run_checked(host, ["mkdir", self.path])
         limit, without_swap = self._settings
         host.write(f"{self.path}/{limit[0]}", limit[1])
-        with suppress(TestbedError):  # a kernel without swap
+        with suppress(TestbedError):  # kernels without swap
             host.write(f"{self.path}/{without_swap[0]}", without_swap[1])
 
     def undo(self, host: Host) -> None:
@@ -91,7 +91,7 @@ class AddMemoryGroup(Change):
         remove_group(host, self.path)
         if self.switched_on:
             others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
-            with suppress(TestbedError):  # refused where somebody else has come to use it
+            with suppress(TestbedError):  # rejected if other software uses it by now
                 if not set(others) - {self.parent}:
                     for switch in reversed(list(self._switches)):
                         host.write(switch, "-memory")
@@ -102,7 +102,7 @@ class AddMemoryGroup(Change):
 
     @property
     def _switches(self) -> Iterator[str]:
-        """What has to be told that groups have limits of memory, from the outermost on."""
+        """The files that enable memory limits for child groups, from the outermost group on."""
         if self.switched_on:
             yield _switch(self.directory)
         if self.group != self.name:
@@ -114,16 +114,16 @@ def _switch(directory: str) -> str:
 
 
 def doors(host: Host, cpu_door: str, wanted: AddMemoryGroup | None) -> tuple[str, ...]:
-    """The files by which a container's processes enter its groups: that of its shares (empty: none), of its memory."""
+    """Return the cgroup.procs files for a container's processes: of its CPU shares (empty: none), and of its memory."""
     own = (cpu_door,) if cpu_door else ()
     if wanted is None:
         return own
     controller = find_memory_controller(host)
-    there = replace(wanted, directory=controller.directory, version=controller.version)
-    entry = door(host, controller, there.group)
+    group = replace(wanted, directory=controller.directory, version=controller.version)
+    entry = door(host, controller, group.group)
     return (entry,) if controller.version == 2 else (*own, entry)
 
 
 def with_limit(meminfo: str, mib: int) -> str:
-    """What /proc/meminfo says in a container, whose kernel tells there what its machine has."""
-    return _AVAILABLE.sub(lambda found: f"{found[1]}{min(int(found[2]), mib << 10)}{found[3]}", meminfo)
+    """Return a container's /proc/meminfo with its limit in it: the kernel shows the memory of the machine there."""
+    return _AVAILABLE.sub(lambda match: f"{match[1]}{min(int(match[2]), mib << 10)}{match[3]}", meminfo)

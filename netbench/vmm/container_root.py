@@ -1,4 +1,4 @@
-"""The root of a container: the programs of a root file system that is there, read-only, and empty room of its own."""
+"""The root of a container: the programs of an existing root file system, read-only, and writable empty directories."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Self
 from netbench.hosts.base import Host, run_checked
 from netbench.images.programs import SHELF
 
-# What of it holds programs and what they read; links among them stay links.
+# Directories of programs and of the files they read; symbolic links among them stay links.
 _SHARED = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
 _WHERE_USR_IS_MERGED = ("etc", "opt", "usr")
 _OWN = ("dev", "proc", "root", "run", "sys", "tmp", "var/log", "var/tmp")
-# What the names among its arguments are in a directory, where that is there.
+# Prints the type of each of the named paths that exists in a directory.
 _LOOK = """
 cd "$0" 2>/dev/null || exit 0
 for name; do
@@ -22,8 +22,8 @@ for name; do
     fi
 done
 """
-# Commands that a guest image has packed take the place of what unpacks them when they are first wanted, for which a
-# container, that only reads them, has no room.
+# Packed commands of a guest image unpack themselves at their first use. A container cannot do that, because it mounts
+# them read-only: they are unpacked before.
 _UNPACK = """
 for packed in "/$0"/*.cpio.gz; do
     [ ! -e "$packed" ] || "$(basename "$packed" .cpio.gz)" --version >/dev/null || exit
@@ -33,10 +33,10 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A root file system at `source` of a host, of which a container sees the programs, but neither homes nor /var.
+    """A root file system at `source` on a host: a container sees its programs, but neither its homes nor its /var.
 
-    `shared` are the directories that are mounted from it, until they are found those of most machines; `links` are
-    where others of them lead, by name.
+    `shared` are the directories mounted from it; until detected, the usual ones. `links` are symbolic links, as pairs
+    of name and target.
     """
 
     source: Path
@@ -45,17 +45,17 @@ class Root:
 
     @classmethod
     def found(cls, host: Host, source: Path) -> Self:
-        """As it is there; as on most machines where there is none."""
-        told = run_checked(host, ["sh", "-c", _LOOK, str(source), *_SHARED])
-        seen = [line.split(" ", 2) for line in told.splitlines()]
+        """Return the root with its detected directories; with the usual ones if it has none."""
+        listing = run_checked(host, ["sh", "-c", _LOOK, str(source), *_SHARED])
+        seen = [line.split(" ", 2) for line in listing.splitlines()]
         shared = tuple(name for what, name, _ in seen if what == "directory")
         links = tuple((name, where) for what, name, where in seen if what == "link")
         return cls(source, shared or _WHERE_USR_IS_MERGED, links)
 
     def lay_out(self, host: Host, target: Path) -> None:
-        """Make the directories that everything is mounted on below `target` of a host, and the links; TestbedError.
+        """Make all mount points below `target` on a host, and the links; TestbedError.
 
-        Commands that it shares are there then, unpacked where they were not.
+        Shared commands that are still packed are unpacked.
         """
         if self.source == Path("/"):
             run_checked(host, ["sh", "-c", _UNPACK, SHELF])

@@ -1,6 +1,6 @@
-"""VMM `esxi`: guests of VMware ESXi. API only, tried against a simulator of it: no frame ever went through one.
+"""VMM `esxi`: guests of VMware ESXi. API only, tested against a simulator: no frame ever went through one.
 
-Everything here is of the vSphere Web Services API, as govmomi's simulator vcsim serves it. That has no guests that run.
+It uses the vSphere Web Services API as served by govmomi's simulator vcsim, whose guests do not run.
 """
 
 import shlex
@@ -31,18 +31,18 @@ from netbench.vmm.esxi_options import NIC_KINDS, EsxiChannel, EsxiOptions
 
 SIMULATED = "API only, against a simulator"
 _POLL_S = 2.0
-_RUN_ID = 12  # what tells runs apart, in the name of a guest's directory
+_RUN_ID = 12  # length of the part of a guest's directory name that distinguishes runs
 
 
 def look_for_bindings(_: str) -> str:
-    """Which bindings of the vSphere API are here; MissingError when there are none."""
+    """Return the version of the installed bindings of the vSphere API; MissingError when there are none."""
     vsphere_module()
     return version("pyvmomi")
 
 
 @dataclass(frozen=True, slots=True)
 class VSwitch(Attachment):
-    """A switch of the ESXi host's own, with the physical NIC that a cable leads to: made with the guest."""
+    """A switch on the ESXi host, with the physical NIC that a cable leads to: made with the guest."""
 
     kind: ClassVar[str] = "vswitch"
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -54,8 +54,8 @@ class VSwitch(Attachment):
 class Esxi(Vmm):
     """A guest of VMware ESXi: API only, against a simulator; no frame ever went through one.
 
-    Its weight and limit are CPU shares and limit of the ESXi host. What it costs is not known: the host's performance
-    counters are averages over 20 s, and those of the simulator are made up.
+    Its weight and limit become CPU shares and a CPU limit on the ESXi host. Its CPU cost is unknown: the performance
+    counters of the host are averages over 20 s, and the simulator invents them.
     """
 
     Options: ClassVar[type[GuestOptions]] = EsxiOptions
@@ -81,9 +81,9 @@ class Esxi(Vmm):
         self._options = options
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs between source and sink, for a stream without uplinks, and a file that is not there.
+        """Raise UsageError for NICs between source and sink, a stream without uplinks, or a file that is missing.
 
-        MissingError where the password is in a file that cannot be read, or that others may read.
+        MissingError if the password file cannot be read, or if other users may read it.
         """
         options = self._options
         if options.server is None or options.channel is None:
@@ -121,20 +121,20 @@ class Esxi(Vmm):
         return VSwitch()
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
-        """Its switches, and the guest itself, which is not powered on yet.
+        """Return the changes that add its switches and the guest itself, which is not powered on yet.
 
-        UsageError for CPUs of this machine, on which it does not run.
+        UsageError for CPUs of this machine, because it does not run here.
         """
         if spec.host_cpus:
             raise UsageError(f"{spec.title} runs on CPUs of the ESXi host: say affinity, not host_cpus or placement")
         yield AddRunDirectory(str(spec.directory))
-        told = plain_text(self._options, exclude_unset=True)
+        options = plain_text(self._options, exclude_unset=True)
         networks = tuple(_network(spec, nic) for nic in spec.nics)
         for name, nic in zip(networks, spec.nics, strict=True):
             uplinks = self._options.uplinks.get(nic.stream)
-            yield AddEsxiNetwork(told, name, (getattr(uplinks, nic.role) if uplinks else ""))
+            yield AddEsxiNetwork(options, name, (getattr(uplinks, nic.role) if uplinks else ""))
         macs = tuple(nic.mac for nic in spec.nics)
-        yield AddEsxiGuest(told, spec.own_netns, networks, macs, spec.weight, spec.limit)
+        yield AddEsxiGuest(options, spec.own_netns, networks, macs, spec.weight, spec.limit)
 
     def command(self, spec: GuestSpec) -> str:
         return shlex.join(["govc", "vm.power", "-on", spec.own_netns])
@@ -146,7 +146,7 @@ class Esxi(Vmm):
 
 
 class EsxiGuest(RunningGuest):
-    """A virtual machine of netbench's own on an ESXi host, and the way into it."""
+    """A virtual machine of netbench on an ESXi host, and the SSH connection to it."""
 
     def __init__(self, spec: GuestSpec, here: Host, options: EsxiOptions) -> None:
         super().__init__(spec)
@@ -155,11 +155,11 @@ class EsxiGuest(RunningGuest):
         self._ssh: SshGuest | None = None
 
     def power_on(self) -> None:
-        """Power it on; TestbedError in the words of the API."""
+        """Power it on; TestbedError with the message of the API."""
         asked(self._options, lambda session: power_on(session, self._machine(session)))
 
     def await_answer(self, limit_s: float) -> None:
-        """Return once it lets netbench in; TestbedError when it does not, or is powered off."""
+        """Return once it accepts an SSH connection; TestbedError when it does not, or is powered off."""
         address = self._channel.address or self._told_address(limit_s)
         way_in = (self._here, self.spec.directory, SSH_PORT, self._channel.user, Path(self._channel.key))
         self._ssh = SshGuest(self.spec.name, self.spec.title, *way_in, self._channel.host_key, address)
@@ -184,17 +184,17 @@ class EsxiGuest(RunningGuest):
         return {"esxi": about, "driver": SIMULATED, "nic": options.nic, **source, **size, **tuned}
 
     def stop(self) -> None:
-        """Power it off, where it is still there and on."""
+        """Power it off if it still exists and is on."""
         ssh, self._ssh = self._ssh, None
         if ssh:
-            with suppress(TestbedError):  # it does not answer
+            with suppress(TestbedError):  # the guest does not answer
                 ssh.close()
 
         def off(session: Session) -> None:
             if machine := host_of(session, self._options).machine(self.spec.own_netns):
                 power_off(session, machine)
 
-        with suppress(TestbedError, MissingError):  # its change ends it too, when undone, or says why it cannot
+        with suppress(TestbedError, MissingError):  # undoing AddEsxiGuest ends it too, or reports why it cannot
             asked(self._options, off)
 
     @property
@@ -216,7 +216,7 @@ class EsxiGuest(RunningGuest):
         return "" if on else f"{self.spec.title}: its VM {name} is not powered on any more"
 
     def _told_address(self, limit_s: float) -> str:
-        """The address of its way in, as soon as VMware Tools tell it."""
+        """Return its SSH address as soon as VMware Tools report it."""
         found: list[str] = []
 
         def told(session: Session) -> bool:
@@ -235,5 +235,5 @@ class EsxiGuest(RunningGuest):
 
 
 def _network(spec: GuestSpec, nic: GuestNic) -> str:
-    """What the switch of a NIC and its port group are called: at most 31 characters, and no other run's."""
+    """Return the name of the switch of a NIC and of its port group: at most 31 characters, unique to the run."""
     return f"{PREFIX}{spec.directory.name[:_RUN_ID]}-{nic.interface.removeprefix(PREFIX)}"

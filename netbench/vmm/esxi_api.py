@@ -1,6 +1,6 @@
-"""The vSphere API: a session with an ESXi host or a vCenter, and every error of it as one sentence.
+"""The vSphere API: a session with an ESXi host or a vCenter; every error becomes a one-sentence message.
 
-Nobody is spoken to whose certificate is not trusted, and nobody is waited for without a limit.
+Servers without a trusted certificate are rejected before a login, and every wait has a limit.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 REMEDY = "pip install 'netbench[esxi]'"
 _PORT = 443
-_ANSWER_S = 30.0  # of one request; tasks are waited for by asking
+_ANSWER_S = 30.0  # for one request; tasks are polled
 _POLL_S = 0.2
-_VERSION = "vim.version.version11"  # of vSphere 6.5: all that is asked for here is in it, and in all later ones
+_VERSION = "vim.version.version11"  # vSphere 6.5: it and all later versions support every request made here
 
 
 def vsphere_module() -> ModuleType:
@@ -39,9 +39,9 @@ def vsphere_module() -> ModuleType:
 
 
 def password(options: EsxiOptions) -> str:
-    """The password, from where the topology says it is.
+    """Return the password, from the place that the topology names.
 
-    MissingError when it is not there, or others may read it too.
+    MissingError when it is missing, or when other users may read it.
     """
     if options.password_file is None:
         try:
@@ -62,9 +62,9 @@ def password(options: EsxiOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session, logged in. `content` is where the API begins, `vim` and `vmodl` are its types.
+    """A session, logged in. `content` is the root of the API; `vim` and `vmodl` are its types.
 
-    What it holds has no types for mypy: pyvmomi makes its classes as it goes.
+    Its values have no types for mypy: pyvmomi creates its classes at run time.
     """
 
     server: str
@@ -73,9 +73,9 @@ class Session:
     vmodl: Any
 
     def wait(self, task: Any, limit_s: float) -> None:  # noqa: ANN401 - as above
-        """Return once a task is done; raises what made it fail, and TestbedError when it takes longer.
+        """Return once a task is done; raises the error of the task, and TestbedError when it takes longer.
 
-        One that nobody waits for any more is cancelled: what it makes would come after everything was undone.
+        A task is cancelled if the wait for it ends early: otherwise it would make its changes after the undo.
         """
         states = self.vim.TaskInfo.State
 
@@ -87,29 +87,29 @@ class Session:
                 what = self._info(task)["descriptionId"]
                 raise TestbedError(f"{self.server}: {what} did not end within {limit_s:g} s")
         except BaseException:  # Ctrl-C too
-            with suppress(Exception):  # not everything can be cancelled
+            with suppress(Exception):  # some tasks cannot be cancelled
                 task.CancelTask()
             raise
         if error := self._info(task).get("error"):
             raise error
 
     def _info(self, task: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-        """What there is to know of a task.
+        """Return the state of a task, its description and its error.
 
-        Not all of it, which pyvmomi does not read of the simulator: that takes what a disk is copied by for an entity.
+        Other properties are left out: from the simulator, pyvmomi takes the source disk of a copy for an entity.
         """
         query = self.vmodl.query.PropertyCollector
         wanted = query.PropertySpec(type=self.vim.Task, pathSet=["info.state", "info.descriptionId", "info.error"])
         spec = query.FilterSpec(objectSet=[query.ObjectSpec(obj=task)], propSet=[wanted])
-        (found,) = self.content.propertyCollector.RetrieveContents([spec])
-        return {one.name.removeprefix("info."): one.val for one in found.propSet}
+        (task_content,) = self.content.propertyCollector.RetrieveContents([spec])
+        return {change.name.removeprefix("info."): change.val for change in task_content.propSet}
 
 
 @contextmanager
 def session(options: EsxiOptions) -> Iterator[Session]:
-    """A session with the API, for as long as the block lasts.
+    """Yield a session with the API that ends with the block.
 
-    TestbedError, in one sentence, for whatever goes wrong with it, in the block too; MissingError without pyvmomi,
+    TestbedError, in one sentence, for every failure of the API, also within the block. MissingError without pyvmomi,
     without the password, or without the certificates of `ca_file`.
     """
     module, secret = vsphere_module(), password(options)
@@ -131,7 +131,7 @@ def session(options: EsxiOptions) -> Iterator[Session]:
             try:
                 yield Session(server, content, module.vim, module.vmodl)
             finally:
-                with suppress(Exception):  # what was done is done; the server ends it by itself sooner or later
+                with suppress(Exception):  # the work is done; the server ends idle sessions by itself
                     content.sessionManager.Logout()
         finally:
             stub.DropConnections()
@@ -139,7 +139,7 @@ def session(options: EsxiOptions) -> Iterator[Session]:
 
 @contextmanager
 def _told(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
-    """Whatever the API raises, as a TestbedError."""
+    """Convert every exception of the API to a TestbedError."""
     vim, vmodl, server = module.vim, module.vmodl, options.server
     try:
         yield
@@ -160,19 +160,19 @@ def _told(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
         raise TestbedError(f"{server}: {error.name} is there already and not netbench's") from error
     except vmodl.MethodFault as error:
         raise TestbedError(f"{server}: {_words(error)}") from error
-    except (ExpatError, TypeError) as error:  # as pyvmomi has it for a field of another type
+    except (ExpatError, TypeError) as error:  # pyvmomi raises TypeError for a field of the wrong type
         raise TestbedError(f"{server}: what answers there is no vSphere API: {error}") from error
 
 
 def _words(fault: Any) -> str:  # noqa: ANN401 - pyvmomi has no types
-    """What a fault says: its message, what caused it, and its name where there is neither."""
-    causes = [one.message for one in getattr(fault, "faultMessage", None) or () if one.message]
+    """Return the message of a fault and of its causes; its name without a message."""
+    causes = [cause.message for cause in getattr(fault, "faultMessage", None) or () if cause.message]
     name: str = type(fault).__name__.removeprefix("vim.fault.")
     return ": ".join(dict.fromkeys(word for word in (fault.msg or name, *causes) if word))
 
 
 def _address(server: str) -> tuple[str, int]:
-    """Host and port; an IPv6 address is in brackets."""
+    """Return host and port; an IPv6 address is in brackets."""
     host, colon, port = server.rpartition(":")
     if not colon or server.endswith("]"):
         host, port = server, str(_PORT)
@@ -180,7 +180,7 @@ def _address(server: str) -> tuple[str, int]:
 
 
 def _trust(options: EsxiOptions, host: str, port: int) -> ssl.SSLContext:
-    """Whom to trust, tried out: a handshake tells what is wrong with a certificate better than a first request."""
+    """Return the trusted certificates, after a handshake: it explains certificate errors better than a request."""
     if options.thumbprint:
         context = _only(_certificate_of(options, host, port))
     else:
@@ -195,7 +195,7 @@ def _trust(options: EsxiOptions, host: str, port: int) -> ssl.SSLContext:
 
 
 def _certificate_of(options: EsxiOptions, host: str, port: int) -> bytes:
-    """The server's certificate, if it has the thumbprint that it must have; nothing is said to it before."""
+    """Return the server's certificate if it has the configured thumbprint; no data is sent before that check."""
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
@@ -210,7 +210,7 @@ def _certificate_of(options: EsxiOptions, host: str, port: int) -> bytes:
 
 
 def _only(certificate: bytes) -> ssl.SSLContext:
-    """Trust in one certificate, whoever signed it, whatever name it bears."""
+    """Return a context that trusts one certificate, with any issuer and any host name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -219,7 +219,7 @@ def _only(certificate: bytes) -> ssl.SSLContext:
 
 
 def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
-    """The certificate that a server shows."""
+    """Return the certificate that a server presents."""
     with (
         socket.create_connection((host, port), timeout=_ANSWER_S) as connection,
         context.wrap_socket(connection, server_hostname=host) as secured,
@@ -228,6 +228,6 @@ def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
 
 
 def asked(options: EsxiOptions, question: Callable[[Session], R]) -> R:
-    """The answer to one question, in a session of its own; raises as `session`."""
-    with session(options) as one:
-        return question(one)
+    """Return the result of one request, in a session of its own; raises the same errors as `session`."""
+    with session(options) as connection:
+        return question(connection)

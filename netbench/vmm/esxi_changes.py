@@ -1,4 +1,4 @@
-"""What netbench changes on an ESXi host: switches with a port group, and guests, all of its own."""
+"""The changes that netbench makes on an ESXi host: switches with a port group, and guests."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ _PORTS = 128
 
 @dataclass(frozen=True, slots=True)
 class OfEsxi(Change):
-    """A change about one thing of netbench's own, by its name, on the host that `told` means: EsxiOptions, as JSON.
+    """A change to one object of netbench, by its name, on the host described by `told`: EsxiOptions, as JSON.
 
-    They say where the password is, never what it is: whoever undoes the change looks there again.
+    The options contain the source of the password, never the password itself: an undo reads that source again.
     """
 
     told: str
@@ -30,12 +30,12 @@ class OfEsxi(Change):
 
     @property
     def options(self) -> EsxiOptions:
-        """What the topology says of the guest."""
+        """The guest's options in the topology."""
         return EsxiOptions.model_validate_json(self.told)
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        """What `govc` would be told for it."""
+        """The arguments of the equivalent `govc` commands."""
         raise NotImplementedError
 
     @property
@@ -73,9 +73,9 @@ class OfEsxi(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddEsxiNetwork(OfEsxi):
-    """A standard switch with one physical NIC, and a port group of its name that lets everything through.
+    """A standard switch with one physical NIC, and a port group of the same name with all restrictions lifted.
 
-    Forwarding needs that: a bridge's NICs take what is addressed to others and send in the name of others.
+    Forwarding requires that: a bridge's NICs receive frames to other addresses and send frames from other addresses.
     """
 
     uplink: str
@@ -118,7 +118,7 @@ class AddEsxiNetwork(OfEsxi):
 
 @dataclass(frozen=True, slots=True)
 class AddEsxiGuest(OfEsxi):
-    """A virtual machine, not powered on, with a NIC in each of `networks`; it goes with its disks."""
+    """A virtual machine, not powered on, with a NIC in each of `networks`; undo deletes it with its disks."""
 
     networks: tuple[str, ...]
     macs: tuple[str, ...]
@@ -149,7 +149,7 @@ class AddEsxiGuest(OfEsxi):
             made.append(("vm.network.add", f"-vm={self.name}", f"-net={network}", adapter, f"-net.address={mac}"))
         tuned = [f"-latency={options.latency_sensitivity}"]
         tuned += [f"-cpu.shares={machine.shares}"] if machine.shares is not None else []
-        # In MHz of CPUs that nobody has asked for yet.
+        # In units of MHz: the frequency of the CPUs was not requested yet.
         shared = {"limit": self.limit, "reservation": options.reservation}
         tuned += [f"-cpu.{what}={cpus:g}*MHZ" for what, cpus in shared.items() if cpus is not None]
         tuned += [f"-e=sched.cpu.affinity={','.join(map(str, options.affinity))}"] if options.affinity else []

@@ -1,4 +1,4 @@
-"""What an ESXi host has: itself, its physical NICs, switches and port groups, datastores and virtual machines."""
+"""The inventory of an ESXi host: itself, physical NICs, switches, port groups, datastores and virtual machines."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,17 +22,17 @@ class EsxiHost:
 
     @property
     def network(self) -> Any:  # noqa: ANN401 - as above
-        """What makes and removes its switches."""
+        """The API object that adds and removes its switches."""
         return self.system.configManager.networkSystem
 
     @property
     def compute(self) -> Any:  # noqa: ANN401 - as above
-        """The compute resource that it is, or the cluster that it is in."""
+        """Its compute resource, or the cluster that it belongs to."""
         return self.system.parent
 
     @property
     def datacenter(self) -> Any:  # noqa: ANN401 - as above
-        """The datacenter that it is in: an ESXi host has one too."""
+        """Its datacenter; a host without a vCenter has one too."""
         entity = self.system
         while not isinstance(entity, self.session.vim.Datacenter):
             entity = entity.parent
@@ -40,7 +40,7 @@ class EsxiHost:
 
     @property
     def cpu_mhz(self) -> float:
-        """The frequency of its CPUs, which is what one of them has to give."""
+        """The frequency of its CPUs in MHz: the capacity of one CPU."""
         hz: int = self.system.hardware.cpuInfo.hz
         return hz / _MHZ
 
@@ -51,17 +51,17 @@ class EsxiHost:
 
     @property
     def port_groups(self) -> dict[str, str]:
-        """Their port groups by name, each with the name of its switch."""
+        """The names of their port groups, each with the name of its switch."""
         return {group.spec.name: group.spec.vswitchName for group in self.network.networkInfo.portgroup}
 
     @property
     def clones(self) -> bool:
-        """Whether it can make clones: by its vCenter."""
+        """Whether it can make clones: only a vCenter can."""
         return bool(self.session.content.about.apiType == "VirtualCenter")
 
     def require_free(self, vmnic: str) -> None:
-        """TestbedError for a physical NIC that is not there, or is the uplink of a switch already."""
-        # The simulator has its NICs in the one place and the switches of the moment in the other; ESXi all in both.
+        """Raise TestbedError for a physical NIC that does not exist, or that already is the uplink of a switch."""
+        # The simulator lists NICs only in `config` and current switches only in `networkInfo`; ESXi lists both in both.
         found = {nic.device: nic.key for nic in self.system.config.network.pnic}
         info = self.network.networkInfo
         if vmnic not in found:
@@ -72,11 +72,11 @@ class EsxiHost:
                 raise TestbedError(f"{self.session.server}: {vmnic} is an uplink of {name} and not free to be measured")
 
     def machine(self, name: str) -> Any:  # noqa: ANN401 - as above
-        """The virtual machine of this name where netbench's own are; None where there is none."""
+        """Return the virtual machine of this name in netbench's folder; None if there is none."""
         return self.session.content.searchIndex.FindChild(self.datacenter.vmFolder, name)
 
     def template(self, name: str) -> Any:  # noqa: ANN401 - as above
-        """The template, or virtual machine, of this name anywhere in the datacenter; TestbedError for none or many."""
+        """Return the template or virtual machine of this name in the datacenter; TestbedError for none or several."""
         views, kind = self.session.content.viewManager, self.session.vim.VirtualMachine
         view = views.CreateContainerView(self.datacenter.vmFolder, [kind], True)
         try:
@@ -89,14 +89,14 @@ class EsxiHost:
         return named[0]
 
     def require_port_group(self, name: str) -> None:
-        """TestbedError when none of its standard switches has a port group of this name."""
+        """Raise TestbedError if none of its standard switches has a port group of this name."""
         if name not in self.port_groups:
             raise TestbedError(
                 f"{self.session.server}: the host has no port group {name!r}; {_named(self.port_groups)}"
             )
 
     def has_directory(self, path: str) -> bool:
-        """Whether a directory is there, of a datastore that is: TestbedError names those that are."""
+        """Return whether a directory exists; TestbedError, with the existing datastores, for a missing datastore."""
         datastores = {store.name: store for store in self.system.datastore}
         name = path[1:].partition("]")[0]
         if name not in datastores:
@@ -108,18 +108,18 @@ class EsxiHost:
         return True
 
     def make_directory(self, path: str) -> None:
-        """A directory on a datastore."""
+        """Create a directory on a datastore."""
         self.session.content.fileManager.MakeDirectory(path, self.datacenter, createParentDirectories=False)
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory with all that is in it; harmless when it has gone."""
-        with suppress(self.session.vim.fault.FileNotFound):  # it has gone
+        """Remove a directory and its content; harmless when it has gone."""
+        with suppress(self.session.vim.fault.FileNotFound):  # removed before
             files = self.session.content.fileManager
             self.session.wait(files.DeleteDatastoreFile_Task(path, self.datacenter), _A_MOMENT_S)
 
 
 def hosts_of(session: Session) -> dict[str, Any]:
-    """All ESXi hosts that a session tells of, by name."""
+    """Return all ESXi hosts in a session, by name."""
     view = session.content.viewManager.CreateContainerView(session.content.rootFolder, [session.vim.HostSystem], True)
     try:
         return {host.name: host for host in view.view}
@@ -128,7 +128,7 @@ def hosts_of(session: Session) -> dict[str, Any]:
 
 
 def host_of(session: Session, options: EsxiOptions) -> EsxiHost:
-    """The host that a topology means; TestbedError when there is none of this name, or no name to choose by."""
+    """Return the host of a topology; TestbedError if none has this name, or if several exist and `host` is missing."""
     found = hosts_of(session)
     if options.host is None and len(found) == 1:
         return EsxiHost(session, next(iter(found.values())))
@@ -141,7 +141,7 @@ def host_of(session: Session, options: EsxiOptions) -> EsxiHost:
 def power_off(session: Session, machine: Any) -> None:  # noqa: ANN401 - pyvmomi has no types
     """Power a virtual machine off at once; harmless when it is off."""
     if machine.runtime.powerState != session.vim.VirtualMachine.PowerState.poweredOff:
-        # By itself, meanwhile.
+        # It may have powered off by itself meanwhile.
         with suppress(session.vim.fault.InvalidPowerState):
             session.wait(machine.PowerOffVM_Task(), _A_MOMENT_S)
 

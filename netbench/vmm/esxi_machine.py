@@ -1,4 +1,4 @@
-"""A guest as the vSphere API is told of it (vSphere Web Services API 6.5, VirtualMachineConfigSpec)."""
+"""A guest as described to the vSphere API (vSphere Web Services API 6.5, VirtualMachineConfigSpec)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from netbench.errors import TestbedError
 from netbench.vmm.esxi_inventory import EsxiHost, power_off
 from netbench.vmm.esxi_options import EsxiOptions
 
-# A clone copies all of its template's disks, a copy one.
+# A clone copies all disks of its template, a copy just one.
 _COPY_S = 1800.0
 _CREATE_S = 120.0
-_LINUX = "other3xLinux64Guest"  # 64 bits, Linux 3 or later, nothing else known: has all models of NIC
+_LINUX = "other3xLinux64Guest"  # any 64-bit Linux 3 or later; supports all NIC models
 _NOTE = "a guest of netbench's: it goes when its measurement is over, or by `netbench clean`"
-_MARK = "netbench.guest"  # among its own settings: who made it
+_MARK = "netbench.guest"  # an extra setting that marks netbench's guests
 _USUAL_SHARES = 1000  # of each vCPU (SharesInfo, `normal`)
 _USUAL_WEIGHT = 100
-_CONTROLLER, _FIRST_NEW = -1, -10  # what is new has a key below 0, until it is there
+_CONTROLLER, _FIRST_NEW = -1, -10  # new devices have negative keys until they are created
 
 
 @dataclass(frozen=True, slots=True)
 class EsxiMachine:
-    """The guest `name`, made but not powered on, with a NIC in each of `networks` after its way in.
+    """The guest `name`, created but not powered on, with a NIC in each of `networks` after its management NIC.
 
     `weight` and `limit` are as in an Entitlement, of CPUs of the ESXi host.
     """
@@ -35,34 +35,34 @@ class EsxiMachine:
 
     @property
     def shares(self) -> int | None:
-        """CPU shares for a weight, 100 being `normal`; None for what is usual."""
+        """CPU shares for a weight, 100 being `normal`; None for the default."""
         if self.weight is None:
             return None
         return round(self.weight * _USUAL_SHARES / _USUAL_WEIGHT) * self.options.cpus
 
     @property
     def directory(self) -> str:
-        """The directory on the datastore of the disk that it has to itself; empty for a clone, which is given one."""
+        """Its own directory on the datastore of its disk; empty for a clone, whose directory the vCenter chooses."""
         disk = self.options.disk
         return f"{disk.partition(']')[0]}] {self.name}" if disk else ""
 
     def make(self, host: EsxiHost) -> None:
-        """Make it."""
+        """Create the guest."""
         if self.options.template:
             self._clone(host, self.options.template)
         else:
             self._create(host)
 
     def remove(self, host: EsxiHost) -> None:
-        """Power it off and delete it with its disks; harmless when it has gone, or is somebody else's.
+        """Power it off and delete it with its disks; harmless when it has gone, or is not netbench's.
 
-        TestbedError while it is still being made, for a netbench that was killed.
+        TestbedError while it is still being created for a netbench that was killed.
         """
         machine = host.machine(self.name)
         if machine and machine.config is None:
             raise TestbedError(f"{host.session.server}: {self.name} is still being made; try again when it is")
         if machine:
-            if not any((one.key, one.value) == (_MARK, self.name) for one in machine.config.extraConfig):
+            if not any((setting.key, setting.value) == (_MARK, self.name) for setting in machine.config.extraConfig):
                 return
             power_off(host.session, machine)
             host.session.wait(machine.Destroy_Task(), _CREATE_S)
@@ -75,7 +75,7 @@ class EsxiMachine:
         if original.runtime.powerState != vim.VirtualMachine.PowerState.poweredOff:
             raise TestbedError(f"{session.server}: {template} is not powered off: nobody knows what a clone would hold")
         place = vim.vm.RelocateSpec(host=host.system, pool=host.compute.resourcePool)
-        # With all of its configuration at once it would be simpler; the simulator takes only this part.
+        # The full configuration at once would be simpler, but the simulator accepts only this part.
         marked = vim.vm.ConfigSpec(extraConfig=self._mark(vim))
         spec = vim.vm.CloneSpec(location=place, powerOn=False, template=False, config=marked)
         session.wait(original.CloneVM_Task(host.datacenter.vmFolder, self.name, spec), _COPY_S)
@@ -127,7 +127,7 @@ def _mhz(cpus: float | None, host: EsxiHost) -> int | None:
 
 
 def _nic(host: EsxiHost, model: str, network: str, mac: str | None, key: int) -> Any:  # noqa: ANN401 - as above
-    """A new NIC in a port group; without a MAC address it is given one."""
+    """Return a new NIC in a port group; without a MAC address, one is generated."""
     vim = host.session.vim
     kinds = {"e1000": "VirtualE1000", "e1000e": "VirtualE1000e", "vmxnet3": "VirtualVmxnet3"}
     nic = getattr(vim.vm.device, kinds[model])(key=key)
@@ -140,7 +140,7 @@ def _nic(host: EsxiHost, model: str, network: str, mac: str | None, key: int) ->
 
 
 def _disk(host: EsxiHost, path: str) -> Iterator[Any]:
-    """A disk that is there, at a SATA controller, for which every Linux has a driver."""
+    """Return an existing disk on a SATA controller, which every Linux has a driver for."""
     vim, device = host.session.vim, host.session.vim.vm.device
     backing = device.VirtualDisk.FlatVer2BackingInfo(fileName=path, diskMode="persistent")
     disk = device.VirtualDisk(key=_FIRST_NEW + 1, controllerKey=_CONTROLLER, unitNumber=0, backing=backing)

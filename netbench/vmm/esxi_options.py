@@ -80,7 +80,7 @@ class EsxiOptions(GuestOptions):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if not self.model_fields_set:
-            return self  # nothing is said yet: as `netbench list` has it
+            return self  # no options yet: `netbench list`
         if self.server is None:
             raise ValueError("server: say whose API it is, as HOST or HOST:PORT")
         if (self.template is None) == (self.disk is None):
@@ -91,7 +91,7 @@ class EsxiOptions(GuestOptions):
             raise ValueError("channel: netbench needs a way into the guest: {key: …, host_key: …}")
         if self.template and {"firmware", "management"} & self.model_fields_set:
             raise ValueError("firmware, management: a clone has those of its template; leave them out")
-        named = Counter(nic for one in self.uplinks.values() for nic in (one.ingress, one.egress))
+        named = Counter(nic for pair in self.uplinks.values() for nic in (pair.ingress, pair.egress))
         if twice := [nic for nic, times in named.items() if times > 1]:
             raise ValueError(f"uplinks: {twice[0]} is named twice, and a NIC has one cable")
         return self

@@ -12,22 +12,22 @@ from netbench.model.foreign_text import decoded, encoded
 
 _POLL_S = 0.02
 _PING_S = 2.0
-# What a service of the guest has as PATH need not hold the tools of root.
+# PATH of a service in the guest may lack root's tools.
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class AgentConnection(Protocol):
-    """A conversation with the agent of one guest; both raise TestbedError when there is no answer."""
+    """A connection to the agent of one guest; both methods raise TestbedError without an answer."""
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type
-        """What a command returns, in QMP's own types."""
+        """Return the result of a command, in QMP's types."""
 
     def close(self) -> None:
-        """End it; harmless when called twice."""
+        """Close the connection; harmless when called twice."""
 
 
 class GuestAgentHost(RemoteByCommand):
-    """A guest with whose agent `connect` begins a conversation; messages call it `title`."""
+    """A guest whose agent `connect` connects to; messages name it `title`."""
 
     def __init__(self, name: str, title: str, connect: Callable[[], AgentConnection]) -> None:
         super().__init__(name, title)
@@ -64,18 +64,18 @@ class GuestAgentHost(RemoteByCommand):
         return Completed(tuple(argv), code, _text(status.get("out-data", "")), _text(status.get("err-data", "")))
 
     def spawn(self, argv: Sequence[str]) -> NoReturn:
-        """It cannot: the agent's protocol knows no conversation with a command that runs."""
+        """Raise TestbedError: the agent's protocol does not support interaction with a running command."""
         raise TestbedError(f"{self}: its guest agent cannot talk with `{argv[0]}` while it runs; use the channel `ssh`")
 
     def close(self) -> None:
         if self._connection is not None:
-            with suppress(TestbedError):  # its guest has gone
+            with suppress(TestbedError):  # the guest has gone
                 self._connection.close()
             self._connection = None
 
     def _answers(self, hopeless: Callable[[], str]) -> bool:
         try:
-            # A new connection each time: what was asked before the agent listened is answered later, or never.
+            # A new connection each time: a request sent before the agent listens is answered late, or never.
             self._connection = self._connect()
             self._connection.command("guest-ping", timeout_s=_PING_S)
         except TestbedError as error:

@@ -32,7 +32,7 @@ from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
 
 _LIBRARIES = Path("/usr/lib")
 _PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-qemu")
-# Says where a host has QEMU, and a libvirtd with its driver of QEMU.
+# Prints the paths of QEMU and of a libvirtd with its driver for QEMU.
 _LOOK = """
 command -v "$0"
 for driver in /usr/lib*/libvirt/connection-driver /usr/lib/*/libvirt/connection-driver; do
@@ -42,7 +42,7 @@ done
 
 
 def look_for_daemon(_: str) -> str:
-    """The daemon and its driver of QEMU; MissingError when one is not there."""
+    """Return the path of the daemon; MissingError when it or its driver for QEMU is missing."""
     daemon = shutil.which("libvirtd", path=search_path())
     if daemon is None or not any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_qemu.so")):
         raise MissingError("libvirtd, or its driver for QEMU, is not on this host")
@@ -54,7 +54,7 @@ class Libvirt(Qemu):
 
     Its daemon runs already, or is started for it.
 
-    Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
+    Its entitlement applies to all threads of QEMU; the option `pin` overrides the CPUs of the threads it names.
     """
 
     Options: ClassVar[type[GuestOptions]] = LibvirtOptions
@@ -83,7 +83,7 @@ class Libvirt(Qemu):
         self._existing = options.domain
 
     def needs(self) -> frozenset[str]:
-        if self._existing is not None:  # its QEMU and its disks are the user's
+        if self._existing is not None:  # the user provides QEMU and the disks
             return frozenset({BINDINGS.name} | ({"vhost"} if self._options.vhost == "on" else set()))
         return super().needs() | {BINDINGS.name} | ({"libvirtd"} if self._uri is None else set())
 
@@ -124,7 +124,7 @@ class Libvirt(Qemu):
             return QemuGuest(spec, domain, connection, facts | self._facts_of_libvirt(domain))
 
     def _domain_to_copy(self, spec: GuestSpec, name: str, host: Host | None = None) -> ExistingDomain:
-        """What is given to its copy on a host; None while that is a plan."""
+        """Return the domain to copy, with the copy's own settings; `host` is None in a plan."""
         own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self._options.pin
         return ExistingDomain(name, Connected(*own), host)
 
@@ -132,16 +132,16 @@ class Libvirt(Qemu):
         return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id, emulator)
 
     def _emulator(self, host: Host) -> str:
-        """Where QEMU is on a host; empty: this machine, of which that is known. MissingError where there is none."""
+        """Return the path of QEMU on a host; empty: this machine, with the usual path. MissingError without QEMU."""
         if host.shares_files:
             return ""
         found = {Path(path).name: path for path in host.run(["sh", "-c", _LOOK, qemu_program()]).stdout.split()}
         packages = {need.name: need.package for need in self.may_need if isinstance(need, Tool)}
         wanted = {qemu_program(): packages[qemu_program()]} | ({} if self._uri else {"libvirtd": " ".join(_PACKAGES)})
         if lacking := [name for name in wanted if name not in found]:
-            there = ", ".join(wanted[name] for name in lacking)
+            missing = ", ".join(wanted[name] for name in lacking)
             raise MissingError(
-                f"{outside(host)} has no {', '.join(lacking)} for guests of libvirt: install {there} there"
+                f"{outside(host)} has no {', '.join(lacking)} for guests of libvirt: install {missing} there"
             )
         return found[qemu_program()]
 
@@ -154,6 +154,6 @@ class Libvirt(Qemu):
 def _ended_on_error(domain: LibvirtDomain) -> Iterator[None]:
     try:
         yield
-    except BaseException:  # Ctrl-C too: neither domain nor daemon must stay
+    except BaseException:  # Ctrl-C too: neither domain nor daemon may stay behind
         domain.stop()
         raise

@@ -1,4 +1,4 @@
-"""libvirt's API, each call within a time limit: its own bindings wait for ever for a daemon that hangs."""
+"""libvirt's API, with a time limit for each call: its bindings wait forever for a daemon that hangs."""
 
 import importlib
 import shlex
@@ -18,18 +18,18 @@ from netbench.linux.needs import Facility
 R = TypeVar("R")
 
 _ANSWER_S = 20.0
-# Where a system's daemons listen: the one of all drivers, or that of one's own, by the driver (libvirtd(8)).
+# Sockets of system daemons: that of the daemon for all drivers, or by driver that of a modular daemon (libvirtd(8)).
 _OF_ALL, _OF_ONE = (
     "/run/libvirt/libvirt-sock",
     {"qemu": "/run/libvirt/virtqemud-sock", "lxc": "/run/libvirt/virtlxcd-sock"},
 )
-# Where Debian's package python3-libvirt has it, for its own Python: a virtual environment does not look there.
+# Where Debian's package python3-libvirt installs the bindings; virtual environments do not search there.
 _DEBIAN = "/usr/lib/python3/dist-packages"
 REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
 
 
 def libvirt_module(name: str = "libvirt") -> ModuleType:
-    """One of libvirt's Python bindings, this Python's own or else Debian's; MissingError where there are none."""
+    """Return one of libvirt's Python bindings, from this Python or else Debian's; MissingError without them."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -43,7 +43,7 @@ def libvirt_module(name: str = "libvirt") -> ModuleType:
 
 
 def look_for_bindings(_: str) -> str:
-    """Which libvirt they are for; MissingError when they are not there."""
+    """Return the version of libvirt that the bindings are for; MissingError without them."""
     version = libvirt_module().getVersion()
     return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
@@ -52,24 +52,24 @@ BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", 
 
 
 class LibvirtConnection:
-    """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done.
+    """A connection to a libvirtd. Every method raises TestbedError, with the prefix `whose`, when it fails.
 
-    To one on another host it goes by the way that there is to that: the bindings are needed on this machine only.
+    A connection to another host is relayed through that Host: only this machine needs the bindings.
     """
 
     def __init__(self, whose: str, uri: str, host: Host | None = None) -> None:
-        """`uri` is as somebody on that host (None: this machine) writes it."""
+        """`uri` is written as on that host (None: this machine)."""
         self.whose = whose
         self.uri = uri
         self._libvirt = libvirt_module()
-        # Else it writes what it raises to stderr as well.
+        # The default handler also prints errors to stderr.
         self._libvirt.registerErrorHandler(lambda _, __: None, None)
         with ExitStack() as way:
             near = uri if host is None or host.shares_files else self._near(host, way)
             self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
 
     def defined(self, name: str) -> str:
-        """The XML of a domain that is shut off, as it would be started; TestbedError for one that runs."""
+        """Return the XML of a domain that is shut off, for its next start; TestbedError if it is running."""
         domain = self._ask("libvirt does not tell its domain", lambda: self._lookup(name))
         if domain is None:
             there = ", ".join(sorted(self._ask("libvirt lists no domains", self._names))) or "none"
@@ -85,25 +85,25 @@ class LibvirtConnection:
         return xml
 
     def has(self, name: str) -> bool:
-        """Whether there is a domain of this name, at work or not."""
+        """Return whether a domain of this name exists, running or not."""
         return self._ask("libvirt does not tell its domains", lambda: self._lookup(name)) is not None
 
     def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
-        """A transient domain that is started and paused, and that its daemon ends when this connection does."""
+        """Start a transient domain, paused, and return it; its daemon ends it when this connection closes."""
         flags = self._libvirt.VIR_DOMAIN_START_PAUSED | self._libvirt.VIR_DOMAIN_START_AUTODESTROY
         return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
 
     def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
-        """Let a paused domain run."""
+        """Resume a paused domain."""
         self._ask("libvirt cannot resume its domain", domain.resume)
 
     def state(self, domain: Any, *, resumed: bool) -> str:  # noqa: ANN401 - as above
-        """Why a domain is not running; empty when it is, or when it is paused and was never `resumed`."""
+        """Return why a domain is not running; empty when it is, or when it is paused and was never `resumed`."""
         what = "libvirt does not tell of its domain"
         try:
             state = self._ask(what, lambda: domain.state()[0])
         except TestbedError as error:
-            cause: Any = error.__cause__  # the error of libvirt's, where it has answered
+            cause: Any = error.__cause__  # libvirt's own error, if it has answered
             if cause is not None and cause.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
                 return "libvirt has no such domain any more: it was destroyed, or it has crashed"
             raise
@@ -120,14 +120,14 @@ class LibvirtConnection:
         return names.get(state, f"libvirt says that it is in state {state}")
 
     def cpu_s(self, domain: Any) -> float:  # noqa: ANN401 - as above
-        """CPU time that a domain has used, in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
+        """Return the CPU time of a domain in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
         nanoseconds: int = self._ask("libvirt does not tell its CPU time", lambda: domain.info()[4])
         return nanoseconds / 1e9
 
     def ask_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
-        """What the guest agent of a domain answers, which libvirt talks with (virDomainQemuAgentCommand).
+        """Return the answer of a domain's guest agent, through libvirt (virDomainQemuAgentCommand).
 
-        At most 20 s are waited for it.
+        The wait is limited to 20 s.
         """
         module = libvirt_module("libvirt_qemu")  # also of libvirt's bindings
         seconds = max(1, round(timeout_s))
@@ -138,7 +138,7 @@ class LibvirtConnection:
         return answer
 
     def version(self) -> str:
-        """The version of its daemon."""
+        """Return the version of its daemon."""
         number: int = self._ask("libvirt does not tell its version", lambda: self._connection.getLibVersion())
         return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
 
@@ -147,7 +147,7 @@ class LibvirtConnection:
         self._ask("libvirt cannot end its domain", domain.destroy)
 
     def destroy_own(self, uuid: str) -> None:
-        """End the domain with this UUID at once, also while it is started; harmless where there is none (any more)."""
+        """End the domain with this UUID at once, also during its start; harmless if it does not exist (any more)."""
 
         gone = self._libvirt.VIR_ERR_NO_DOMAIN, self._libvirt.VIR_ERR_OPERATION_INVALID
 
@@ -161,14 +161,14 @@ class LibvirtConnection:
         self._ask("libvirt cannot end its domain", destroy)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._ask("libvirt does not let go", self._connection.close)
 
     def _near(self, host: Host, way: ExitStack) -> str:
-        """The URI on this machine of a daemon of another host, as long as `way` is open."""
+        """Return the URI on this machine of another host's daemon, valid while `way` is open."""
         try:
-            driver, there = _socket_of(self.uri, host)
-            socket = way.enter_context(within_reach(host, there))
+            driver, remote = _socket_of(self.uri, host)
+            socket = way.enter_context(within_reach(host, remote))
         except TestbedError as error:
             raise TestbedError(f"{self.whose}: {error}") from error
         return f"{driver}+unix:///system?socket={socket}"
@@ -185,14 +185,14 @@ class LibvirtConnection:
         return [domain.name() for domain in self._connection.listAllDomains()]
 
     def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
-        """What a call returns. It waits in a thread of its own, which a daemon that hangs may keep for ever."""
+        """Return the result of a call. It runs in a thread of its own, which a daemon that hangs may block forever."""
         answers: list[R] = []
         errors: list[Exception] = []
 
         def work() -> None:
             try:
                 answers.append(call())
-            except Exception as error:  # a defect of ours too is raised where somebody hears of it
+            except Exception as error:  # our own defects too are raised again in the calling thread
                 errors.append(error)
 
         thread = threading.Thread(target=work, daemon=True)
@@ -208,9 +208,9 @@ class LibvirtConnection:
 
 
 def _socket_of(uri: str, host: Host) -> tuple[str, str]:
-    """The driver of a URI, and the socket of a host at which the daemon listens that it leads to there.
+    """Return the driver of a URI, and the socket of the daemon on the host that it addresses.
 
-    TestbedError for one that leads elsewhere.
+    TestbedError if the URI addresses a daemon elsewhere.
     """
     parts = urlsplit(uri)
     driver = parts.scheme.removesuffix("+unix")
@@ -220,11 +220,11 @@ def _socket_of(uri: str, host: Host) -> tuple[str, str]:
             f"uri {uri} leads on from {host}: say which daemon of that host it is, {usual}:///system or "
             f"{usual}+unix:///system?socket=PATH"
         )
-    asked = parse_qs(parts.query).get("socket")
+    paths = parse_qs(parts.query).get("socket")
     own = _OF_ONE[driver]
-    return driver, asked[0] if asked else own if not exists(host, _OF_ALL) and exists(host, own) else _OF_ALL
+    return driver, paths[0] if paths else own if not exists(host, _OF_ALL) and exists(host, own) else _OF_ALL
 
 
 def is_of_libvirt(error: TestbedError) -> bool:
-    """Whether libvirt has said so itself, and not failed to answer in time."""
+    """Return whether the error comes from libvirt itself, not from a timeout."""
     return error.__cause__ is not None

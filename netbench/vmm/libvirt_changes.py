@@ -1,4 +1,4 @@
-"""What netbench changes at a libvirtd that it has not started: a domain of its own is there for a while."""
+"""The change that netbench makes at a libvirtd it did not start: a domain of its own exists for a while."""
 
 import shlex
 import uuid
@@ -12,20 +12,20 @@ from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.libvirt_api import LibvirtConnection, is_of_libvirt
 
-_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # of netbench's domains: any, once and for all
+_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # namespace of the domains' UUIDs: arbitrary, but fixed
 
 
 def own_uuid(name: str) -> str:
-    """That of netbench's domain `name`: by it, it is known from one of somebody else's that is called so."""
+    """Return the UUID of netbench's domain `name`: it distinguishes the domain from others of the same name."""
     return str(uuid.uuid5(_NAMES, name))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnDomain(Change):
-    """The domain that is going to be called `name` at `uri` is netbench's, by its UUID; undone, it has ended.
+    """Reserves the name `name` at `uri` for a domain of netbench, identified by its UUID; undo ends the domain.
 
-    It is put there by who starts the guest. libvirt itself ends it once the netbench that asked for it has gone; this
-    is for where it did not come to know of that.
+    Starting the guest creates the domain. libvirt itself ends it once the netbench that created it has gone. This
+    change covers the cases in which libvirt does not notice that.
     """
 
     uri: str
@@ -33,7 +33,7 @@ class OwnDomain(Change):
 
     @property
     def command(self) -> str:
-        """What tells that there is none of that name."""
+        """A command that succeeds if no domain has that name."""
         return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
 
     def found(self, look: Look) -> Self:
@@ -46,7 +46,7 @@ class OwnDomain(Change):
         return self
 
     def make(self, host: Host) -> None:
-        """Nothing: the domain needs NICs that are not there yet."""
+        """Do nothing: the domain needs NICs that do not exist yet."""
 
     def undo(self, host: Host) -> None:
         if not self.name.startswith(PREFIX):
@@ -54,10 +54,10 @@ class OwnDomain(Change):
         try:
             libvirt = self._connection(host)
         except MissingError:
-            return  # a host over SSH that undoes it alone: its QEMU, which bears the mark of the run, has been ended
+            return  # an SSH host that undoes the change alone: QEMU bears the mark of the run and was ended by that
         except TestbedError as error:
             if is_of_libvirt(error):
-                return  # nobody is there who would start it; its QEMU, if there is one, bears the mark of the run
+                return  # no daemon that could start it; a QEMU that is left bears the mark of the run
             raise
         try:
             libvirt.destroy_own(own_uuid(self.name))

@@ -1,7 +1,7 @@
-"""The copy of a domain that a user has defined: the same machine, but for what connects it, and it writes nothing.
+"""The copy of a user-defined domain: the same machine with other connections, which writes nothing permanently.
 
-Only what happens inside it may differ from one start to the next: whatever the domain would write to, or take of its
-machine, is left out of the copy, is written elsewhere, or is a reason to refuse it.
+Each start must begin in the same state. Devices that the domain would write to, or would take from its machine, are
+left out, redirected elsewhere, or make the copy fail.
 """
 
 from dataclasses import dataclass, field
@@ -27,19 +27,19 @@ from netbench.vmm.qemu_command import GUEST_AGENT_PORT, RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
 _ACCELERATORS = {"kvm": "kvm", "qemu": "tcg"}
-# What connects it with others, or keeps something for it: netbench's own come in place of the first of them.
+# Connections to the outside, and storage for them: netbench's own replace the first group.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "audio", "sound", "redirdev")
 _KEPT_ELSEWHERE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
 _MOUNTED = "its guest could write to the host's directory"
 _REFUSED = {"hostdev": "it takes a device of this host", "filesystem": _MOUNTED}
-# Buses that take disks while QEMU runs. On these libvirt gives QEMU the user's disk for reading only; on others QEMU
-# opens it for writing first, at which it may write to its own notes in an image that is not raw (bitmaps, flags).
+# Buses with hot-plug. Here libvirt opens the user's disk read-only for QEMU. On other buses QEMU first opens it for
+# writing, and may then change the metadata of an image that is not raw (bitmaps, flags).
 _HOT = ("virtio", "scsi", "usb")
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """What netbench gives the copy: its name, its NICs, where its sockets are, and the CPUs that it may run on."""
+    """netbench's settings of the copy: its name, its NICs, the paths of its sockets, and the CPUs it may run on."""
 
     name: str
     nics: tuple[VirtualNic, ...]
@@ -50,10 +50,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class DomainCopy:
-    """The transient domain that is such a copy, and what is known of it.
+    """The transient domain that is the copy, with its properties.
 
-    `accelerator` is `kvm` or `tcg`; `nvram` is where the domain keeps its UEFI variables, of which there is to be a
-    copy among the files of this one: None where it keeps none yet.
+    `accelerator` is `kvm` or `tcg`. `nvram` is the domain's file of UEFI variables, which must be copied to the files
+    of this one; None if the domain has none yet.
     """
 
     xml: str
@@ -64,15 +64,15 @@ class DomainCopy:
     nvram: Path | None = None
 
     def facts(self) -> dict[str, str]:
-        """As of a RunningGuest."""
+        """Return the facts for RunningGuest.facts()."""
         facts = {"accelerator": self.accelerator, "cpus": str(self.cpus), "memory": f"{self.memory_mib} MiB"}
         return {**facts, "emulated": "the domain asks for emulation"} if self.accelerator == "tcg" else facts
 
 
 def copy_of(defined: str, own: Connected, run_id: str) -> DomainCopy:
-    """The copy of a domain whose inactive XML is `defined`; its QEMU is marked as a process of the run.
+    """Return the copy of a domain whose inactive XML is `defined`; its QEMU is marked as a process of the run.
 
-    TestbedError, as a phrase, when there can be none.
+    TestbedError, as a phrase, when a copy is impossible.
     """
     domain = parsed(defined)
     kind = domain.get("type", "")
@@ -105,26 +105,26 @@ def _vcpus(domain: Element, pin: Pinning) -> int:
 
 
 def _forget_uuid(domain: Element) -> None:
-    """Where its BIOS tells it: libvirt insists that they are the same."""
+    """Remove the UUID from its BIOS: libvirt requires it to equal that of the domain."""
     for system in domain.findall("sysinfo/system"):
-        for entry in [one for one in system.findall("entry") if one.get("name") == "uuid"]:
+        for entry in [entry for entry in system.findall("entry") if entry.get("name") == "uuid"]:
             system.remove(entry)
 
 
 def _pin(domain: Element, cpus: int, own: Connected) -> None:
-    """As netbench is told; where that says nothing of any thread, as the domain does."""
+    """Pin its threads as netbench's options require; without options for any thread, as the domain does."""
     if not (own.host_cpus or own.pin.cpus):
         return
     tuning = domain.find("cputune")
     if tuning is None:
         tuning = add(domain, "cputune")
     replaced = ("vcpupin", "emulatorpin", "iothreadpin")
-    for child in [one for one in tuning if one.tag in replaced]:
+    for child in [child for child in tuning if child.tag in replaced]:
         tuning.remove(child)
     add_pinning(tuning, cpus, own.host_cpus, own.pin)
     others = own.pin.io or own.host_cpus
     vcpu = domain.find("vcpu")
-    if vcpu is not None:  # where all threads run that nothing is said of: those of disks
+    if vcpu is not None:  # CPUs of all threads that are not pinned individually: those of disks
         for attribute in ("placement", "cpuset"):
             vcpu.attrib.pop(attribute, None)
         if others:
@@ -132,11 +132,13 @@ def _pin(domain: Element, cpus: int, own: Connected) -> None:
 
 
 def _boot(domain: Element, files: RunFiles) -> Path | None:
-    """From its disks, as a network boot would find nobody; with UEFI variables of its own."""
+    """Boot from its disks, because a network boot would fail; with its own copy of the UEFI variables."""
     system = domain.find("os")
     if system is None:
         return None
-    for child in [one for one in system if one.tag == "bootmenu" or (one.tag, one.get("dev")) == ("boot", "network")]:
+    for child in [
+        child for child in system if child.tag == "bootmenu" or (child.tag, child.get("dev")) == ("boot", "network")
+    ]:
         system.remove(child)
     nvram = system.find("nvram")
     if nvram is None:
@@ -146,29 +148,29 @@ def _boot(domain: Element, files: RunFiles) -> Path | None:
     if nvram.get("type", "file") != "file":
         raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, and only a file is copied")
     system.remove(nvram)
-    add(system, "nvram", text=str(files.nvram), **{name: said for name, said in nvram.attrib.items() if name != "type"})
+    add(system, "nvram", text=str(files.nvram), **{name: text for name, text in nvram.attrib.items() if name != "type"})
     path = (nvram.text or "").strip() or _attributes(nvram, "source").get("file", "")
     return Path(path) if path else None
 
 
 def _keeps_variables(system: Element) -> bool:
-    """Whether it has UEFI that does."""
+    """Return whether it has UEFI that stores variables."""
     loader = _attributes(system, "loader")
     return loader.get("stateless") != "yes" and (loader.get("type") == "pflash" or system.get("firmware") == "efi")
 
 
 def _connect(domain: Element, own: Connected) -> None:
     devices = devices_of(domain)
-    for child in [one for one in devices if one.tag in (*_CONNECTIONS, *_KEPT_ELSEWHERE)]:
+    for child in [child for child in devices if child.tag in (*_CONNECTIONS, *_KEPT_ELSEWHERE)]:
         devices.remove(child)
     for model in devices.findall("video/model"):
-        for child in model.findall("acceleration"):  # it needs a screen
+        for child in model.findall("acceleration"):  # requires a screen
             model.remove(child)
     for nic in own.nics:
-        # Without a ROM that would boot from it.
+        # Without a boot ROM.
         add(add_nic(devices, nic), "rom", enabled="no")
     add_console(devices, own.files)
-    # Without a path: libvirt makes the socket, and is whom the agent talks with.
+    # Without a path: libvirt creates the socket and is the one client of the agent.
     add(add(devices, "channel", type="unix"), "target", type="virtio", name=GUEST_AGENT_PORT)
 
 
@@ -186,7 +188,7 @@ def _write_nothing(domain: Element) -> None:
 
 
 def _keep(disk: Element) -> None:
-    """What a guest writes to this disk goes into a file that libvirt makes beside it, and removes at the end."""
+    """Redirect the guest's writes to this disk to a file that libvirt makes beside it, and removes at the end."""
     device = disk.get("device", "disk")
     if disk.find("readonly") is not None or device == "cdrom":
         return
@@ -218,5 +220,5 @@ def _attributes(parent: Element, tag: str) -> dict[str, str]:
 
 
 def planned_copy(own: Connected) -> str:
-    """What of the copy is known before the domain is, for `--dry-run`."""
+    """Return the part of the copy's XML that is known without the domain, for `--dry-run`."""
     return copy_of('<domain type="qemu"/>', own, "RUN").xml.replace('type="qemu"', 'type="AS DEFINED"', 1)

@@ -1,4 +1,4 @@
-"""A libvirtd of netbench's own: it keeps everything in one directory, and what it started ends with it."""
+"""A private libvirtd: it keeps all files in one directory, and its domains end with it."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _LAST_WORDS_S = 1.0
 
 
 def driver_sign(name: str) -> str:
-    """The patterns of the file by which a machine is seen to have a driver of libvirt's, as distributions have it."""
+    """Return the path patterns of libvirt's driver `name` in the common distributions."""
     library = f"libvirt/connection-driver/libvirt_driver_{name}.so"
     return f"/usr/lib/*/{library} /usr/lib*/{library}"
 
@@ -26,18 +26,18 @@ class PrivateDaemon:
 
     def __init__(self, spec: GuestSpec) -> None:
         self._spec = spec
-        self._script = _SCRIPT  # where its host has it
+        self._script = _SCRIPT  # its path on the host
         self._process: Process | None = None
         self._complaint: Tail | None = None
 
     @property
     def uri(self) -> str:
-        """Where its QEMU driver is reached."""
+        """The URI of its QEMU driver."""
         return f"qemu+unix:///system?socket={self._socket}"
 
     @property
     def command(self) -> list[str]:
-        """What runs it, in namespaces of mounts and processes of its own, where the guest may run."""
+        """The command that runs it, in its own mount and PID namespaces, on the guest's CPUs."""
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return confined(
             [*apart, "sh", str(self._script), str(self._spec.directory)], self._spec.host_cpus, self._spec.door
@@ -48,7 +48,7 @@ class PrivateDaemon:
         return self._spec.directory / "libvirt-sock"
 
     def start(self, host: Host) -> None:
-        """Start it; TestbedError, with its last words, when it does not listen."""
+        """Start it; TestbedError, with its last output, when it does not listen."""
         self._host = host
         if not host.shares_files:
             self._script = self._spec.directory / _SCRIPT.name
@@ -61,7 +61,7 @@ class PrivateDaemon:
             raise TestbedError(self.death() or f"{self._spec.title}: its libvirtd does not listen after {_START_S:g} s")
 
     def _listens(self) -> bool:
-        """Whether somebody answers: the file of a socket is there a moment before."""
+        """Return whether it accepts connections; the socket file appears a moment earlier."""
         try:
             connect(self._host, str(self._socket)).close()
         except TestbedError:
@@ -69,7 +69,7 @@ class PrivateDaemon:
         return True
 
     def death(self) -> str:
-        """How it ended, with its last words; empty while it runs."""
+        """Return how it ended, with its last output; empty while it runs."""
         code = self._process.poll() if self._process else None
         if code is None or self._complaint is None:
             return ""
@@ -77,7 +77,7 @@ class PrivateDaemon:
         return f"{self._spec.title}: its libvirtd ended with exit code {code}" + (f": {words[-1]}" if words else "")
 
     def stop(self) -> None:
-        """End it, and with it its domain; harmless when it has ended."""
+        """End it and its domain; harmless when it has ended."""
         if self._process:
             self._process.kill()
             end(self._process, _START_S)

@@ -1,4 +1,4 @@
-"""A guest that libvirt started: its domain, the libvirtd that has it, and the connection to both."""
+"""A guest that libvirt started: its domain, its libvirtd, and the connection to both."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,12 +18,12 @@ from netbench.vmm.libvirt_daemon import PrivateDaemon
 from netbench.vmm.qemu_command import RunFiles, qemu_program
 from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
 
-# A domain's XML, of the libvirtd that is to have it and for a run whose mark its QEMU bears.
+# Returns a domain's XML for a libvirtd and a run id.
 Define = Callable[[LibvirtConnection, str], str]
 
 _END_S = 5.0
 _LOGS = Path("/var/log/libvirt")
-# Says which processes have the first line of its stdin in their environment, and the second one in their command.
+# Prints the processes with the first line of stdin in their environment and the second line in their command.
 _FIND = r"""
 read -r mark; read -r called
 for one in $(printf %s "$called" | grep -lsaF -f - /proc/[0-9]*/cmdline); do
@@ -34,9 +34,9 @@ done 2>/dev/null
 
 
 class LibvirtDomain(StartedMachine):
-    """One transient domain, from start() to stop(); the libvirtd at `uri` has it, or else one of its own.
+    """One transient domain, from start() to stop(), of the libvirtd at `uri`, or else of a private one.
 
-    `define` says what it is: its XML, for a run id.
+    `define` returns its XML for a run id.
     """
 
     def __init__(self, spec: GuestSpec, uri: str | None, define: Define) -> None:
@@ -51,7 +51,7 @@ class LibvirtDomain(StartedMachine):
         self._run_id = ""
 
     def start(self, host: Host) -> None:
-        """Start the domain; TestbedError, with libvirt's own words, when that cannot be done."""
+        """Start the domain; TestbedError, with libvirt's message, when that fails."""
         self._host, self._run_id = host, run_checked(host, ["printenv", MARK]).strip()
         if self._daemon:
             self._daemon.start(host)
@@ -72,7 +72,7 @@ class LibvirtDomain(StartedMachine):
         self._resumed = True
 
     def ask_agent(self, command: str, timeout_s: float) -> str:
-        """What QEMU's guest agent in it answers; TestbedError when it does not."""
+        """Return the answer of QEMU's guest agent in it; TestbedError without an answer."""
         if self._libvirt is None or self._domain is None:
             raise TestbedError(f"{self.guest} is not started")
         return self._libvirt.ask_agent(self._domain, command, timeout_s)
@@ -108,7 +108,7 @@ class LibvirtDomain(StartedMachine):
         running = self._processes()
         try:
             return parse_pss(self._machine.read(f"/proc/{running[0]}/smaps_rollup")) if running else None
-        except (TestbedError, ValueError):  # it ends just now
+        except (TestbedError, ValueError):  # it is ending
             return None
 
     def stop(self) -> None:
@@ -116,23 +116,23 @@ class LibvirtDomain(StartedMachine):
         libvirt, domain, self._libvirt, self._domain = self._libvirt, self._domain, None, None
         for undo in (domain and libvirt and (lambda: libvirt.destroy(domain)), libvirt and libvirt.close):
             if undo:
-                with suppress(TestbedError):  # it has ended, or its daemon has
+                with suppress(TestbedError):  # the domain or its daemon has ended
                     undo()
         if self._daemon:
             self._daemon.stop()
         if self._run_id:
-            with suppress(MachineGoneError):  # and it with its machine
+            with suppress(MachineGoneError):  # it is gone with its machine
                 wait_until(lambda: not self._killed(), _END_S)
 
     def _killed(self) -> bool:
-        """Whether its QEMU was still there, where its daemon has died, and has been told to end."""
+        """Kill its QEMU if its daemon died without ending it; return whether it was still there."""
         pids = self._processes()
         if pids:
-            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *map(str, pids)])  # it may end just now
+            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *map(str, pids)])  # it may be ending already
         return bool(pids)
 
     def _processes(self) -> list[int]:
-        """Its QEMU, by the name that libvirt gives it."""
+        """Return the ids of its QEMU processes, found by the name that libvirt gives them."""
         words = f"{MARK}={self._run_id}\nguest={domain_name(self._spec)},\n"
         return [int(pid) for pid in self._machine.run(["sh", "-c", _FIND], stdin=words).stdout.split()]
 
@@ -142,9 +142,9 @@ class LibvirtDomain(StartedMachine):
         return outside(self._host)
 
     def _words_of_qemu(self) -> str:
-        """The last line of QEMU's own in the log that libvirt keeps."""
+        """Return the last line from QEMU itself in the log that libvirt writes."""
         logs = self._files.directory / "var/log" if self._daemon else _LOGS
-        with suppress(TestbedError, UnicodeDecodeError):  # none is kept here
+        with suppress(TestbedError, UnicodeDecodeError):  # there is no log here
             lines = self._machine.read(str(logs / f"qemu/{domain_name(self._spec)}.log")).splitlines()
             return next((line for line in reversed(lines) if line.startswith(qemu_program())), "")
         return ""
@@ -154,5 +154,5 @@ class LibvirtDomain(StartedMachine):
 
 
 def domain_name(spec: GuestSpec) -> str:
-    """What libvirt calls a guest: no other's is called so."""
+    """Return the name of a guest's domain, unique among guests."""
     return f"{PREFIX}{spec.directory.name}"

@@ -24,9 +24,9 @@ _CPU_MODES = {"kvm": "host-passthrough", "tcg": "maximum"}
 def domain_xml(
     name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning, run_id: str, emulator: str = ""
 ) -> str:
-    """The transient domain `name` that is this machine, its QEMU marked as a process of the run.
+    """Return the XML of the transient domain `name` for this machine; its QEMU is marked as a process of the run.
 
-    Where `pin` says nothing, its threads run on the machine's host_cpus. `emulator` is where QEMU is; empty: that of
+    Threads that `pin` does not name run on the machine's host_cpus. `emulator` is the path of QEMU; empty: the path on
     this machine.
     """
     domain = Element("domain", type="kvm" if machine.accelerator == "kvm" else "qemu")
@@ -41,7 +41,7 @@ def domain_xml(
     add(system, "type", text="hvm", arch=platform.machine(), machine=board())
     for tag, text in (("kernel", str(boot.kernel)), ("initrd", str(boot.initrd)), ("cmdline", kernel_words())):
         add(system, tag, text=text)
-    if platform.machine() == "x86_64":  # elsewhere libvirt wants UEFI with it
+    if platform.machine() == "x86_64":  # elsewhere ACPI in libvirt requires UEFI
         add(SubElement(domain, "features"), "acpi")
     add(domain, "cpu", mode=_CPU_MODES.get(machine.accelerator, "CPU"))
     end_at_every_event(domain)

@@ -1,4 +1,4 @@
-"""A guest that is the copy of a domain that a user has defined: it stays as it is, and shut off."""
+"""A guest that is the copy of a user-defined domain: the domain itself stays unchanged, and shut off."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ _ANSWER_S = 10.0
 
 
 class ExistingDomain:
-    """The domain `name`, and its copy once that is defined, on a host: None while that is a plan."""
+    """The domain `name`, and its copy once that is defined, on a host; `host` is None in a plan."""
 
     def __init__(self, name: str, own: Connected, host: Host | None = None) -> None:
         self.name = name
@@ -27,12 +27,12 @@ class ExistingDomain:
 
     @property
     def copy(self) -> DomainCopy:
-        """What define() made."""
+        """The copy that define() made."""
         assert self._copy is not None, "define() comes first"
         return self._copy
 
     def define(self, libvirt: LibvirtConnection, run_id: str) -> str:
-        """The XML of its copy; TestbedError when it runs, is not there or is none that can be copied."""
+        """Return the XML of its copy; TestbedError if the domain is running, missing or not copyable."""
         defined = libvirt.defined(self.name)
         try:
             self._copy = copy_of(defined, self._own, run_id)
@@ -42,7 +42,7 @@ class ExistingDomain:
         return self._copy.xml
 
     def planned(self, uri: str) -> str:
-        """What is done, as commands, for `--dry-run`: nobody is asked what the domain is."""
+        """Return the commands for `--dry-run`; the domain itself is not queried."""
         virsh = ["virsh", "-c", uri]
         file = self._own.files.directory / "domain.xml"
         return (
@@ -53,24 +53,24 @@ class ExistingDomain:
         )
 
     def _make_ready(self, nvram: Path | None) -> None:
-        """Its UEFI variables say what it boots. Without that file libvirt makes one of its template."""
+        """Copy its UEFI variables, which determine what it boots. Without them, libvirt copies those of a template."""
         assert self._host is not None, "it is no plan any more"
         files, machine = self._own.files, outside(self._host)
-        run_checked(machine, ["chmod", "711", str(files.directory)])  # QEMU opens what is in it, as a user of its own
+        run_checked(machine, ["chmod", "711", str(files.directory)])  # QEMU opens files in it as another user
         if nvram is not None and exists(machine, str(nvram)):
             run_checked(machine, ["cp", "--", str(nvram), str(files.nvram)])
 
 
 class LibvirtAgent:
-    """A conversation with QEMU's guest agent in a domain through libvirt, which has the only connection to it."""
+    """A connection to QEMU's guest agent in a domain through libvirt, which is the agent's only client."""
 
     def __init__(self, domain: LibvirtDomain) -> None:
         self._domain = domain
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - each command has its own type
-        """What a command returns, in QMP's own types."""
-        asked = {"execute": name, **({"arguments": dict(arguments)} if arguments else {})}
-        return json.loads(self._domain.ask_agent(json.dumps(asked), timeout_s))["return"]
+        """Return the result of a command, in QMP's types."""
+        request = {"execute": name, **({"arguments": dict(arguments)} if arguments else {})}
+        return json.loads(self._domain.ask_agent(json.dumps(request), timeout_s))["return"]
 
     def close(self) -> None:
-        """Nothing: the connection is libvirt's."""
+        """Do nothing: the connection belongs to libvirt."""

@@ -22,17 +22,17 @@ from netbench.vmm.libvirt_xml import add, as_text, cpuset, end_at_every_event
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT, _PLACES = (Path(__file__).with_name(f"libvirt_{name}.sh") for name in ("lxc", "places"))
 _LIBRARIES = Path("/usr/lib")
-_CONTROLLER = "libvirt_lxc"  # the process of libvirt's that has one container, whose parent it is
-MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # this machine's files, where those of libvirt's own hide some
-# The size of a page, how many there are, and how many CPUs (getconf(1)).
+_CONTROLLER = "libvirt_lxc"  # libvirt's process for one container, the parent of its first process
+MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # files of this machine that libvirt's private ones may hide
+# Page size in bytes, number of pages, number of CPUs (getconf(1)).
 _SIZE = "getconf PAGE_SIZE && getconf _PHYS_PAGES && getconf _NPROCESSORS_ONLN"
-RUN_ID = "@RUN@"  # stands for the run's mark, which libvirt_lxc.sh knows
-# In a domain the settings of the kernel can only be read, but for whoever mounts them once more.
+RUN_ID = "@RUN@"  # placeholder of the run's mark, which libvirt_lxc.sh replaces
+# In a domain the kernel's settings are read-only until they are mounted again.
 WRITABLE = 'for one in /proc/sys /sys; do mount -o remount,bind,rw "$one" || exit; done; exec "$@"'
 
 
 def look_for_lxc_driver(_: str) -> str:
-    """The daemon, with its driver of LXC and what asks it; MissingError when one is not there."""
+    """Return the path of the daemon; MissingError when it, its driver for LXC, or virsh is missing."""
     daemon, virsh = (shutil.which(name, path=search_path()) for name in ("libvirtd", "virsh"))
     driver = any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_lxc.so"))
     if daemon is None or virsh is None or not driver:
@@ -41,10 +41,10 @@ def look_for_lxc_driver(_: str) -> str:
 
 
 class LibvirtLxc(Runtime):
-    """A transient domain of a libvirtd of its own, which ends with it.
+    """A transient domain of a private libvirtd, which ends with it.
 
-    The domain has no interfaces: it stays in the network namespace of its libvirtd, where its NICs are. libvirt
-    insists on control groups: it has netbench's for the root of all, and makes its own below.
+    The domain has no interfaces: it shares the network namespace of its libvirtd, which contains its NICs. libvirt
+    requires control groups: netbench's are its root group, and it makes its own below.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"libvirt-lxc"})
@@ -52,7 +52,7 @@ class LibvirtLxc(Runtime):
     entitles: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._machine: Host = THIS_MACHINE  # until it is prepared
+        self._machine: Host = THIS_MACHINE  # until prepare()
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddGroups(spec.own_netns, spec.weight, spec.limit)
@@ -69,29 +69,31 @@ class LibvirtLxc(Runtime):
         return cpu_door(spec.own_netns, hierarchies(self._machine))
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
-        there = hierarchies(self._machine)
-        seen = [one.controllers or " ".join(f"+{name}" for name in SWITCHED) for one in there]
-        # Another machine has it in the guest's own directory.
+        groups = hierarchies(self._machine)
+        seen = [hierarchy.controllers or " ".join(f"+{name}" for name in SWITCHED) for hierarchy in groups]
+        # Another machine has the script in the guest's directory.
         script = _SCRIPT if self._machine.shares_files else Path(DIRECTORY, _SCRIPT.name)
         run = ["sh", str(script), host_name(spec), self._domain(spec, root, init), *seen]
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined(in_groups([*apart, *run], spec.own_netns, there), spec.host_cpus, "")
+        return confined(in_groups([*apart, *run], spec.own_netns, groups), spec.host_cpus, "")
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
-        there = processes_of(machine)
-        scripts = {one.pid for one in there if one.parent == runtime}
-        controllers = {one.pid for one in there if one.parent in scripts and one.name == _CONTROLLER}
-        return [one.pid for one in there if one.parent in controllers]
+        processes = processes_of(machine)
+        scripts = {process.pid for process in processes if process.parent == runtime}
+        controllers = {
+            process.pid for process in processes if process.parent in scripts and process.name == _CONTROLLER
+        }
+        return [process.pid for process in processes if process.parent in controllers]
 
     def _domain(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
         return domain_xml(spec, root, init, self._machine)
 
 
 def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str], machine: Host) -> str:
-    """A container (https://libvirt.org/drvlxc.html) whose first process is `init`; @RUN@ stands for the run's mark.
+    """Return the XML of a container with the first process `init` (https://libvirt.org/drvlxc.html).
 
-    It may take all memory of its machine, as other containers do. libvirt would have it run on all CPUs if nothing
-    was said of them.
+    @RUN@ stands for the run's mark. The container may use all memory of its machine, as other containers may. Its CPUs
+    are always listed: by default libvirt would use all of them.
     """
     domain = Element("domain", type="lxc")
     add(domain, "name", text=host_name(spec))

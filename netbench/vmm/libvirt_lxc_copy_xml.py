@@ -1,4 +1,4 @@
-"""The copy of a container that a user has defined at libvirt: the same, on other links, and it writes elsewhere."""
+"""The copy of a user-defined libvirt container: the same container on other links, with its writes redirected."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from netbench.vmm.libvirt_xml import add, as_text, become, cpuset, devices_of, m
 
 _LXC = "{http://libvirt.org/schemas/domain/lxc/1.0}"
 _COPIES = f"{DIRECTORY}/libvirt-own/copies"  # which libvirt_lxc.sh makes, one by one
-_USUAL_INIT = "/sbin/init"  # what libvirt starts where a domain names nothing
-# What connects it with its machine or with others; and groups of libvirt's, which has groups of netbench's own here.
+_USUAL_INIT = "/sbin/init"  # libvirt's default first process
+# Connections to its machine or to others; and resource groups, because libvirt uses netbench's groups here.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "video", "input")
 _LEFT_OUT = ("resource", f"{_LXC}namespace")
 _DEVICES_OF_THE_HOST = ("hostdev", "disk")
-_OF_ITS_OWN = ("ram", "bind")  # empty room, and another place in the container itself
-# Which mount(8) and overlayfs read as the end of a path.
+_OF_ITS_OWN = ("ram", "bind")  # an empty file system, and another mount of the container's own files
+# Characters that end a path for mount(8) and overlayfs.
 _NOT_IN_PATHS = ',:\\"\n'
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerCopy:
-    """The transient domain that is such a copy.
+    """The transient domain that is the copy.
 
-    It has overlays over `directories` of this machine, in this order: what it writes there is written elsewhere, and
-    goes with it.
+    It has overlays over `directories` of this machine, in this order: its writes go to the overlays, which are removed
+    with it.
     """
 
     xml: str
@@ -37,9 +37,9 @@ class ContainerCopy:
 
 
 def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> ContainerCopy:
-    """The copy of a domain whose inactive XML is `defined`; what it starts is started by `first`, a command.
+    """Return the copy of a domain whose inactive XML is `defined`; the command `first` starts its first process.
 
-    TestbedError, as a phrase, when there can be none.
+    TestbedError, as a phrase, when a copy is impossible.
     """
     domain = parsed(defined)
     if domain.get("type") != "lxc":
@@ -50,13 +50,13 @@ def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> Co
             "are netbench's: define it without that"
         )
     become(domain, host_name(spec))
-    for child in [one for one in domain if one.tag in _LEFT_OUT]:
+    for child in [child for child in domain if child.tag in _LEFT_OUT]:
         domain.remove(child)
     _run_on(domain, spec.host_cpus)
     _start_by(domain, first)
     _allow_mounts(domain)
     devices = devices_of(domain)
-    for child in [one for one in devices if one.tag in _CONNECTIONS]:
+    for child in [child for child in devices if child.tag in _CONNECTIONS]:
         devices.remove(child)
     for child in devices:
         if child.tag in _DEVICES_OF_THE_HOST:
@@ -67,7 +67,7 @@ def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> Co
 
 
 def _run_on(domain: Element, host_cpus: Sequence[int]) -> None:
-    """Where netbench is told of CPUs, on these; else as the domain does."""
+    """Pin it to `host_cpus`; without these, as the domain does."""
     if not host_cpus:
         return
     vcpu = domain.find("vcpu")
@@ -78,7 +78,7 @@ def _run_on(domain: Element, host_cpus: Sequence[int]) -> None:
 
 
 def _start_by(domain: Element, first: Sequence[str]) -> None:
-    """By its own first process, once the kernel's settings can be written, as one of the run."""
+    """Start its own first process as one of the run, after making the kernel's settings writable."""
     system = domain.find("os")
     if system is None:
         system = add(domain, "os")
@@ -90,8 +90,8 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
                 "as root: define it without that"
             )
     init = (system.findtext("init") or _USUAL_INIT).strip()
-    words = [one.text or "" for one in system.findall("initarg")]
-    for child in [one for one in system if one.tag in ("init", "initarg")]:
+    words = [argument.text or "" for argument in system.findall("initarg")]
+    for child in [child for child in system if child.tag in ("init", "initarg")]:
         system.remove(child)
     add(system, "init", text="/bin/sh")
     for word in ("-c", WRITABLE, "sh", *first, init, *words):
@@ -100,7 +100,7 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
 
 
 def _allow_mounts(domain: Element) -> None:
-    """Its capabilities are its own, but that it makes settings writable; its network is netbench's to say."""
+    """Keep its capabilities, plus the one to make settings writable; remove its network, which netbench configures."""
     features = domain.find("features")
     if features is None:
         return
@@ -116,11 +116,11 @@ def _allow_mounts(domain: Element) -> None:
 
 
 def _write_elsewhere(devices: Element) -> Iterator[str]:
-    """The directories of this machine over which it needs overlays, in place of which it has these.
+    """Replace the directories that it would write to by overlays; yield these directories of this machine.
 
-    A domain that says nothing of its root has that of this machine.
+    A domain without a root of its own uses that of this machine.
     """
-    targets = [_attribute(one, "target", "dir") for one in devices.findall("filesystem")]
+    targets = [_attribute(filesystem, "target", "dir") for filesystem in devices.findall("filesystem")]
     if "/" not in targets:
         root = add(devices, "filesystem", type="mount")
         add(root, "source", dir="/")
@@ -137,7 +137,7 @@ def _write_elsewhere(devices: Element) -> Iterator[str]:
                 "it: define it with `mount`, `bind` or `ram`"
             )
         directory = source.get("dir", "")
-        if any(one in directory for one in _NOT_IN_PATHS) or not directory.startswith("/"):
+        if any(character in directory for character in _NOT_IN_PATHS) or not directory.startswith("/"):
             raise TestbedError(
                 f"its <filesystem> at {target} is {directory!r}: a path without commas, colons, quotes and backslashes "
                 "is needed"

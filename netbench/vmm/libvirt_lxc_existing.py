@@ -1,4 +1,4 @@
-"""A container that is the copy of a domain that a user has defined at libvirt: that stays as it is, and shut off."""
+"""A container that is the copy of a user-defined libvirt domain; the domain itself stays unchanged, and shut off."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _OVERLAID = "overlaid"  # the file that libvirt_lxc.sh reads
 
 
 class ExistingLxc(LibvirtLxc):
-    """The copy of the domain `name` at `uri`, which only shows it: a libvirtd of netbench's own has the copy."""
+    """The copy of the domain `name` at `uri`; a private libvirtd runs the copy."""
 
     needs: ClassVar[frozenset[str]] = LibvirtLxc.needs | {BINDINGS.name}
 
@@ -30,7 +30,7 @@ class ExistingLxc(LibvirtLxc):
         self._defined = ""
 
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
-        """Look at the domain; TestbedError when it runs, is not there or is none that can be copied."""
+        """Copy the domain; TestbedError if it is running, missing or not copyable."""
         super().prepare(spec, machine, run_id)
         libvirt = LibvirtConnection(spec.title, self._uri, machine)
         try:
@@ -47,14 +47,14 @@ class ExistingLxc(LibvirtLxc):
                     raise TestbedError(f"{directory} is below /run, of which its libvirtd has its own: move it")
         except TestbedError as error:
             raise TestbedError(f"{spec.title}: domain {self._name} cannot be copied: {error}") from error
-        machine.write(str(spec.directory / _OVERLAID), "".join(f"{one}\n" for one in self._copy.directories))
+        machine.write(str(spec.directory / _OVERLAID), "".join(f"{path}\n" for path in self._copy.directories))
 
     def facts(self) -> dict[str, str]:
         memory = {"memory": f"{self._copy.memory_mib} MiB"} if self._copy else {}
         return {"domain": self._name, **memory}
 
     def _domain(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
-        """Its XML; before it was looked at, in words, as nobody is asked for a plan."""
+        """Return its XML; in a plan, which does not query the domain, a description."""
         if self._copy is None:
             show = shlex.join(["virsh", "-c", self._uri, "dumpxml", "--inactive", self._name])
             return f"the domain that `{show}` shows, without its NICs and devices, and with overlays where it writes"

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from netbench.vmm.qemu_options import QemuOptions
 
-# What a domain says of itself, or has no use for.
+# Properties that the domain defines itself, or does not use.
 _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "channel")
 
 

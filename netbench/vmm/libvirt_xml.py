@@ -1,4 +1,4 @@
-"""Parts of libvirt's XML that every domain of netbench's has (https://libvirt.org/formatdomain.html)."""
+"""Parts of libvirt's XML that all of netbench's domains share (https://libvirt.org/formatdomain.html)."""
 
 from collections.abc import Sequence
 from xml.etree import ElementTree
@@ -11,23 +11,23 @@ from netbench.vmm.qemu_command import RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
-_MODELS = {"virtio-net-pci": "virtio"}  # the others are called alike
+_MODELS = {"virtio-net-pci": "virtio"}  # other models have the same name in libvirt
 _EVENTS = ("on_poweroff", "on_reboot", "on_crash")
-# What names a domain or describes it to people. Its labels are made anew by libvirt.
+# Names and descriptions of a domain. libvirt makes new security labels.
 _ITS_OWN = ("name", "uuid", "title", "description", "metadata", *_EVENTS)
 _UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
 _UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
 
 
 def add(parent: Element, tag: str, *, text: str = "", **attributes: str) -> Element:
-    """A new element in `parent`."""
+    """Add an element to `parent` and return it."""
     element = SubElement(parent, tag, attributes)
     element.text = text or None
     return element
 
 
 def parsed(defined: str) -> Element:
-    """A domain as libvirt shows it; TestbedError, as a phrase, where that is none."""
+    """Return a domain from libvirt's XML; TestbedError, as a phrase, if it is not a domain."""
     try:
         domain = ElementTree.fromstring(defined)
     except ElementTree.ParseError as error:
@@ -38,8 +38,8 @@ def parsed(defined: str) -> Element:
 
 
 def become(domain: Element, name: str) -> None:
-    """Have a copy called `name`, and nothing else as the domain that it is of; it ends where that would start anew."""
-    for child in [one for one in domain if one.tag in _ITS_OWN or _made_by_libvirt(one)]:
+    """Give a copy its own name and UUID and remove descriptions; it ends where the original would restart."""
+    for child in [child for child in domain if child.tag in _ITS_OWN or _made_by_libvirt(child)]:
         domain.remove(child)
     for place, (tag, text) in enumerate((("name", name), ("uuid", own_uuid(name)))):
         element = Element(tag)
@@ -49,19 +49,19 @@ def become(domain: Element, name: str) -> None:
 
 
 def end_at_every_event(domain: Element) -> None:
-    """It neither starts again nor stays when it ends by itself."""
+    """Make it end at every event, rather than restart or stay."""
     for event in _EVENTS:
         add(domain, event, text="destroy")
 
 
 def devices_of(domain: Element) -> Element:
-    """Where its devices are."""
+    """Return the element with its devices."""
     devices = domain.find("devices")
     return add(domain, "devices") if devices is None else devices
 
 
 def memory_mib(domain: Element) -> int:
-    """What memory it has."""
+    """Return its memory in MiB."""
     memory = domain.find("memory")
     if memory is None:
         return 0
@@ -69,7 +69,7 @@ def memory_mib(domain: Element) -> int:
 
 
 def add_nic(devices: Element, nic: VirtualNic) -> Element:
-    """Over the tap that is there: libvirt neither makes nor removes it."""
+    """Add a NIC on an existing tap, which libvirt neither makes nor removes; return the element."""
     interface = add(devices, "interface", type="ethernet")
     add(interface, "mac", address=nic.mac)
     add(interface, "target", dev=nic.tap, managed="no")
@@ -81,14 +81,14 @@ def add_nic(devices: Element, nic: VirtualNic) -> Element:
 
 
 def add_console(devices: Element, files: RunFiles) -> None:
-    """The first serial port, behind a socket of netbench's."""
+    """Add the first serial port, connected to a socket of netbench."""
     port = add(devices, "serial", type="unix")
     add(port, "source", mode="bind", path=str(files.console))
     add(port, "target", port="0")
 
 
 def mark(domain: Element, run_id: str) -> None:
-    """Its QEMU is to be known as a process of the run."""
+    """Mark its QEMU as a process of the run."""
     commandline = domain.find(f"{QEMU}commandline")
     if commandline is None:
         commandline = add(domain, f"{QEMU}commandline")
@@ -96,7 +96,7 @@ def mark(domain: Element, run_id: str) -> None:
 
 
 def add_pinning(tuning: Element, vcpus: int, host_cpus: Sequence[int], pin: Pinning) -> None:
-    """Where vCPUs and QEMU's other threads run; where `pin` says nothing, on `host_cpus` (empty: anywhere)."""
+    """Pin vCPUs and QEMU's other threads; those that `pin` does not name, to `host_cpus` (empty: any)."""
     for number in range(vcpus):
         if where := (pin.vcpus[number] if number < len(pin.vcpus) else ()) or host_cpus:
             add(tuning, "vcpupin", vcpu=str(number), cpuset=cpuset(where))
@@ -105,12 +105,12 @@ def add_pinning(tuning: Element, vcpus: int, host_cpus: Sequence[int], pin: Pinn
 
 
 def cpuset(cpus: Sequence[int]) -> str:
-    """CPUs as libvirt lists them."""
+    """Return CPUs in libvirt's notation."""
     return ",".join(map(str, cpus))
 
 
 def as_text(domain: Element) -> str:
-    """A domain as libvirt takes it."""
+    """Return a domain as XML text for libvirt."""
     ElementTree.register_namespace("qemu", QEMU.strip("{}"))
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode")

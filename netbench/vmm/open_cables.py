@@ -1,9 +1,9 @@
-"""A program started with the ends of its cables open: `python -m netbench.vmm.open_cables END… -- COMMAND…`.
+"""Start a program with the ends of its cables open: `python -m netbench.vmm.open_cables END… -- COMMAND…`.
 
 A cable is a Unix socket between two QEMUs. Its END is `listen:PATH` in the one that is started first, and
-`connect:PATH` in the other. They are opened here and not by QEMU, which does that in threads of its own when it may
-have given up root already. The first is open as file 10. A host that has no netbench is given the text of this module:
-it imports nothing of netbench.
+`connect:PATH` in the other. QEMU cannot open them itself: it does that in separate threads, possibly after it gave up
+root. The first is open as file 10. A host without netbench receives the text of this module: it imports nothing of
+netbench.
 """
 
 import os
@@ -14,24 +14,24 @@ FIRST_FILE = 10
 
 
 def opened(end: str) -> socket.socket:
-    """The socket that an END says; OSError where it cannot be made."""
+    """Return the socket of an END; OSError if it cannot be opened."""
     how, _, path = end.partition(":")
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    cable = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if how == "listen":
-        one.bind(path)
-        one.listen(1)
+        cable.bind(path)
+        cable.listen(1)
     else:
-        one.connect(path)
-    return one
+        cable.connect(path)
+    return cable
 
 
 def main() -> None:
-    """Open them, and become the program."""
+    """Open the cables, and execute the program."""
     place = sys.argv.index("--")
     for number, end in enumerate(sys.argv[1:place], FIRST_FILE):
-        one = opened(end)
-        os.dup2(one.fileno(), number)
-        one.close()
+        cable = opened(end)
+        os.dup2(cable.fileno(), number)
+        cable.close()
     command = sys.argv[place + 1 :]
     os.execvp(command[0], command)
 

@@ -1,9 +1,8 @@
-"""A program started with macvtaps open: `python -m netbench.vmm.open_macvtaps INTERFACE,… COMMAND…`.
+"""Start a program with macvtaps open: `python -m netbench.vmm.open_macvtaps INTERFACE,… COMMAND…`.
 
-QEMU opens a tap by its name, but a macvtap is a device file of its own, of which a network namespace shows nobody the
-name: it is made anew in /dev (on /run no device can be opened, where that is mounted `nodev` as systemd does), and
-removed once it is open. The first is open as file 10. A host that has no netbench is given the text of this module: it
-imports nothing of netbench.
+QEMU opens a tap by its name. A macvtap is a device file instead, which has no name in a network namespace. Therefore
+this program makes a device file in /dev and removes it once it is open. /run does not work: systemd mounts it `nodev`.
+The first is open as file 10. A host without netbench receives the text of this module: it imports nothing of netbench.
 """
 
 import os
@@ -15,10 +14,10 @@ FIRST_FILE = 10
 
 
 def main() -> None:
-    """Open them, and become the program."""
+    """Open the macvtaps, and execute the program."""
     interfaces, *command = sys.argv[1:]
     for number, interface in enumerate(interfaces.split(","), FIRST_FILE):
-        (device,) = glob(f"/sys/class/net/{interface}/macvtap/tap*/dev")  # all of Python's library that guests have
+        (device,) = glob(f"/sys/class/net/{interface}/macvtap/tap*/dev")  # guests lack most of Python's library
         with open(device) as file:
             major, minor = map(int, file.read().split(":"))
         node = f"/dev/{interface}-{os.getpid()}"

@@ -1,6 +1,6 @@
 """VMM `openvz`: containers of OpenVZ and Virtuozzo. Contract only: it was never run against OpenVZ.
 
-Everything here follows vzctl(8), vzlist(8) and prlctl(8), and was tried against programs that answer as those say.
+It follows vzctl(8), vzlist(8) and prlctl(8), and was tested against programs that emulate their answers.
 """
 
 import shlex
@@ -31,16 +31,16 @@ from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartCont
 from netbench.vmm.openvz_tools import Box, Tool, box, shares
 
 NEVER_RUN = "contract only, never run against OpenVZ"
-KERNEL = Path("/proc/vz")  # which OpenVZ's kernels have
+KERNEL = Path("/proc/vz")  # exists in OpenVZ's kernels
 _REMEDY = "install OpenVZ or Virtuozzo and boot its kernel (https://wiki.openvz.org, https://docs.virtuozzo.com)"
-# Numbers up to 100 are reserved (vzctl(8)), the largest is 2147483644; people begin at 101.
+# Numbers up to 100 are reserved (vzctl(8)), the largest is 2147483644; users count up from 101.
 _FIRST_NUMBER = 1_000_000_000
 _POLL_S = 0.1
 _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with"
 
 
 def look_for(tool: str, _: str) -> str:
-    """Where one of the tools is; MissingError where it, or OpenVZ's kernel, is not."""
+    """Return the path of one of the tools; MissingError without it or without OpenVZ's kernel."""
     path = shutil.which(tool, path=search_path())
     if path is None:
         raise MissingError(f"{tool} is not on this host")
@@ -53,7 +53,7 @@ def _text(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
-# Never what a tool would take for an option.
+# Excludes words that a tool would take for an option.
 Word = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 
 
@@ -96,9 +96,9 @@ class Netif(Attachment):
 class OpenVz(Vmm):
     """A container of OpenVZ 6 or Virtuozzo 7: contract only, never run against OpenVZ.
 
-    Its entitlement is CPUUNITS, CPULIMIT and CPUMASK of the container. What forwards are softirqs of the machine's
-    kernel. CPU time is not known: /proc/vz/vestat has it in jiffies of no documented length, `prlctl statistics` as
-    differences between two questions.
+    Its entitlement becomes CPUUNITS, CPULIMIT and CPUMASK of the container. Softirqs of the machine's kernel forward
+    its frames. Its CPU time is unknown: /proc/vz/vestat reports it in jiffies of no documented length, and `prlctl
+    statistics` as differences between two calls.
     """
 
     Options: ClassVar[type[GuestOptions]] = OpenVzOptions
@@ -124,17 +124,17 @@ class OpenVz(Vmm):
         return Netif(self._box(spec))
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
-        """The container, and that it runs: its NICs can be attached only then.
+        """Yield the container and its start, because NICs can be attached only to a running container.
 
-        UsageError for shares of a container that netbench did not make.
+        UsageError for CPU shares of a container that netbench did not make.
         """
         options, of = self._options, self._box(spec)
         wanted = shares(spec.weight, spec.limit, spec.host_cpus)
         if options.container and wanted:
-            told = shlex.join([of.tool, "set", options.container, *wanted])
+            set_shares = shlex.join([of.tool, "set", options.container, *wanted])
             raise UsageError(
                 f"container {options.container} is not netbench's, so its shares are not either: leave host_cpus, "
-                f"cpu_weight and cpu_limit out, and say `{told}` yourself"
+                f"cpu_weight and cpu_limit out, and say `{set_shares}` yourself"
             )
         if not options.container:
             memory = 512 if options.memory is None else options.memory
@@ -153,7 +153,7 @@ class OpenVz(Vmm):
         return guest
 
     def _box(self, spec: GuestSpec) -> Box:
-        """By the name of a guest, or a number made of that: no other guest's, of no other run."""
+        """Return the container by a name or number derived from the guest, unique among guests and runs."""
         if self._options.tool == "prlctl":
             return box("prlctl", self._options.container or spec.own_netns)
         number = _FIRST_NUMBER + crc32(spec.own_netns.encode()) % _FIRST_NUMBER
@@ -161,7 +161,7 @@ class OpenVz(Vmm):
 
 
 class OpenVzGuest(RunningGuest):
-    """A container that runs, though its first process may not run commands yet."""
+    """A running container; its first process may not run commands yet."""
 
     def __init__(self, spec: GuestSpec, here: Host, of: Box, *, own: bool) -> None:
         super().__init__(spec)
@@ -186,7 +186,7 @@ class OpenVzGuest(RunningGuest):
         return "" if runs else f"{self.spec.title}: its container {self._box.ident} {what}"
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """What runs a command in it."""
+        """Return the command that runs a command in it."""
         return self._box.run(argv)
 
     def facts(self) -> dict[str, str]:
@@ -194,8 +194,8 @@ class OpenVzGuest(RunningGuest):
         return {"openvz": version, "container": self._box.ident, "driver": NEVER_RUN, "forwarded_by": _FORWARDED_BY}
 
     def stop(self) -> None:
-        """Stop netbench's own; one that was there is stopped when its start is undone, if it did not run before."""
-        with suppress(MachineGoneError):  # what is left there is undone by itself
+        """Stop netbench's own container; undoing StartContainer stops another one, if it did not run before."""
+        with suppress(MachineGoneError):  # the container is gone with its machine
             if self._own and self._box.status(self._here)[1]:
                 run_checked(self._here, self._box.stop(at_once=True), timeout_s=120.0)
 
@@ -207,7 +207,7 @@ class OpenVzGuest(RunningGuest):
 class OpenVzHost(RemoteByCommand):
     """A container as a host, by `vzctl exec2` or `prlctl exec`; `gone` is raised once it has stopped.
 
-    OpenVZ 6 has a kernel on which others do not join its containers' namespaces.
+    `nsenter` is not used: OpenVZ 6 has a kernel without support for joining its containers' namespaces.
     """
 
     def __init__(self, name: str, title: str, here: Host, guest: OpenVzGuest, gone: type[TestbedError]) -> None:

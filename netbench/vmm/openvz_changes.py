@@ -1,4 +1,4 @@
-"""What netbench changes on a machine with OpenVZ: containers of its own, whether one runs, and its NICs."""
+"""The changes that netbench makes on a machine with OpenVZ: containers, their start, and their NICs."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _OTHERWISE_S = 300.0  # `vzctl stop` alone waits up to 120 s for a container to 
 
 @dataclass(frozen=True, slots=True)
 class OfContainer(Change):
-    """A change about one container, by what `tool` calls it."""
+    """A change to one container, by its name or number in `tool`."""
 
     tool: str
     ident: str
@@ -42,7 +42,7 @@ class OfContainer(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddContainer(OfContainer):
-    """A container of netbench's own, made from a template; it is undone by stopping and destroying it."""
+    """A container of netbench, made from a template; undo stops and destroys it."""
 
     name: str
     template: str
@@ -63,7 +63,7 @@ class AddContainer(OfContainer):
 
     def undo(self, host: Host) -> None:
         exists, runs = self._box.status(host)
-        # Where somebody else was quicker than the change it is theirs. Cut short, its own has no name yet.
+        # A container with another name was made by somebody else meanwhile. One that is half made has no name yet.
         if not exists or not self.name.startswith(PREFIX) or self._box.name(host) not in ("", self.name):
             return
         if runs:
@@ -73,7 +73,7 @@ class AddContainer(OfContainer):
 
 @dataclass(frozen=True, slots=True)
 class StartContainer(OfContainer):
-    """A container runs; one that `ran` before is left as it is found. Those of netbench's `own` are stopped at once."""
+    """Start a container; one that `ran` before is left unchanged. Undo stops netbench's `own` containers at once."""
 
     own: bool
     ran: bool = False
@@ -95,7 +95,7 @@ class StartContainer(OfContainer):
 
 @dataclass(frozen=True, slots=True)
 class AddContainerNic(OfContainer):
-    """A NIC of a container that runs: a pair of virtual Ethernet interfaces, both ends called `nic`."""
+    """A NIC of a running container: a pair of virtual Ethernet interfaces, both ends named `nic`."""
 
     nic: str
     mac: str
@@ -110,6 +110,6 @@ class AddContainerNic(OfContainer):
         return self
 
     def undo(self, host: Host) -> None:
-        # It goes with a container that ends, and may never have been made.
+        # It is gone if the container has stopped, and may never have been made.
         if self._box.status(host)[1] and host.run(["ip", "link", "show", "dev", self.nic]).exit_code == 0:
             run_checked(host, self._box.remove_nic(self.nic), timeout_s=_OTHERWISE_S)

@@ -1,7 +1,7 @@
-"""The commands of OpenVZ's tools, as their manual pages have them; nothing here was ever run against OpenVZ.
+"""The commands of OpenVZ's tools, according to their manual pages; none was ever run against OpenVZ.
 
 `vzctl` is that of OpenVZ 6 (vzctl(8), vzlist(8), version 4.11). `prlctl` is that of Virtuozzo and OpenVZ 7 and later
-(prlctl(8)), beside which stands a vzctl(8) too: that alone has a word for the name of the machine's end of a NIC.
+(prlctl(8)). Those have a vzctl(8) too: only it has an option for the name of the machine's end of a NIC.
 """
 
 import shlex
@@ -14,13 +14,16 @@ from netbench.hosts.base import Host, run_checked
 
 Tool = Literal["vzctl", "prlctl"]
 
-# Both have 1000 where nothing is said, and take from 8 to 500000; the weight that is usual is 100, and at least 1.
+# The default of both is 1000, the range 8 to 500000. netbench's usual weight is 100, its minimum 1.
 _UNITS_OF_WEIGHT = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A container as the tools call it: by its number (`vzctl`, which takes names too) or its name (`prlctl`)."""
+    """A container, identified by its number (`vzctl`, which also accepts names) or its name (`prlctl`).
+
+    Most methods return the command that does what they describe.
+    """
 
     ident: str
 
@@ -29,11 +32,11 @@ class Box:
     lister: ClassVar[str]  # the command that lists all containers
 
     def create(self, name: str, template: str) -> list[str]:
-        """Make it, from an OS template; without one, from the default in vz.conf(5)."""
+        """Create it from an OS template; without one, from the default in vz.conf(5)."""
         raise NotImplementedError
 
     def configure(self, memory_mib: int, shares: Sequence[str], features: Sequence[str]) -> list[str]:
-        """Save what it may have, and what of the kernel it may use, before it is started."""
+        """Set its memory, its CPU shares and its kernel features permanently, before its start."""
         raise NotImplementedError
 
     def start(self) -> list[str]:
@@ -41,21 +44,21 @@ class Box:
         return [self.tool, "start", self.ident]
 
     def stop(self, *, at_once: bool) -> list[str]:
-        """Stop it: as one shuts a machine down, or at once."""
+        """Stop it: by a shutdown, or at once."""
         raise NotImplementedError
 
     def destroy(self) -> list[str]:
-        """Delete it, once it is stopped."""
+        """Delete it once it is stopped."""
         raise NotImplementedError
 
     def run(self, argv: Sequence[str]) -> list[str]:
-        """Run a command in it, with the exit code of that: both tools hand one text to a shell in there."""
+        """Run a command in it, and return that command's exit code: both tools pass one string to its shell."""
         raise NotImplementedError
 
     def add_nic(self, nic: str, mac: str, host_mac: str) -> list[list[str]]:
-        """Give it a NIC while it runs; both ends have one name. Its filter of MAC addresses, on by default, goes off.
+        """Add a NIC while it runs; both ends have the same name. The filter of MAC addresses, on by default, goes off.
 
-        Nothing is saved (no --save): it goes when the container stops.
+        Nothing is saved (no --save): the NIC is removed when the container stops.
         """
         change = ["vzctl", "set", self.ident]
         return [
@@ -64,22 +67,22 @@ class Box:
         ]
 
     def remove_nic(self, nic: str) -> list[str]:
-        """Take it away while it runs."""
+        """Remove a NIC while it runs."""
         return ["vzctl", "set", self.ident, "--netif_del", nic]
 
     def status(self, host: Host) -> tuple[bool, bool]:
-        """Whether there is such a container, and whether it runs; TestbedError where that makes no sense.
+        """Return whether the container exists, and whether it runs; TestbedError for unexpected output.
 
-        One line: `CTID 101 exist mounted running` (vzctl(8), "status"), `CT name exist running` (prlctl).
+        The output is one line: `CTID 101 exist mounted running` (vzctl(8), "status"), `CT name exist running` (prlctl).
         """
-        told = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).strip()
-        words = told.split()[2:]  # a container may be called `running`
+        output = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).strip()
+        words = output.split()[2:]  # a container may be called `running`
         if not {"exist", "deleted"} & set(words):
-            raise TestbedError(f"`{self.tool} status {self.ident}` makes no sense: {told or 'no output'}")
+            raise TestbedError(f"`{self.tool} status {self.ident}` makes no sense: {output or 'no output'}")
         return "exist" in words, "exist" in words and "running" in words
 
     def name(self, host: Host) -> str:
-        """The name it has on this machine; empty for none (yet)."""
+        """Return its name on this machine; empty without a name (yet)."""
         raise NotImplementedError
 
 
@@ -108,8 +111,8 @@ class Vzctl(Box):
         return ["vzctl", "exec2", self.ident, shlex.join(argv)]
 
     def name(self, host: Host) -> str:
-        told = run_checked(host, ["vzlist", "-a", "-H", "-t", "-o", "name", self.ident]).strip()
-        return "" if told == "-" else told
+        output = run_checked(host, ["vzlist", "-a", "-H", "-t", "-o", "name", self.ident]).strip()
+        return "" if output == "-" else output
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +144,15 @@ class Prlctl(Box):
 
 
 def box(tool: str, ident: str) -> Box:
-    """A container as one of the two tools calls it."""
+    """Return the container for one of the two tools."""
     return {"vzctl": Vzctl, "prlctl": Prlctl}[tool](ident)
 
 
 def shares(weight: int | None, limit: float | None, cpus: Sequence[int]) -> list[str]:
-    """What both tools are told of an entitlement (100 is the usual weight; 1.0 is one CPU, which is 100 percent)."""
-    told = ["--cpuunits", str(weight * _UNITS_OF_WEIGHT)] if weight is not None else []
-    told += ["--cpulimit", str(round(limit * 100))] if limit is not None else []
-    return told + (["--cpumask", ",".join(map(str, cpus))] if cpus else [])
+    """Return both tools' options for a CPU entitlement (100 is the usual weight; 1.0 is one CPU, i.e. 100 percent)."""
+    options = ["--cpuunits", str(weight * _UNITS_OF_WEIGHT)] if weight is not None else []
+    options += ["--cpulimit", str(round(limit * 100))] if limit is not None else []
+    return options + (["--cpumask", ",".join(map(str, cpus))] if cpus else [])
 
 
 def _switched_on(features: Sequence[str]) -> list[str]:

@@ -12,8 +12,8 @@ from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name, within
 
-# Its locks would be in /dev/shm, and its networks below /etc. What outlives podman when that is killed is conmon, with
-# the container: `netbench clean` finds it by the mark.
+# The defaults are /dev/shm for locks and /etc for networks. If podman is killed, conmon and the container stay:
+# `netbench clean` finds conmon by the mark.
 _CONFIGURATION = """\
 [engine]
 lock_type = "file"
@@ -21,19 +21,19 @@ conmon_env_vars = ["{mark}={run_id}"]
 [network]
 network_config_dir = "{directory}/networks"
 """
-# At the container's end conmon starts podman to tidy up: let that do nothing, as everything goes anyway.
+# conmon starts podman to clean up when the container ends. /bin/true replaces it, because everything is removed anyway.
 _RUN = (
     'podman=$(command -v podman) && exec 9<"$podman" && mount --bind /bin/true "$podman" && exec /proc/self/fd/9 "$@"'
 )
-# By default more than the machine may allow.
+# The defaults may exceed the limits of the machine.
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
 _CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
 
 
 class Podman(Runtime):
-    """`podman run` on a storage of its own, without an image, a registry, or a control group of its own.
+    """`podman run` with a storage of its own, without an image, a registry, or a control group of its own.
 
-    Only crun can do without one; runc would make its own beside everybody's.
+    Only crun works without a control group; runc would make one beside those of other software.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"podman", "crun"})
@@ -77,7 +77,7 @@ class Podman(Runtime):
         )
         files = ("--pidfile", f"{DIRECTORY}/{_PID_FILE}")
         mounts = [
-            word for one in root.shared for word in ("--mount", f"type=bind,src={root.source / one},dst=/{one},ro")
+            word for path in root.shared for word in ("--mount", f"type=bind,src={root.source / path},dst=/{path},ro")
         ]
         run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
@@ -85,6 +85,6 @@ class Podman(Runtime):
         return within(command, spec, ways_in)
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
-        with suppress(TestbedError, ValueError):  # not written (whole) yet
+        with suppress(TestbedError, ValueError):  # not written yet, or incomplete
             return [int(machine.read(str(directory / _PID_FILE)))]
         return []

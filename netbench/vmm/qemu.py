@@ -48,19 +48,19 @@ from netbench.vmm.started_machine import StartedMachine
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")
 _PLANNED_SSH_PORT = 2222
-_CABLED = {"virtio": "virtio-net-pci"}  # what QEMU calls a model of a cabled NIC
-_EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest takes its time
+_CABLED = {"virtio": "virtio-net-pci"}  # QEMU's name for a model of a cabled NIC
+_EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
 
 
 def look_for_vhost(_: str) -> str:
-    """The device; MissingError when it is not there."""
+    """Return the path of the device; MissingError without it."""
     if not VHOST_DEVICE.exists():
         raise MissingError(f"this host has no {VHOST_DEVICE}")
     return str(VHOST_DEVICE)
 
 
 class QemuGuest(RunningGuest):
-    """A virtual machine that runs."""
+    """A running virtual machine."""
 
     def __init__(self, spec: GuestSpec, process: StartedMachine, connection: Connection, facts: dict[str, str]) -> None:
         super().__init__(spec)
@@ -100,7 +100,7 @@ class QemuGuest(RunningGuest):
         return self._facts
 
     def stop(self) -> None:
-        """End the conversation, then the process, though the first may fail."""
+        """Close the connection, then end the process, even if the first fails."""
         with ExitStack() as stack:
             stack.callback(self._process.stop)
             stack.callback(self._connection.close)
@@ -109,7 +109,7 @@ class QemuGuest(RunningGuest):
 class Qemu(Vmm):
     """A guest under QEMU, with KVM where it works: its virtual NICs are bridged to NICs of the machine through taps.
 
-    Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
+    Its entitlement applies to all threads of QEMU; the option `pin` overrides the CPUs of the threads it names.
     """
 
     Options: ClassVar[type[GuestOptions]] = QemuOptions
@@ -149,7 +149,7 @@ class Qemu(Vmm):
             signs=(str(VHOST_DEVICE),),
         ),
     )
-    # Emulated, for all one knows before.
+    # Assumes emulation, because KVM is not probed yet.
     pace: ClassVar[Pace] = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
     pace_in_vm: ClassVar[Pace | None] = Pace(bring_up_s=20.0, trial_s=3.0, idle_s=0.3, load_s=3.0, worker_s=0.3)
 
@@ -158,11 +158,11 @@ class Qemu(Vmm):
         self._options = options
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for CPUs that this machine has not, a disk image or a key that is not there."""
+        """Raise UsageError for CPUs that this machine lacks, and for a disk image or key that does not exist."""
         if on_vm(paths):
             if self._options.is_disk:
                 raise UsageError("image: a VM that is a host has no disk images; name a guest image of netbench's")
-            return  # which CPUs it has is found out there
+            return  # the CPUs of the VM are checked there
         missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
         if missing:
             raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present_cpus()))}")
@@ -197,7 +197,7 @@ class Qemu(Vmm):
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
         if spec.netns and isinstance(self._options.channel, SshChannel):
-            yield SetUp(spec.netns, "lo")  # QEMU forwards a port of it to the guest
+            yield SetUp(spec.netns, "lo")  # QEMU forwards one of its ports to the guest
 
     def command(self, spec: GuestSpec) -> str:
         machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT))
@@ -207,8 +207,8 @@ class Qemu(Vmm):
         options, files = self._options, RunFiles(spec.directory)
         if not host.shares_files:
             _prepare(host)
-        tried = DEFAULT_IMAGE if options.is_disk else options.image
-        acceleration = choose(options.accelerator, host, spec.directory, tried)
+        image = DEFAULT_IMAGE if options.is_disk else options.image
+        acceleration = choose(options.accelerator, host, spec.directory, image)
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
         machine = self._machine(spec, acceleration.accelerator, self._boot(port, host), host)
         machine = replace(machine, confinement=confinement(host))
@@ -218,14 +218,14 @@ class Qemu(Vmm):
             process.pin(options.pin.vcpus, options.pin.io)
             connection = self._connection(spec, host, process, files, port)
             return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration, machine.confinement))
-        except BaseException:  # Ctrl-C too: QEMU must not stay
+        except BaseException:  # Ctrl-C too: QEMU must not stay behind
             process.stop()
             raise
 
     def _machine(
         self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None
     ) -> VirtualMachine:
-        """A guest on a host; None while that is a plan."""
+        """Return the machine for a guest on a host; `host` is None in a plan."""
         options, own = self._options, (spec.host_cpus, spec.door)
         nics = self._nics(spec, host)
         return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
@@ -289,22 +289,22 @@ class Qemu(Vmm):
 
 
 def qemu_version(host: Host, program: str) -> str:
-    """Which version of QEMU a program is; TestbedError where it does not say."""
+    """Return the version of a QEMU program; TestbedError if it prints none."""
     return run_checked(host, [program, "--version"]).splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def _prepare(host: Host) -> None:
-    """Make a VM that is a host ready for guests of its own; MissingError when its image is not made for that."""
+    """Prepare a VM that is a host for guests of its own; MissingError if its image does not support that."""
     require_in_vm(host, "lab", qemu_program())
-    # Each by itself: one that this CPU cannot use is no reason to leave out the others.
+    # One by one: the module for another CPU fails, and the others must still be loaded.
     for module in ("kvm_amd", "kvm_intel", "vhost_net"):
         host.run(["modprobe", "-q", module])
 
 
 def confinement(host: Host) -> Confinement:
-    """What QEMU can give up on this host, as far as it says so before it starts a guest."""
+    """Return the best confinement that QEMU on this host accepts before it starts a guest."""
     users = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true"]
-    has_user = host.run(users).exit_code == 0  # a container need not have it
+    has_user = host.run(users).exit_code == 0  # a container may lack that user
 
     def works(one: Confinement) -> bool:
         return host.run([qemu_program(), *one.options, "-M", "help"]).exit_code == 0
@@ -313,7 +313,7 @@ def confinement(host: Host) -> Confinement:
 
 
 def present_cpus() -> list[int]:
-    """The CPUs of this machine that threads may be bound to."""
+    """Return the CPUs of this machine that threads may be bound to."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -322,6 +322,6 @@ def _words(end: CableEnd) -> str:
 
 
 def _image_name(name: str) -> str:
-    """The name of one of netbench's guest images, and the beginning of its digest."""
+    """Return the name of one of netbench's guest images, and the beginning of its digest."""
     image = find_image(name)
     return f"{image.name} {image.digest[:12]}"

@@ -1,4 +1,4 @@
-"""A virtual machine as data, and the QEMU command line that makes it."""
+"""A virtual machine as data, and the QEMU command line that starts it."""
 
 import platform
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from netbench.images.recipe import LABS, Lab
 from netbench.vmm import open_cables, open_macvtaps
 
 AGENT_PORT = "netbench.agent"
-# org.qemu.guest_agent.0 is where qemu-ga looks by default (qemu-ga(8)).
+# org.qemu.guest_agent.0 is the default port of qemu-ga (qemu-ga(8)).
 GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
 VHOST_DEVICE = Path("/dev/vhost-net")
 SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
@@ -21,10 +21,10 @@ NOBODY = 65534  # user and group that own nothing (the kernel's overflowuid)
 _SANDBOX = "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
 
 _ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
-# In QEMU 7.2's emulation a domain 0 of Xen dies with SMAP, and now and then a domain in the first instruction of AVX:
-# Xen switches what of the CPU a domain may use, and the emulation does not always notice.
+# In QEMU 7.2's emulation a domain 0 of Xen crashes with SMAP, and sometimes a domain at its first AVX instruction: Xen
+# switches the CPU features of a domain, and the emulation does not always notice.
 _EMULATED_UNDER_XEN = "max,-smap,-avx,-avx2"
-# The rest is for its guests.
+# The rest of the memory is for its guests.
 _DOM0_MIB = 640
 _BOARDS = {"x86_64": "q35", "aarch64": "virt"}
 _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
@@ -32,14 +32,14 @@ _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 @dataclass(frozen=True, slots=True)
 class VirtualNic:
-    """A NIC of a guest, over a tap of this machine; or at the end of a `cable`, in the words of `open_cables`."""
+    """A NIC of a guest, on a tap of this machine; or at the end of a `cable`, in the notation of `open_cables`."""
 
     tap: str
     mac: str
     model: str  # a QEMU device: virtio-net-pci, e1000, e1000e, vmxnet3, rtl8139
     queues: int = 1
     vhost: bool = False
-    macvtap: bool = False  # which QEMU is given opened, as it would open a tap itself
+    macvtap: bool = False  # QEMU receives it open, because it opens only taps itself
     cable: str = ""
 
 
@@ -53,7 +53,7 @@ class KernelBoot:
 
 
 def planned_boot(image: str) -> KernelBoot:
-    """How one of netbench's guest images boots, for `--dry-run`: it need not be there."""
+    """Return the boot files of one of netbench's guest images, for `--dry-run`; they need not exist."""
     directory = Path(image)
     lab = LABS.get(image, Lab())
     return KernelBoot(directory / "vmlinuz", directory / "initrd", directory / "hypervisor" if lab.hypervisor else None)
@@ -61,16 +61,16 @@ def planned_boot(image: str) -> KernelBoot:
 
 @dataclass(frozen=True, slots=True)
 class DiskBoot:
-    """A guest that boots by itself from a disk, which keeps what it was: writes go elsewhere and are lost."""
+    """A guest that boots from a disk, which stays unchanged: writes go to a temporary file and are lost."""
 
     disk: Path
     format: str  # raw, qcow2, …
-    ssh_port: int | None = None  # of this machine's (or namespace's) 127.0.0.1, forwarded to the guest's port 22
+    ssh_port: int | None = None  # port of 127.0.0.1 of this machine (or namespace), forwarded to the guest's port 22
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What QEMU gives up: system calls (seccomp), and, once it has opened what it needs, root for `user`."""
+    """Privileges that QEMU gives up: system calls (seccomp), and, after it opened its files, root for `user`."""
 
     sandbox: bool = False
     user: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Confinement:
     @property
     def options(self) -> tuple[str, ...]:
         """Options of QEMU."""
-        # One that has yet to give up root must still be allowed to.
+        # Giving up root must stay allowed until it is done.
         stays = "" if self.user else ",elevateprivileges=deny"
         return (*(("-sandbox", _SANDBOX + stays) if self.sandbox else ()), *self.user)
 
@@ -87,7 +87,7 @@ class Confinement:
         return ", ".join(parts) or "no"
 
 
-# What a QEMU may know, the better ones first; -runas is what versions before 9.1 have.
+# The confinements that QEMU versions support, best first; -runas is for versions before 9.1.
 CONFINEMENTS = tuple(
     Confinement(sandbox, user)
     for sandbox in (True, False)
@@ -97,10 +97,10 @@ CONFINEMENTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet.
+    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only while it is undecided.
 
-    All its threads run on `host_cpus` (empty: any) and in the control group that `door` is the file to enter by (empty:
-    the one that netbench is in).
+    All its threads run on `host_cpus` (empty: any) and in the control group that the file `door` leads into (empty: the
+    group of netbench).
     """
 
     name: str
@@ -116,13 +116,13 @@ class VirtualMachine:
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Where a running guest keeps its sockets and QEMU's process id."""
+    """The paths of a running guest's sockets and of QEMU's process id."""
 
     directory: Path
 
     @property
     def monitor(self) -> Path:
-        """QMP's socket."""
+        """The socket of QMP."""
         return self.directory / "qmp"
 
     @property
@@ -132,12 +132,12 @@ class RunFiles:
 
     @property
     def console(self) -> Path:
-        """The socket behind its console, where libvirt starts it."""
+        """The socket behind its console, if libvirt starts it."""
         return self.directory / "console"
 
     @property
     def nvram(self) -> Path:
-        """What a guest with UEFI keeps its variables in, where it is a copy of a domain of libvirt's."""
+        """The UEFI variables of a guest that is a copy of a libvirt domain."""
         return self.directory / "nvram"
 
     @property
@@ -147,14 +147,14 @@ class RunFiles:
 
 
 def qemu_program() -> str:
-    """The QEMU that runs guests of this machine's own architecture."""
+    """Return the name of the QEMU for guests of this machine's architecture."""
     return f"qemu-system-{platform.machine()}"
 
 
 def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = True) -> list[str]:
-    """The command that starts it, on this machine or on one that has no netbench; it runs in the foreground."""
+    """Return the foreground command that starts it, on this machine or on one without netbench."""
     command = [qemu_program(), *_options(machine, files)]
-    # Of one machine all NICs are attached alike.
+    # All NICs of a machine are attached the same way.
     if macvtaps := [nic.tap for nic in machine.nics if nic.macvtap]:
         command = [*_python(open_macvtaps, is_here=is_here), ",".join(macvtaps), *command]
     if cables := [nic.cable for nic in machine.nics if nic.cable]:
@@ -175,7 +175,7 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     if under_xen and machine.accelerator == "tcg":
         cpu = _EMULATED_UNDER_XEN
     yield from ("-accel", accelerator, "-cpu", cpu)
-    # One more, on which no vCPU of a domain 0 runs: its guests are to have one that is free.
+    # One more, on which no vCPU of domain 0 runs: its guests need a free CPU.
     cpus = machine.cpus + 1 if under_xen else machine.cpus
     yield from ("-smp", str(cpus), "-m", f"{machine.memory_mib}M")
     yield from ("-pidfile", str(files.pid))
@@ -194,7 +194,7 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
 
 def _boot(boot: KernelBoot | DiskBoot, cpus: int) -> Iterator[str]:
     if isinstance(boot, KernelBoot) and boot.hypervisor:
-        # As modules of a multiboot kernel, the first with its words.
+        # Kernel and initrd are modules of a multiboot kernel; the first has a command line.
         kernel, initrd = (str(path).replace(",", ",,") for path in (boot.kernel, boot.initrd))
         yield from ("-kernel", str(boot.hypervisor), "-initrd", f"{kernel} {kernel_words('hvc0')},{initrd}")
         yield from ("-append", _xen_words(cpus))
@@ -203,7 +203,7 @@ def _boot(boot: KernelBoot | DiskBoot, cpus: int) -> Iterator[str]:
         yield from ("-kernel", str(boot.kernel), "-initrd", str(boot.initrd))
         yield from ("-append", kernel_words())
         return
-    path = str(boot.disk).replace(",", ",,")  # QEMU's way to write a comma in a value
+    path = str(boot.disk).replace(",", ",,")  # QEMU's escape of a comma in a value
     yield from ("-drive", f"file={path},format={boot.format},if=virtio,snapshot=on")
     if boot.ssh_port is not None:
         forward = f"hostfwd=tcp:127.0.0.1:{boot.ssh_port}-:22"
@@ -212,20 +212,20 @@ def _boot(boot: KernelBoot | DiskBoot, cpus: int) -> Iterator[str]:
 
 
 def _xen_words(cpus: int) -> str:
-    """What the hypervisor is told: CPUs and memory of domain 0."""
+    """Return the hypervisor's command line: CPUs and memory of domain 0."""
     size = f"dom0_mem={_DOM0_MIB}M,max:{_DOM0_MIB}M dom0_max_vcpus={cpus} dom0_vcpus_pin"
     return f"console=com1 com1=115200,8n1 {size}"
 
 
 def kernel_words(console: str = "") -> str:
-    """What the kernel of a guest is told as it boots; without a `console` it is that of the board."""
+    """Return the command line of a guest's kernel; the default `console` is that of the board."""
     console = console or _CONSOLES.get(platform.machine(), "ttyS0")
-    # An emulated CPU on a busy host can be too slow for the kernel's test of its timer, which then panics.
+    # An emulated CPU on a busy host can be too slow for the kernel's timer check, which then panics.
     return f"console={console} quiet panic=-1 no_timer_check netbench.channel=virtio:{AGENT_PORT}"
 
 
 def board() -> str:
-    """The machine type of guests of this machine's own architecture."""
+    """Return the machine type for guests of this machine's architecture."""
     return _BOARDS.get(platform.machine(), "q35")
 
 
@@ -235,13 +235,13 @@ def _nic(number: int, nic: VirtualNic) -> Iterator[str]:
     vhost = ",vhost=on" if nic.vhost else ""
     kind, which = _backend(number, nic)
     yield from ("-netdev", f"{kind},id={name},{which}{queues}{vhost}")
-    # Two vectors a queue, one for configuration, one for control (QEMU's docs on multiqueue virtio-net).
+    # Two vectors per queue, one for configuration, one for control (QEMU's docs on multiqueue virtio-net).
     several = f",mq=on,vectors={2 * nic.queues + 2}" if nic.queues > 1 else ""
     yield from ("-device", f"{nic.model},netdev={name},mac={nic.mac}{several}")
 
 
 def _backend(number: int, nic: VirtualNic) -> tuple[str, str]:
-    """What carries the frames of a NIC, and which one of these."""
+    """Return the type of a NIC's QEMU backend and the options that select it."""
     if nic.cable:
         server = "on" if nic.cable.startswith("listen:") else "off"
         return "stream", f"server={server},addr.type=fd,addr.str={open_cables.FIRST_FILE + number}"

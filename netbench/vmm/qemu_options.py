@@ -19,7 +19,7 @@ class Pinning(BaseModel, extra="forbid", frozen=True):
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """All CPUs named."""
+        """All CPUs in the lists."""
         return tuple(cpu for cpus in (*self.vcpus, self.io) for cpu in cpus)
 
 
@@ -49,7 +49,7 @@ def _channel(value: object) -> object:
 
 
 def switch(value: object) -> object:
-    """YAML takes a bare on or off for a boolean."""
+    """Return "on" or "off" for a boolean: YAML parses a bare on or off as one."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
@@ -83,12 +83,12 @@ class QemuOptions(GuestOptions):
 
     @property
     def is_disk(self) -> bool:
-        """Whether `image` is a disk image of the user's."""
+        """Whether `image` is a disk image of the user."""
         return "/" in self.image
 
     @property
     def cpus_known(self) -> bool:
-        """Whether `cpus` is what the guest has."""
+        """Whether `cpus` is the guest's number of CPUs."""
         return True
 
     @model_validator(mode="after")

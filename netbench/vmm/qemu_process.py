@@ -1,4 +1,4 @@
-"""A guest that runs: QEMU's process, its monitor, and the connection to its channel."""
+"""A running guest: QEMU's process, its monitor, and the connection to its channel."""
 
 import subprocess
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
 
 _SOCKETS_S = 20.0
 _END_S = 5.0
-# Ends QEMU when netbench ends without a word.
+# Kills QEMU when netbench ends without cleaning up.
 _KEEP = 'read -r word || kill -KILL "$0"'
 
 
@@ -32,7 +32,7 @@ class QemuProcess(StartedMachine):
         self._keeper: Process | None = None
 
     def start(self, host: Host) -> None:
-        """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
+        """Start QEMU and connect to its monitor; TestbedError, with QEMU's output, when it ends instead."""
         self._host = host
         self._process = host.spawn(qemu_command(self._machine, self._files, is_here=host.shares_files))
         assert self._process.stdout is not None
@@ -50,19 +50,19 @@ class QemuProcess(StartedMachine):
                 raise TestbedError(death) from None
             raise
         if self._machine.confinement.user:
-            # What dies with netbench does so no longer once it has another user: prctl(2), PR_SET_PDEATHSIG.
+            # Changing the user clears the signal that kills QEMU when netbench dies: prctl(2), PR_SET_PDEATHSIG.
             outlive = ["setpriv", "--pdeathsig", "clear"]
             self._keeper = host.spawn([*outlive, "sh", "-c", _KEEP, str(self._pid())])
 
     def death_just_now(self) -> str:
-        """As `death`, for somebody who has seen a sign of it: QEMU may take a moment to end."""
+        """Return `death` after a sign of it was seen: waits a moment for QEMU to end."""
         if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):  # it lives
+            with suppress(subprocess.TimeoutExpired):  # it is alive
                 self._process.wait(LAST_WORDS_S)
         return self.death()
 
     def death(self) -> str:
-        """How QEMU ended, with its last words and its guest's; empty while it runs."""
+        """Return how QEMU ended, with its last output and the guest's; empty while it runs."""
         if self._process is None:
             return f"{self.guest} is not started"
         code = self._process.poll()
@@ -75,7 +75,7 @@ class QemuProcess(StartedMachine):
         return f"{self.guest}: QEMU ended with exit code {code}: {words}"
 
     def trouble(self) -> str:
-        """Why the guest is not at work: QEMU has ended, or its guest is paused or has crashed; empty while it is."""
+        """Return why the guest does not run: QEMU ended, or the guest is paused or crashed; empty if it runs."""
         death = self.death()
         if death or self._monitor is None:
             return death
@@ -88,7 +88,7 @@ class QemuProcess(StartedMachine):
     def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
         """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.
 
-        TestbedError when a CPU is not there.
+        TestbedError when a CPU does not exist.
         """
         assert self._monitor is not None, "start() comes first"
         assert self._host is not None
@@ -100,7 +100,7 @@ class QemuProcess(StartedMachine):
         for thread, cpus in wanted:
             cpu_list = ",".join(map(str, cpus))
             done = self._host.run(["taskset", "-pc", cpu_list, thread])
-            # A worker of QEMU's that has done its work is gone.
+            # Worker threads of QEMU may have ended by now.
             if done.exit_code and exists(self._host, f"/proc/{self._pid()}/task/{thread}"):
                 raise TestbedError(f"{self.guest} cannot be pinned to CPUs {cpu_list}: {done.stderr.strip()}")
 
@@ -109,7 +109,7 @@ class QemuProcess(StartedMachine):
         self._monitor.command("set_link", {"name": f"nic{number}", "up": up})
 
     def cpu_s(self) -> float:
-        """CPU time its process has used on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        """Return the CPU time of its process on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:
             return parse_process(self._of_process("stat")).cpu_s
         except TestbedError as error:
@@ -129,7 +129,7 @@ class QemuProcess(StartedMachine):
             self._monitor = None
         if self._keeper is not None:
             assert self._keeper.stdin is not None
-            with suppress(OSError):  # it has been ended
+            with suppress(OSError):  # it has ended
                 self._keeper.stdin.write("done\n")
                 self._keeper.stdin.flush()
             end(self._keeper, _END_S)
@@ -143,10 +143,10 @@ class QemuProcess(StartedMachine):
     def _has_sockets(self) -> bool:
         assert self._host is not None
         sockets = (str(self._files.monitor), str(self._files.channel))
-        there = all(exists(self._host, path) for path in sockets) and self._pid() != 0
-        if not there:
+        existing = all(exists(self._host, path) for path in sockets) and self._pid() != 0
+        if not existing:
             self.require_alive()
-        return there
+        return existing
 
     def _pid(self) -> int:
         assert self._host is not None
@@ -155,7 +155,7 @@ class QemuProcess(StartedMachine):
         return 0
 
     def _of_process(self, file: str) -> str:
-        """What the kernel of its machine says of QEMU's process."""
+        """Return the content of a file in QEMU's /proc directory on its machine."""
         assert self._host is not None
         return outside(self._host).read(f"/proc/{self._pid()}/{file}")
 

@@ -1,4 +1,4 @@
-"""A connection in QEMU's language, QMP: to QEMU itself, or to its agent in a guest."""
+"""A connection by QMP, QEMU's machine protocol: to QEMU itself, or to its agent in a guest."""
 
 import asyncio
 import socket
@@ -14,12 +14,12 @@ _ANSWER_S = 10.0
 
 
 class QmpConnection:
-    """A connection to a QMP server. Every method raises TestbedError, naming `whose`, when there is no answer."""
+    """A connection to a QMP server. Every method raises TestbedError, with the prefix `whose`, without an answer."""
 
     def __init__(self, whose: str, connected: socket.socket, *, greets: bool) -> None:
-        """Over a connected stream socket, which is closed with it.
+        """Connect over a stream socket, which is closed with this connection.
 
-        `greets`: the server speaks first and negotiates, as QEMU does and its guest agent does not.
+        `greets`: whether the server sends a greeting and negotiates. QEMU does, its guest agent does not.
         """
         self._whose = whose
         self._loop = asyncio.new_event_loop()
@@ -33,11 +33,11 @@ class QmpConnection:
             raise
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - each command has its own type
-        """What a command returns, in QMP's own types (QEMU QMP Reference Manual)."""
+        """Return the result of a command, in QMP's types (QEMU QMP Reference Manual)."""
         return self._wait(self._client.execute(name, dict(arguments) or None), timeout_s)
 
     def close(self) -> None:
-        """End the connection; harmless when the server has gone, and when called twice."""
+        """Close the connection; harmless when the server has gone, and when called twice."""
         if not self._loop.is_closed():
             with suppress(TestbedError):  # the server has gone
                 self._wait(self._client.disconnect(), _ANSWER_S)

@@ -1,8 +1,8 @@
-"""Whether a guest takes frames: `python -m netbench.vmm.reception INTERFACE MAC` sends one to it.
+"""Test whether a guest receives frames: `python -m netbench.vmm.reception INTERFACE MAC` sends it one frame.
 
-A NIC may have a carrier and still take nothing: QEMU's e1000 waits a second whenever its receiver is set up
-(`set_rx_control` in its hw/net/e1000.c). The frame is of the experimental EtherType 0x88b5 (IEEE 802), which no
-kernel forwards. A host that has no netbench is given the text of this module: it imports nothing of netbench.
+A NIC may have a carrier and still receive nothing: QEMU's e1000 pauses a second whenever its receiver is set up
+(`set_rx_control` in its hw/net/e1000.c). The frame has the experimental EtherType 0x88b5 (IEEE 802), which no
+kernel forwards. A host without netbench receives the text of this module: it imports nothing of netbench.
 """
 
 import socket
@@ -11,13 +11,13 @@ import sys
 
 
 def probe_frame(src_mac: str, dst_mac: str) -> bytes:
-    """The 60 bytes of it."""
+    """Return the frame, 60 bytes."""
     macs = bytes.fromhex((dst_mac + src_mac).replace(":", ""))
     return (macs + struct.pack(">H", 0x88B5)).ljust(60, b"\0")
 
 
 def main() -> None:
-    """Send it."""
+    """Send the frame."""
     interface, dst_mac = sys.argv[1:]
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
         sender.bind((interface, 0))

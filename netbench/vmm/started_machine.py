@@ -1,4 +1,4 @@
-"""What is the same of a guest under QEMU, whoever started it: the way to its agent, and what its console says."""
+"""The common part of guests under QEMU, with and without libvirt: agent connection and console."""
 
 import re
 import socket
@@ -12,20 +12,20 @@ from netbench.hosts.relay import connect
 from netbench.vmm.qemu_command import RunFiles
 
 LAST_WORDS_S = 1.0
-# What a kernel says when it gives up, and what /init says of an agent that does not run; in the line before it there
-# may be what the agent says, where that is another way to the same console.
+# Messages of a kernel that gives up, and of /init about an agent that does not run. If the agent uses the same console,
+# its own message may be in the line before.
 _TROUBLE = re.compile(r"(\[ *[0-9.]+\] )?(Kernel panic|netbench-guest: error: (the agent|this guest)).*")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
 def plain(console: str) -> str:
-    """What a guest wrote to its console, without colours, cursor movements and empty lines."""
+    """Return a guest's console output without colours, cursor movements and empty lines."""
     return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in console.splitlines()) if line)
 
 
 def trouble_in(console: str) -> str:
-    """The first line that says why a guest will never answer; empty where there is none."""
-    return next((found[0] for line in console.splitlines() if (found := _TROUBLE.search(line))), "")
+    """Return the first line that explains why a guest will never answer; empty without such a line."""
+    return next((match[0] for line in console.splitlines() if (match := _TROUBLE.search(line))), "")
 
 
 class StartedMachine:
@@ -39,31 +39,31 @@ class StartedMachine:
 
     @property
     def guest(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"guest {self._name}"
 
     def death(self) -> str:
-        """How it ended, with its last words; empty while it runs."""
+        """Return how it ended, with its last output; empty while it runs."""
         raise NotImplementedError
 
     def death_just_now(self) -> str:
-        """As `death`, for somebody who has seen a sign of it: QEMU may take a moment to end."""
+        """Return `death` after a sign of it was seen: waits a moment for QEMU to end."""
         raise NotImplementedError
 
     def trouble(self) -> str:
-        """Why the guest is not at work: it has ended, is paused or has crashed; empty while it is."""
+        """Return why the guest does not run: it has ended, is paused or has crashed; empty if it runs."""
         raise NotImplementedError
 
     def set_link(self, number: int, *, up: bool) -> None:
-        """Take the carrier from its NIC of this number, from 0, or give it back; TestbedError where nobody does."""
+        """Switch the carrier of its NIC `number`, from 0, on or off; TestbedError where that is not supported."""
         raise TestbedError(f"{self.guest}: nobody can take the carrier from its NICs")
 
     def cpu_s(self) -> float:
-        """CPU time it has used on this machine, in seconds, kernel and user."""
+        """Return the CPU time it has used on this machine, in seconds, kernel and user."""
         raise NotImplementedError
 
     def memory_bytes(self) -> int | None:
-        """Memory that QEMU takes of this machine, that of its guest included as far as it was ever used."""
+        """Return the memory of QEMU on this machine, including the guest memory that was ever used."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -71,11 +71,11 @@ class StartedMachine:
         raise NotImplementedError
 
     def connect(self) -> socket.socket:
-        """A connection to the socket behind the guest's agent port."""
+        """Return a connection to the socket behind the guest's agent port."""
         return self.connected(self._files.channel, "channel")
 
     def connected(self, path: Path, what: str) -> socket.socket:
-        """A connection to one of its sockets; TestbedError when it cannot be reached."""
+        """Return a connection to one of its sockets; TestbedError when that fails."""
         assert self._host is not None, "start() comes first"
         try:
             return connect(self._host, str(path))
@@ -84,32 +84,32 @@ class StartedMachine:
             raise TestbedError(f"{self.guest}: its {what}: {error}") from error
 
     def hopeless(self) -> str:
-        """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
+        """Return why the guest will never answer: how QEMU ended, or the guest's failure; empty while it still may."""
         trouble = trouble_in(self.console())
         return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
 
     def require_alive(self) -> None:
-        """TestbedError when it has ended."""
+        """Raise TestbedError when it has ended."""
         death = self.death()
         if death:
             raise TestbedError(death)
 
     def read_console(self, source: IO[str] | socket.socket) -> None:
-        """Read from now on what the guest writes to its console."""
+        """Start reading the guest's console output."""
         self._console = Tail(source)
 
     def console(self) -> str:
-        """What the guest wrote to its console, without colours and cursor movements."""
+        """Return the guest's console output without colours and cursor movements."""
         if self._console is None:
             return ""
         return plain(self._console.text(LAST_WORDS_S if self._console_ends() else 0.0))
 
     def words_of_guest(self) -> str:
-        """What its console says of trouble, else its last line."""
+        """Return the last failure message on its console, else the last line."""
         console = self.console().splitlines()
-        trouble = [found[0] for line in console if (found := _TROUBLE.search(line))]
-        return next((said[-1] for said in (trouble, console) if said), "")
+        trouble = [match[0] for line in console if (match := _TROUBLE.search(line))]
+        return next((lines[-1] for lines in (trouble, console) if lines), "")
 
     def _console_ends(self) -> bool:
-        """Whether nobody writes to it any more."""
+        """Return whether the console has no writer any more."""
         return False

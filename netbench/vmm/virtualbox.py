@@ -32,7 +32,7 @@ _IN_A_VM = "or measure inside a VM: topology lab-virtualbox, `netbench image bui
 
 
 def look_for_virtualbox(_: str) -> str:
-    """Where it is; MissingError when it, or the device of its kernel module, is not there."""
+    """Return the path of VBoxManage; MissingError without VirtualBox or without the device of its kernel module."""
     missing = [name for name in _PROGRAMS if shutil.which(name, path=search_path()) is None]
     if missing:
         raise MissingError(f"{missing[0]} is not on this host")
@@ -42,7 +42,7 @@ def look_for_virtualbox(_: str) -> str:
 
 
 def look_for_loader(_: str) -> str:
-    """The boot loader for a guest's CD; MissingError when it is not there."""
+    """Return the boot loader for a guest's CD; MissingError without it."""
     for path in LOADER:
         if not Path(path).exists():
             raise MissingError(f"this host has no {path}")
@@ -51,9 +51,9 @@ def look_for_loader(_: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BridgedVeth(Attachment):
-    """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a namespace of its own.
+    """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a separate namespace.
 
-    That end has an address of its own beside the guest's.
+    That end has a MAC address of its own in addition to the guest's.
     """
 
     kind: ClassVar[str] = "veth"
@@ -62,7 +62,7 @@ class BridgedVeth(Attachment):
     guest_netns: str
 
     def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        """The pair, with that end up: nobody else sets it up."""
+        """Yield the changes that add the pair and set its far end up, which VirtualBox does not do."""
         beside = f"02:6e:69{mac[8:]}"
         yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, beside)
         yield SetUp(self.guest_netns, interface)
@@ -71,7 +71,7 @@ class BridgedVeth(Attachment):
 class VirtualBox(Vmm):
     """A guest under VirtualBox, booted from a CD: its virtual NICs are bridged by vboxnetflt.
 
-    Its entitlement binds all threads of VirtualBox; the option `cpu_cap` is VirtualBox's own limit.
+    Its entitlement applies to all threads of VirtualBox; the option `cpu_cap` is VirtualBox's own limit.
     """
 
     Options: ClassVar[type[GuestOptions]] = VirtualBoxOptions
@@ -97,7 +97,7 @@ class VirtualBox(Vmm):
             packages=_LOADER_PACKAGES,
         ),
     )
-    # On an emulated CPU, for all one knows before.
+    # Assumes an emulated CPU, because it is not known yet.
     pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
 
     def __init__(self, options: VirtualBoxOptions) -> None:
@@ -117,7 +117,7 @@ class VirtualBox(Vmm):
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
         yield AddNamespace(spec.own_netns)
-        # Or its end of each pair would speak up among our frames.
+        # Otherwise its end of each pair would send IPv6 frames of its own.
         yield SetSysctl(spec.own_netns, "net.ipv6.conf.default.disable_ipv6", "1", optional=True)
 
     def command(self, spec: GuestSpec) -> str:
@@ -159,7 +159,7 @@ class VirtualBox(Vmm):
 
 
 def _prepare(host: Host) -> None:
-    """Make a VM that is a host ready for guests of VirtualBox; MissingError when its image is not made for that."""
+    """Prepare a VM that is a host for guests of VirtualBox; MissingError if its image does not support that."""
     require_in_vm(host, "virtualbox", *_PROGRAMS)
     for module in _MODULES:
         run_checked(outside(host), ["modprobe", module])

@@ -1,4 +1,4 @@
-"""A virtual machine of VirtualBox as data, and the command that makes it and runs it."""
+"""A virtual machine of VirtualBox as data, and the command that makes and runs it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from netbench.hosts.composed import confined
 
-# What starts a guest; it is brought to the machine that runs it.
+# The script that starts a guest; it is copied to the guest's machine.
 SCRIPT = Path(__file__).with_name("virtualbox_guest.sh")
-# Of the guest's two serial ports, the addresses and interrupts of a PC.
+# I/O address and interrupt of the guest's two serial ports, as on a PC.
 _CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
-# For the guest's kernel. An emulated CPU on a busy host can be too slow for its test of its timer, which then panics.
+# For the guest's kernel. An emulated CPU on a busy host can be too slow for the timer check, which then panics.
 KERNEL_WORDS = "console=ttyS0,115200 quiet panic=-1 no_timer_check netbench.channel=/dev/ttyS1"
 
 
@@ -25,23 +25,23 @@ class BridgedNic:
 
 @dataclass(frozen=True, slots=True)
 class BoxFiles:
-    """Where a running guest keeps its files, on the machine that runs it."""
+    """The paths of a running guest's files on its machine."""
 
     directory: Path
 
     @property
     def script(self) -> Path:
-        """SCRIPT, as the machine has it."""
+        """SCRIPT, on the machine."""
         return self.directory / SCRIPT.name
 
     @property
     def pid(self) -> Path:
-        """The process id of what all its processes descend from, as text."""
+        """The process id of the ancestor of all its processes, as text."""
         return self.directory / "pid"
 
     @property
     def console(self) -> Path:
-        """What its first serial port says."""
+        """The output of its first serial port."""
         return self.directory / "console"
 
     @property
@@ -66,9 +66,9 @@ class Box:
 
 
 def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
-    """The command that starts it from a CD image; it runs in the foreground, and what it has started ends with it.
+    """Return the foreground command that starts it from a CD image; all its processes end with the command.
 
-    It is to be run in the network namespace of the interfaces that the NICs are bridged to.
+    It must run in the network namespace of the interfaces that the NICs are bridged to.
     """
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     script = ["sh", str(files.script), str(files.directory), box.name, disc]
@@ -77,13 +77,13 @@ def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
 
 
 def box_summary(box: Box, files: BoxFiles, disc: str) -> str:
-    """The same for a reader: the options that its VM is made with."""
+    """Return the same for readers: the options that the VM is made with."""
     words = " ".join(_options(box, files))
     return f"VBoxManage modifyvm {box.name} {words} && VBoxHeadless --startvm {box.name} # from {disc}"
 
 
 def _options(box: Box, files: BoxFiles) -> Iterator[str]:
-    """Options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
+    """Yield the options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
     yield from ("--memory", str(box.memory_mib), "--cpus", str(box.cpus))
     yield from ("--cpu-execution-cap", str(box.cpu_cap))
     yield from ("--nested-paging", box.nested_paging, "--paravirt-provider", box.paravirt_provider)
@@ -94,5 +94,5 @@ def _options(box: Box, files: BoxFiles) -> Iterator[str]:
     for number, nic in enumerate(box.nics, start=1):
         yield from (f"--nic{number}", "bridged", f"--bridge-adapter{number}", nic.interface)
         yield from (f"--nic-type{number}", nic.model, f"--mac-address{number}", nic.mac.replace(":", ""))
-        # It takes frames that are addressed to others, as what forwards them must.
+        # Receive frames to other addresses too, as forwarding requires.
         yield from (f"--nic-promisc{number}", "allow-all")

@@ -1,4 +1,4 @@
-"""A guest under VirtualBox that runs: its processes, and the connection to its agent."""
+"""A running guest under VirtualBox: its processes, and the connection to its agent."""
 
 import subprocess
 import time
@@ -18,25 +18,25 @@ from netbench.vmm.base import GuestSpec, RunningGuest
 from netbench.vmm.started_machine import LAST_WORDS_S, plain, trouble_in
 from netbench.vmm.virtualbox_command import SCRIPT, Box, BoxFiles, box_command
 
-# To look at a machine whose CPU is emulated takes some of that.
+# Each poll of a machine with an emulated CPU takes some of its CPU time.
 _POLL_S = 1.0
 _LOOK_AGAIN_S = 3.0
 _END_S = 20.0
-# One that VirtualBox runs on an emulated CPU takes its time.
+# A guest of VirtualBox on an emulated CPU is slow.
 _QUIET_TIME_S = 0.5
-# A command takes seconds there, and what it says comes over a serial line.
+# There a command takes seconds, and its output comes over a serial line.
 _PATIENCE = 6
 
 
 class PatientHost(AgentHost):
-    """A guest that may take several times as long for a command as others."""
+    """A guest whose commands may take several times as long as those of others."""
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         return super().run(argv, stdin=stdin, timeout_s=_PATIENCE * timeout_s)
 
 
 class VirtualBoxGuest(RunningGuest):
-    """A virtual machine, from its start to stop(); all of VirtualBox's processes that serve it are its own."""
+    """A virtual machine, from its start to stop(), with all VirtualBox processes that serve it."""
 
     quiet_time_s = _QUIET_TIME_S
     process: Process
@@ -47,7 +47,7 @@ class VirtualBoxGuest(RunningGuest):
         self._files = BoxFiles(spec.directory)
         self._facts = dict(facts)
         self._connection: AgentHost | None = None
-        self._pid = 0  # of VBoxHeadless, once it is asked for
+        self._pid = 0  # of VBoxHeadless, once it is needed
         self._written = ""
         self._look_again = 0.0  # by time.monotonic()
         self._machine.write(str(self._files.script), SCRIPT.read_text())
@@ -57,7 +57,7 @@ class VirtualBoxGuest(RunningGuest):
         self._said = [Tail(self.process.stderr), Tail(self.process.stdout)]
 
     def await_answer(self, limit_s: float) -> None:
-        """Return once its agent answers; TestbedError when it does not, or as soon as it is known that it cannot."""
+        """Return once its agent answers; TestbedError when it does not, or as soon as it cannot any more."""
         until = time.monotonic() + limit_s
         channel = str(self._files.channel)
         if not wait_until(lambda: exists(self._machine, channel) or bool(self.death()), limit_s, _POLL_S):
@@ -88,13 +88,13 @@ class VirtualBoxGuest(RunningGuest):
         return f"{self.spec.title}: VirtualBox ended with exit code {code}" + (f": {words}" if words else "")
 
     def death_just_now(self) -> str:
-        """As `death`, for somebody who has seen a sign of it: VirtualBox may take a moment to end."""
-        with suppress(subprocess.TimeoutExpired):  # it lives
+        """Return `death` after a sign of it was seen: waits a moment for VirtualBox to end."""
+        with suppress(subprocess.TimeoutExpired):  # it is alive
             self.process.wait(LAST_WORDS_S)
         return self.death()
 
     def cpu_s(self) -> float:
-        """CPU time that VBoxHeadless has used on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        """Return the CPU time of VBoxHeadless on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:
             return parse_process(self._of_process("stat")).cpu_s
         except (TestbedError, ValueError) as error:
@@ -109,7 +109,7 @@ class VirtualBoxGuest(RunningGuest):
             return None
 
     def console(self) -> str:
-        with suppress(TestbedError):  # its machine has gone, or it was ended: what was read last
+        with suppress(TestbedError):  # its machine has gone, or it was ended: keep the last output
             self._written = plain(self._machine.read(str(self._files.console)))
         return self._written
 
@@ -126,14 +126,14 @@ class VirtualBoxGuest(RunningGuest):
             end(self.process, _END_S)
 
     def _of_process(self, file: str) -> str:
-        """What the kernel of its machine says of VBoxHeadless: the first of the processes that are apart."""
+        """Return a file in the /proc directory of VBoxHeadless, unshare's first child, on its machine."""
         if not self._pid:
             top = self._machine.read(str(self._files.pid)).strip()
             self._pid = int(self._machine.read(f"/proc/{top}/task/{top}/children").split()[0])
         return self._machine.read(f"/proc/{self._pid}/{file}")
 
     def _hopeless(self) -> str:
-        """Why it will never answer; asked several times a second. Empty while it may."""
+        """Return why it will never answer, empty while it still may; called several times a second."""
         if death := self.death():
             return death
         if time.monotonic() > self._look_again:
@@ -143,8 +143,8 @@ class VirtualBoxGuest(RunningGuest):
         return f"{self.spec.title}: {trouble}" if trouble else ""
 
     def _last_words(self) -> str:
-        said = [line for one in self._said for line in one.text(LAST_WORDS_S).splitlines() if line.strip()]
-        # What unshare has to say is only that the others were killed.
-        lines = [line for line in said if not line.startswith("unshare:")]
+        output = [line for tail in self._said for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
+        # unshare reports only that the others were killed.
+        lines = [line for line in output if not line.startswith("unshare:")]
         errors = [line for line in lines if "error" in line.lower()]
         return (errors or lines[-1:] or [""])[0]

@@ -1,4 +1,4 @@
-"""VMM `xen`: domains of Xen, whose domain 0 is the machine of the UUT: a VM of netbench's own, or this machine."""
+"""VMM `xen`: domains of Xen; the UUT's machine is domain 0: a VM of netbench's own, or this machine."""
 
 import re
 import shlex
@@ -30,14 +30,14 @@ from netbench.vmm.xen_console import Overheard, console_of
 from netbench.vmm.xen_domain import REMEDY, Listed, domain_0, listed
 from netbench.vmm.xen_options import NIC_KINDS, XenOptions
 
-_IMITATED_PC_S = 90.0  # to boot, where domain 0 has to be woken for each access to it
-_LOOK_S = 2.0  # `xl list` takes domain 0 as long as some frames
+_IMITATED_PC_S = 90.0  # boot time with emulated devices: each access to one wakes domain 0
+_LOOK_S = 2.0  # `xl list` takes as much of domain 0's CPU time as some frames
 DOMAIN_0 = Path("/proc/xen/capabilities")
 _INFO = re.compile(r"^(xen_version|xen_scheduler)\s*: (.*)$", re.MULTILINE)
 
 
 def look_for_xl(_: str) -> str:
-    """Where Xen's tool is; MissingError where it is not, or this machine was not booted under Xen as domain 0."""
+    """Return the path of `xl`; MissingError without it, or if this machine is not domain 0 of Xen."""
     path = shutil.which("xl", path=search_path())
     if path is None:
         raise MissingError("xl is not on this host")
@@ -49,8 +49,8 @@ def look_for_xl(_: str) -> str:
 class Xen(Vmm):
     """A domain of Xen: PV, PVH or HVM; its NICs are bridged to NICs of domain 0, which works for every domain.
 
-    Its weight and limit are weight and cap of Xen's scheduler. What it costs is the time of its own vCPUs; that of
-    domain 0, where the back ends of its NICs run, is the CPU time of the machine.
+    Its weight and limit become weight and cap of Xen's scheduler. Its CPU time is that of its vCPUs. The back ends of
+    its NICs run in domain 0, whose CPU time is that of the machine.
     """
 
     Options: ClassVar[type[GuestOptions]] = XenOptions
@@ -85,7 +85,7 @@ class Xen(Vmm):
         return kind(spec.own_netns, self._options.nic, tuple(nic.interface for nic in spec.nics))
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
-        """The domain, paused: only then it has NICs to attach."""
+        """Yield the changes that create the domain, paused: its NICs exist only then."""
         yield AddRunDirectory(str(spec.directory))
         options, file = self._options, str(spec.directory / "domain.cfg")
         disc_words = kernel_words(options) if options.mode == "hvm" else ""
@@ -109,7 +109,7 @@ class Xen(Vmm):
 
 
 class XenGuest(RunningGuest):
-    """A domain that runs, and the way to its agent by its console."""
+    """A running domain, and the connection to its agent over its console."""
 
     quiet_time_s = 0.2
 
@@ -134,11 +134,11 @@ class XenGuest(RunningGuest):
             return f"{self.spec.title}: its domain {self.spec.own_netns} is gone"
         if not domain.trouble:
             return ""
-        # One that is paused has said nothing of that: what came last is the agent's.
+        # A domain does not report that it is paused: its last output is the agent's.
         return f"{self.spec.title}: its domain {domain.trouble}{'' if domain.is_paused else self._last_words()}"
 
     def cpu_s(self) -> float:
-        """CPU time of its vCPUs, in seconds; Xen tells tenths."""
+        """Return the CPU time of its vCPUs in seconds; Xen's resolution is 0.1 s."""
         return self._domain.cpu_s
 
     def memory_bytes(self) -> int:
@@ -149,12 +149,12 @@ class XenGuest(RunningGuest):
 
     def facts(self) -> dict[str, str]:
         options = self._options
-        told = dict(_INFO.findall(run_checked(self._machine, ["xl", "info"])))
+        info = dict(_INFO.findall(run_checked(self._machine, ["xl", "info"])))
         image = find_image(options.image)
         return {
             "mode": options.mode,
-            "xen": told.get("xen_version", "unknown"),
-            "scheduler": told.get("xen_scheduler", "unknown"),
+            "xen": info.get("xen_version", "unknown"),
+            "scheduler": info.get("xen_scheduler", "unknown"),
             "dom0_vcpus": str(domain_0(self._machine).vcpus),
             "image": f"{image.name} {image.digest[:12]}",
             **({"nic": options.nic} if self.spec.nics else {}),
@@ -165,7 +165,7 @@ class XenGuest(RunningGuest):
 
     def stop(self) -> None:
         """Destroy it; harmless when it is gone."""
-        with suppress(TestbedError):  # its domain 0 has gone, or does not answer; undoing it says so
+        with suppress(TestbedError):  # domain 0 has gone or does not answer; undoing AddDomain reports it
             destroy(self._machine, self.spec.own_netns)
         self._agent.close()
 
@@ -177,7 +177,7 @@ class XenGuest(RunningGuest):
         return domain
 
     def _hopeless(self) -> str:
-        """Why it will never answer; looked at now and then."""
+        """Return why it will never answer; checked every 2 s only."""
         if time.monotonic() - self._looked_s < _LOOK_S:
             return ""
         self._looked_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What netbench changes on a machine with Xen: domains of its own, and the places of their NICs."""
+"""The changes that netbench makes on a machine with Xen: domains, and the names and namespaces of their NICs."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -25,10 +25,10 @@ _DESTROY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AddDomain(Change):
-    """A domain, paused: its NICs are there, and it has not run yet. It is undone by destroying it.
+    """A paused domain: its NICs exist, and it has not run yet. Undo destroys it.
 
-    `config` is what xl makes it from, where KERNEL and INITRD, or DISC, stand for those of `image`; it is kept as
-    `file`. `disc_words` are what a kernel on that disc is told; empty where none is needed.
+    `config` is the configuration for xl, stored as `file`; KERNEL and INITRD, or DISC, are placeholders for the files
+    of `image`. `disc_words` is the kernel command line on that disc; empty where no disc is needed.
     """
 
     name: str
@@ -39,7 +39,7 @@ class AddDomain(Change):
 
     @property
     def _create(self) -> Sequence[str]:
-        # Without a process that waits for its end: netbench looks after it.
+        # No process that waits for the domain's end (-e): netbench monitors it.
         return "xl", "create", "-p", "-e", "-q", self.file
 
     @property
@@ -56,19 +56,19 @@ class AddDomain(Change):
         host.write(self.file, self._complete(host))
         done = host.run(self._create, timeout_s=_CREATE_S)
         if done.exit_code != 0:
-            destroy(host, self.name)  # what xl leaves of one that it could not finish
+            destroy(host, self.name)  # xl leaves parts of a domain that it could not finish
             words = [line for line in done.stderr.splitlines() if "Parsing config" not in line]
             raise TestbedError(f"xl cannot create the domain {self.name}: {'; '.join(words) or 'no message'}")
 
     def _complete(self, host: Host) -> str:
-        """The config with files that the machine has."""
+        """Return the config with the paths of files on the machine."""
         image = find_image(self.image)
         if self.disc_words:
             return self.config.replace(
                 f"file={DISC}", f"file={disc_of(image, self.disc_words, host, Path(self.file).parent)}"
             )
-        there = brought(image, host)
-        return self.config.replace(f'"{KERNEL}"', f'"{there.kernel}"').replace(f'"{INITRD}"', f'"{there.initrd}"')
+        files = brought(image, host)
+        return self.config.replace(f'"{KERNEL}"', f'"{files.kernel}"').replace(f'"{INITRD}"', f'"{files.initrd}"')
 
     def undo(self, host: Host) -> None:
         if self.name.startswith(PREFIX):
@@ -77,9 +77,9 @@ class AddDomain(Change):
 
 @dataclass(frozen=True, slots=True)
 class PlaceVif(Change):
-    """Domain 0's end of a NIC of a domain, `device`, under a name of netbench's own in a namespace.
+    """Renames domain 0's end of a domain's NIC `device` to `interface` and moves it to a namespace.
 
-    It goes with the domain.
+    It is removed with the domain.
     """
 
     domain: str
@@ -101,10 +101,10 @@ class PlaceVif(Change):
         domain = listed(host, self.domain)
         if domain is None:
             raise TestbedError(f"there is no domain {self.domain} any more")
-        there = backend(domain.number, self.device, self.model)
-        if not wait_until(lambda: host.run(["ip", "link", "show", "dev", there]).exit_code == 0, _LINK_S):
-            raise TestbedError(f"Xen made no {there} for the domain {self.domain} within {_LINK_S:g} s")
-        for command in self._commands(there):
+        link = backend(domain.number, self.device, self.model)
+        if not wait_until(lambda: host.run(["ip", "link", "show", "dev", link]).exit_code == 0, _LINK_S):
+            raise TestbedError(f"Xen made no {link} for the domain {self.domain} within {_LINK_S:g} s")
+        for command in self._commands(link):
             run_checked(host, command)
 
     def _commands(self, there: str) -> Sequence[Sequence[str]]:
@@ -115,9 +115,9 @@ class PlaceVif(Change):
 
 @dataclass(frozen=True, slots=True)
 class Vif(Attachment):
-    """Domain 0's end of a NIC: what Xen makes with the domain, given a name and a place here.
+    """Domain 0's end of a NIC, which Xen creates with the domain; it is renamed and moved here.
 
-    Frames that a domain has not taken in for ten seconds are dropped, and counted as if it had sent them
+    Frames that a domain has not received for ten seconds are dropped, and counted as if it had sent them
     (xenvif_rx_queue_drop_expired in the kernel's drivers/net/xen-netback/rx.c).
     """
 
@@ -135,7 +135,7 @@ class Vif(Attachment):
 
 @dataclass(frozen=True, slots=True)
 class TapOfDomain(Vif):
-    """The same of a NIC that a QEMU in domain 0 imitates: the tap that this makes. It counts as any tap does."""
+    """The same for a NIC emulated by a QEMU in domain 0: the tap of that QEMU. It counts like any tap."""
 
     kind: ClassVar[str] = "tap"
     needs: ClassVar[frozenset[str]] = frozenset({"tun"})
@@ -143,6 +143,6 @@ class TapOfDomain(Vif):
 
 
 def destroy(host: Host, name: str) -> None:
-    """End a domain at once, where it is there; TestbedError in the words of xl."""
+    """End a domain at once if it exists; TestbedError with the message of xl."""
     if listed(host, name):
         run_checked(host, ["xl", "destroy", name], timeout_s=_DESTROY_S)

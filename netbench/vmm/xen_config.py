@@ -1,4 +1,4 @@
-"""The file that xl makes a domain of Xen from (xl.cfg(5))."""
+"""The configuration file of a Xen domain for xl (xl.cfg(5))."""
 
 import json
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from netbench.vmm.base import GuestSpec
 from netbench.vmm.xen_domain import DISC, INITRD, KERNEL
 from netbench.vmm.xen_options import XenOptions
 
-# A bridge is netbench's own, in whatever namespace: no hotplug script of Xen's is to attach the NIC.
+# netbench adds the NIC to its own bridge, in any namespace: no hotplug script of Xen may do that.
 _NO_SCRIPT = "/bin/true"
-_USUAL_WEIGHT = 256  # of a domain (xl.cfg(5)); a control group's is 100
+_USUAL_WEIGHT = 256  # of a domain (xl.cfg(5)); that of a control group is 100
 
 
 def domain_config(spec: GuestSpec, options: XenOptions) -> str:
-    """The file that `xl create` makes the domain from, with KERNEL and INITRD, or DISC, in the place of these."""
+    """Return the file for `xl create`, with KERNEL and INITRD, or DISC, as placeholders of paths."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _settings(spec, options))
 
 
@@ -21,9 +21,9 @@ def _settings(spec: GuestSpec, options: XenOptions) -> Iterator[tuple[str, objec
     yield "name", spec.own_netns
     yield "type", options.mode
     if options.mode == "hvm":
-        # Read in large pieces; QEMU's own loader of kernels takes minutes under Xen, byte by byte.
+        # Reads in large blocks; QEMU's own kernel loader takes minutes under Xen, byte by byte.
         drive = f"if=none,id=boot,media=cdrom,readonly=on,format=raw,file={DISC}"
-        # It boots from no network: a machine without iPXE's files would have no such NIC otherwise.
+        # No network boot: on a machine without iPXE's files such a NIC would be missing otherwise.
         no_rom = () if options.nic == "vif" else ("-global", f"{options.nic}.romfile=")
         yield (
             "device_model_args_hvm",
@@ -45,17 +45,17 @@ def _settings(spec: GuestSpec, options: XenOptions) -> Iterator[tuple[str, objec
     if spec.limit is not None:
         yield "cap", max(1, round(100 * spec.limit))
     yield "vif", [_vif(nic.mac, options) for nic in spec.nics]
-    # What became of it is for netbench to see.
+    # The domain stays, so that netbench can see how it ended.
     yield from (("on_poweroff", "preserve"), ("on_reboot", "preserve"), ("on_crash", "preserve"))
     if options.mode != "pv":
-        yield "tsc_mode", "native"  # else Xen emulates RDTSCP, and fails on a processor that QEMU emulates
+        yield "tsc_mode", "native"  # otherwise Xen emulates RDTSCP, which fails on a CPU emulated by QEMU
 
 
 def kernel_words(options: XenOptions) -> str:
-    """What its kernel is told; Linux would unplug emulated NICs by itself.
+    """Return the command line of its kernel; with emulated NICs, it stops Linux from unplugging them.
 
-    It would also look for PCI devices on all 256 buses, twice, before it knows that there is one: for each read of an
-    imitated PC domain 0 has to be woken, all of which takes most of a minute where processors are emulated.
+    `pci=noearly` avoids two early scans of all 256 PCI buses. Each read of an emulated PC's register wakes domain 0,
+    and the scans take most of a minute on emulated CPUs.
     """
     words = "console=hvc0 quiet panic=-1 no_timer_check netbench.channel=/dev/hvc0"
     if options.mode == "hvm":
@@ -64,7 +64,7 @@ def kernel_words(options: XenOptions) -> str:
 
 
 def _affinity(spec: GuestSpec, options: XenOptions) -> list[str]:
-    """CPUs for each vCPU; empty: any."""
+    """Return the CPUs of each vCPU; empty: any."""
     everywhere = ",".join(map(str, spec.host_cpus)) or "all"
     pinned = [",".join(map(str, cpus)) or everywhere for cpus in options.pin]
     each = [*pinned, *[everywhere] * (options.cpus - len(pinned))]

@@ -1,4 +1,4 @@
-"""The console of a domain of Xen: what it says as it boots, and then the way to its agent."""
+"""The console of a Xen domain: its output during the boot, and then the connection to its agent."""
 
 import socket
 from collections.abc import Callable
@@ -18,8 +18,8 @@ _POLL_S = 0.2
 _BOOT_BYTES = 1 << 18
 _RECENT_BYTES = 1 << 13
 _SYSRQ = b"\x0f"  # on the terminal that is the console: hvc_poll in the kernel's drivers/tty/hvc/hvc_console.c
-# Bytes as they are, both ways. Not cat: that of busybox keeps a pipe locked while it waits for a terminal. None of them
-# is the first of its session, which would make the terminal its own.
+# Relays bytes unchanged in both directions. Not cat: busybox's keeps a pipe locked while it waits for a terminal. None
+# of the processes leads its session, which would make the terminal its controlling one.
 _RELAY = (
     'stty -F "$0" raw -echo || exit; dd if="$0" bs=4096 status=none & '
     'reader=$!; dd of="$0" bs=4096 status=none; kill "$reader"'
@@ -27,7 +27,7 @@ _RELAY = (
 
 
 class Overheard(socket.socket):
-    """A connection that remembers what came over it: all of it until told otherwise, then only the latest."""
+    """A connection that stores its input: all of it until booted(), then only the latest."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(fileno=connected.detach())
@@ -44,20 +44,20 @@ class Overheard(socket.socket):
         return data
 
     def sendall(self, data: "ReadableBuffer", flags: int = 0, /) -> None:
-        """As of any socket. The kernel's console takes ^O for the beginning of a SysRq, and two of them for one."""
+        """Send as any socket does, with ^O doubled: the kernel's console takes a single one for a SysRq's start."""
         super().sendall(bytes(data).replace(_SYSRQ, 2 * _SYSRQ), flags)
 
     def booted(self) -> None:
-        """What comes from now on is the agent's."""
+        """End the boot: all later input comes from the agent."""
         self._booting = False
 
     def words(self, *, recent: bool = False) -> str:
-        """The lines of text that came; the `recent` ones among an agent's messages too."""
+        """Return the lines of text received; with `recent`, also those among the agent's messages."""
         return plain(bytes(self._boot + (self._recent if recent else b"")).decode(errors="replace"))
 
 
 def console_of(host: Host, number: int, title: str, death: Callable[[], str]) -> Overheard:
-    """A connection to the console of a domain by its number; TestbedError when Xen gives it none."""
+    """Return a connection to the console of a domain, by its number; TestbedError if Xen created none."""
     found: list[str] = []
 
     def told() -> bool:

@@ -1,4 +1,4 @@
-"""Domains of Xen that are there, as xl tells of them: on their machine too, where changes are undone."""
+"""Existing domains of Xen, as listed by xl; also used on the machine itself, where changes are undone."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from netbench.hosts.composed import has_netbench
 from netbench.images.on_host import require_in_vm
 
 REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"
-KERNEL, INITRD, DISC = "KERNEL", "INITRD", "DISC"  # in the config of one, until it is known where its machine has them
+KERNEL, INITRD, DISC = "KERNEL", "INITRD", "DISC"  # placeholders in a config, until the machine's paths are known
 _PAUSED = "is paused"
 _STATES = {"p": _PAUSED, "s": "has shut down", "c": "has crashed", "d": "is dying"}
 _ROW = re.compile(r"^(?P<name>\S+)\s+(?P<id>\d+)\s+(?P<mib>\d+)\s+(?P<vcpus>\d+)\s+(?P<state>\S+)\s+(?P<cpu_s>[\d.]+)")
@@ -17,7 +17,7 @@ _ROW = re.compile(r"^(?P<name>\S+)\s+(?P<id>\d+)\s+(?P<mib>\d+)\s+(?P<vcpus>\d+)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What `xl list` says of a domain (xl(1)): CPU time in tenths of a second, of all its vCPUs since it was made."""
+    """A row of `xl list` (xl(1)); CPU time in seconds, to 0.1 s, of all its vCPUs since its creation."""
 
     number: int
     memory_mib: int
@@ -27,12 +27,12 @@ class Listed:
 
     @property
     def is_paused(self) -> bool:
-        """Somebody has paused it: it is well otherwise."""
+        """Whether somebody has paused it, without any other trouble."""
         return self.trouble == _PAUSED
 
 
 def parse_list(text: str) -> dict[str, Listed]:
-    """The domains of `xl list` by name."""
+    """Return the domains of `xl list` by name."""
     found = {}
     for line in text.splitlines():
         if row := _ROW.match(line):
@@ -43,7 +43,7 @@ def parse_list(text: str) -> dict[str, Listed]:
 
 
 def require_xl(host: Host) -> None:
-    """MissingError unless the machine has Xen's `xl`."""
+    """Raise MissingError unless the machine has Xen's `xl`."""
     if not has_netbench(host):
         require_in_vm(host, "xen", "xl")
     elif host.run(["which", "xl"]).exit_code != 0:
@@ -51,7 +51,7 @@ def require_xl(host: Host) -> None:
 
 
 def listed(host: Host, name: str) -> Listed | None:
-    """A domain, if it is there; TestbedError when Xen cannot be asked."""
+    """Return a domain, None if it does not exist; TestbedError when `xl list` fails."""
     done = host.run(["xl", "list", name])
     if done.exit_code == 0:
         return parse_list(done.stdout).get(name)
@@ -61,14 +61,14 @@ def listed(host: Host, name: str) -> Listed | None:
 
 
 def domain_0(host: Host) -> Listed:
-    """The one that has the hardware and serves the others."""
+    """Return domain 0, which has the hardware and serves the other domains."""
     domains = parse_list(run_checked(host, ["xl", "list"])).values()
     try:
-        return next(one for one in domains if one.number == 0)
+        return next(domain for domain in domains if domain.number == 0)
     except StopIteration:
         raise TestbedError(f"{host}: `xl list` names no domain 0") from None
 
 
 def backend(domain: int | str, device: int, nic: str) -> str:
-    """What domain 0 calls its end of a NIC of that domain before it is renamed: Xen's own, or the tap of its QEMU."""
+    """Return the initial name of domain 0's end of that domain's NIC: Xen's own, or that of the tap of its QEMU."""
     return f"vif{domain}.{device}" + ("" if nic == "vif" else "-emu")

@@ -15,14 +15,14 @@ from netbench.hosts.base import Completed, GoneError
 from netbench.hosts.clock import wait_until
 from netbench.model.foreign_text import decoded, encoded
 
-# What commands write and files hold that are read as a whole, captures aside.
+# Maximum output of a command, and maximum size of a file that is read as a whole, except captures.
 LONGEST_ANSWER = 64 << 20
 _PIECE_BYTES = 1 << 16
 _HELLO_AGAIN_S = 0.2
 _ANSWER_S = 20.0
 _NONCE = b"netbench"
 
-# Called by the channel's own thread with each answer, and with None when there will be no more: must not block.
+# The channel's thread calls it with each answer, and with None when there will be no more: it must not block.
 Handler = Callable[[Message | None], None]
 
 
@@ -38,19 +38,18 @@ class Clocks(NamedTuple):
 
 
 class AgentChannel:
-    """A conversation with the agent of one machine over a connected stream socket; messages call it `machine`.
+    """A connection to the agent of one machine over a connected stream socket; messages name it `machine`.
 
-    Every method raises TestbedError, naming it, when it does not answer in time, and GoneError when the channel is
-    gone.
-    One thread sends and another receives, so that neither end ever waits for the other to read.
+    Every method raises TestbedError, with that name, when no answer comes in time, and GoneError when the channel is
+    gone. One thread sends and another receives, so that neither end ever waits for the other to read.
     """
 
     def __init__(self, machine: str, connected: socket.socket) -> None:
         self.machine = machine
-        self.given_up = ""  # why, in words for the user, where it was by us; it may have gone by itself
+        self.given_up = ""  # why we gave it up, in words for the user; empty if it has gone by itself
         self._socket = connected
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        self._lock = threading.Lock()  # over the handlers and `_gone`
+        self._lock = threading.Lock()  # for the handlers and `_gone`
         self._handlers: dict[int, Handler] = {}
         self._gone = ""
         self._numbers = count(1)
@@ -60,7 +59,7 @@ class AgentChannel:
             thread.start()
 
     def hello(self, timeout_s: float, hopeless: Callable[[], str] = str) -> None:
-        """Return once the agent answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
+        """Return once the agent answers; TestbedError when it does not, or as soon as `hopeless` returns the cause."""
         answered = threading.Event()
         number = self.expect(lambda message: answered.set())
         self._greeting = Message(b"H", number, _NONCE + b" " + VERSION).encode()
@@ -99,7 +98,7 @@ class AgentChannel:
             try:
                 ending = answer(timeout_s, f"{what} did not end")
             except TestbedError:
-                with suppress(TestbedError):  # why it is given up is raised below
+                with suppress(TestbedError):  # the cause is raised below
                     self.send(b"K", number, b"9")
                 raise
         if ending.kind in written:
@@ -111,7 +110,7 @@ class AgentChannel:
         return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
     def get(self, path: str, timeout_s: float = _ANSWER_S, most: int = LONGEST_ANSWER) -> bytes:
-        """The bytes of a file, which are at most so many."""
+        """Return the content of a file of at most `most` bytes."""
         read = bytearray()
 
         def last(message: Message) -> bool:
@@ -121,23 +120,23 @@ class AgentChannel:
         self._transfer(b"G", path, encoded(path), last, timeout_s, "read")
         if len(read) > most:
             why = f"it answers without end: more than {most >> 20} MiB of {path}"
-            self.give_up(why)  # it would go on
+            self.give_up(why)  # it would continue to send
             raise GoneError(f"{self.machine}: {why}")
         return bytes(read)
 
     def put(self, path: str, data: bytes, timeout_s: float = _ANSWER_S) -> None:
-        """Write a file, in one write(2) as far as the guest's kernel takes it in one."""
+        """Write a file, in one write(2) if the guest's kernel accepts it in one."""
         self._transfer(b"P", path, encoded(path) + b"\0" + data, lambda message: True, timeout_s, "written")
 
     def clocks(self, timeout_s: float = _ANSWER_S) -> Clocks:
-        """The guest's clocks now."""
+        """Return the guest's clocks now."""
         with self._asking(lambda message: True) as (number, answer):
             self.send(b"C", number, b"")
             monotonic, realtime = answer(timeout_s, "no answer about its clocks").body.split()
         return Clocks(int(monotonic), int(realtime))
 
     def ask(self, kind: bytes, body: bytes, timeout_s: float = _ANSWER_S) -> bytes:
-        """What an agent answers to a message of a kind that not all agents know; TestbedError with its refusal."""
+        """Return the answer to a message of a kind that not all agents support; TestbedError with its error message."""
         with self._asking(lambda message: True) as (number, answer):
             self.send(kind, number, body)
             message = answer(timeout_s, "no answer")
@@ -146,18 +145,18 @@ class AgentChannel:
         return message.body
 
     def give_up(self, why: str) -> None:
-        """Nothing more is to be expected of the guest: whoever waits, or asks from now on, is told why at once."""
+        """Treat the guest as gone: all pending and further requests fail at once, with the cause `why`."""
         self._lose(why, by_us=True)
 
     def close(self) -> None:
-        """End the conversation; harmless when called twice."""
+        """Close the channel; harmless when called twice."""
         self._lose("its channel was closed")
         for thread in self._threads:
             thread.join()
         self._socket.close()
 
     def expect(self, handler: Handler) -> int:
-        """A new number, whose answers go to `handler`; when the channel is gone, `handler` is told at once."""
+        """Return a new number, whose answers go to `handler`; a gone channel calls `handler` with None at once."""
         with self._lock:
             number = next(self._numbers)
             gone = self._gone
@@ -168,12 +167,12 @@ class AgentChannel:
         return number
 
     def forget(self, number: int) -> None:
-        """No more answers are wanted."""
+        """Stop passing on the answers to a number."""
         with self._lock:
             self._handlers.pop(number, None)
 
     def send(self, kind: bytes, number: int, body: bytes) -> None:
-        """Send a message, some time soon."""
+        """Queue a message for sending."""
         self._refuse_gone()
         self._outgoing.put(Message(kind, number, body).encode())
 
@@ -188,7 +187,7 @@ class AgentChannel:
 
     @contextmanager
     def _asking(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
-        """A number to ask under, and what waits for the answer of which `last` says that it is the last one."""
+        """Yield a request number, and a function that waits for its last answer, which `last` recognises."""
         ending: SimpleQueue[Message | None] = SimpleQueue()
         number = self.expect(lambda message: ending.put(message) if message is None or last(message) else None)
 
@@ -244,7 +243,7 @@ class AgentChannel:
             if not data:
                 return self._lose("it is gone")
             decoder.take(data)
-            # What comes before the answer to our hello was meant for an earlier controller, or is a console's noise.
+            # Bytes before the answer to our hello are for an earlier controller, or output of a console.
             in_step = in_step or decoder.skip_to(self._greeting)
             try:
                 for message in decoder.messages() if in_step else ():
@@ -257,5 +256,5 @@ class AgentChannel:
 
 
 def words(argv: Sequence[str]) -> bytes:
-    """A command as the agent reads it."""
+    """Return a command in the encoding of the agent."""
     return b"".join(encoded(word) + b"\0" for word in argv)

@@ -11,15 +11,15 @@ from netbench.hosts.base import Completed, GoneError, Remote, load, save
 from netbench.model.foreign_text import decoded, encoded
 
 _FILE_S = 120.0
-_LONGEST_FILE = 4 << 30  # a capture: in memory for a moment
-_SIGN_OF_LIFE_S = 15.0  # one whose CPU is emulated, and that runs guests itself, may take some
+_LONGEST_FILE = 4 << 30  # a capture, which is in memory for a moment
+_SIGN_OF_LIFE_S = 15.0  # a machine with an emulated CPU that runs guests itself may take that long
 
 
 class AgentHost(Remote):
-    """The machine itself, outside any namespace of its own.
+    """The machine itself, outside any of its namespaces.
 
-    Every method raises TestbedError when the agent does not answer in time, and GoneError when nobody is there any
-    more, or the machine hangs.
+    Every method raises TestbedError when the agent does not answer in time, and GoneError when the machine has gone or
+    hangs.
     """
 
     def __init__(self, name: str, channel: AgentChannel) -> None:
@@ -53,13 +53,13 @@ class AgentHost(Remote):
     def send(self, source: Path, path: str) -> None:
         data = load(source)
         with self._sign_of_life():
-            # Not `put`, which is one message: a file may be longer than one may be.
+            # Not `put`, which sends one message: a file may exceed the maximum of a message.
             done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
             raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
 
     def clocks(self) -> Clocks:
-        """What its clocks show."""
+        """Return its clocks."""
         return self._channel.clocks(_SIGN_OF_LIFE_S)
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class AgentHost(Remote):
 
     @contextmanager
     def _sign_of_life(self) -> Iterator[None]:
-        """Tell a command that takes too long from a machine that hangs: nobody is to wait for that one again."""
+        """Distinguish a slow command from a machine that hangs: the latter is given up, so that no one waits again."""
         try:
             yield
         except NoAnswerError as error:

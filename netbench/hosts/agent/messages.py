@@ -1,4 +1,4 @@
-"""The messages exchanged with an agent, as the controller writes and reads them; `program.py` explains them."""
+"""The controller's encoder and decoder of messages to and from an agent; `program.py` defines them."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,29 @@ from netbench.hosts.agent.program import HEADER, LONGEST_BODY
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: its kind (one byte), the number of what it is about, and its body."""
+    """One message: its kind (one byte), the number of its process or file, and its body."""
 
     kind: bytes
     number: int
     body: bytes
 
     def encode(self) -> bytes:
-        """As it goes over the channel."""
+        """Return the bytes for the channel."""
         return HEADER.pack(self.kind, self.number, len(self.body)) + self.body
 
 
 class Decoder:
-    """Takes bytes as they come and gives whole messages."""
+    """Assembles whole messages from bytes."""
 
     def __init__(self) -> None:
         self._unread = bytearray()
 
     def take(self, data: bytes) -> None:
-        """More bytes."""
+        """Add bytes."""
         self._unread += data
 
     def messages(self) -> list[Message]:
-        """The messages that have become complete; ValueError for one that is longer than any may be."""
+        """Return the messages that have become complete; ValueError for one that exceeds the maximum length."""
         messages = []
         while len(self._unread) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._unread)
@@ -43,8 +43,8 @@ class Decoder:
         return messages
 
     def skip_to(self, mark: bytes) -> bool:
-        """Drop what comes before `mark`; True once it is there."""
+        """Drop the bytes before `mark`; return whether it was found."""
         found = self._unread.find(mark)
-        begun = len(self._unread) - len(mark) + 1  # what may be its beginning stays
+        begun = len(self._unread) - len(mark) + 1  # a possible beginning of the mark is kept
         del self._unread[: found if found >= 0 else max(begun, 0)]
         return found >= 0

@@ -1,4 +1,4 @@
-"""A process in a guest, for whoever expects a `subprocess.Popen` with pipes in text mode."""
+"""A process in a guest with the interface of `subprocess.Popen` with pipes in text mode."""
 
 import os
 import signal
@@ -15,25 +15,25 @@ from netbench.hosts.agent.messages import Message
 from netbench.model.foreign_text import ENCODING, ERRORS
 
 _PIECE_BYTES = 1 << 16
-_LOST = -signal.SIGKILL  # with the guest
+_LOST = -signal.SIGKILL  # it ended with the guest
 
 
 class GuestProcess:
     """A command that runs in a guest. Its pipes are pipes of this machine, so select(2) works on them.
 
-    A command that cannot start ends with exit code 127 and says why on stderr, as from a shell.
+    A command that cannot start ends with exit code 127 and the cause on stderr, as in a shell.
     """
 
     def __init__(self, channel: AgentChannel, argv: Sequence[str]) -> None:
         self._channel = channel
         self.returncode: int | None = None
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # over the bytes that it has written and that are in no pipe yet
+        self._lock = threading.Lock()  # for the count of bytes that were received and are in no pipe yet
         self._unread, self._flooded = 0, False
         self._outlets: dict[bytes, SimpleQueue[bytes]] = {b"O": SimpleQueue(), b"S": SimpleQueue()}
         self.stdout: IO[str] = self._outlet(b"O")
         self.stderr: IO[str] = self._outlet(b"S")
-        self._number = 0  # until there is one: a channel that is gone says so at once
+        self._number = 0  # before expect(), because a gone channel calls _handle at once
         self._number = channel.expect(self._handle)
         channel.send(b"R", self._number, words(argv))
         ours, theirs = os.pipe()
@@ -41,20 +41,20 @@ class GuestProcess:
         threading.Thread(target=self._feed, args=(ours,), daemon=True).start()
 
     def poll(self) -> int | None:
-        """Its exit code, -N when signal N ended it; None while it runs."""
+        """Return its exit code, -N when signal N ended it; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired("a command in a guest", timeout or 0.0)
         assert self.returncode is not None
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """All it still writes, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self.stdin.closed:
-            with suppress(OSError):  # it has ended, or reads nothing; as subprocess does
+            with suppress(OSError):  # it has ended, or reads nothing; subprocess ignores that too
                 self.stdin.write(input or "")
                 self.stdin.close()
         self.wait(timeout)
@@ -65,15 +65,15 @@ class GuestProcess:
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal; harmless when it, or its guest, has ended."""
-        with suppress(TestbedError):  # its guest has ended, and it with that
+        with suppress(TestbedError):  # it has ended with its guest
             self._channel.send(b"K", self._number, str(int(sig)).encode())
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send it SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send it SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def _handle(self, message: Message | None) -> None:
@@ -83,7 +83,7 @@ class GuestProcess:
             if self._unread < LONGEST_ANSWER:
                 self._count(len(message.body))
                 self._outlets[message.kind].put(message.body)
-            elif not self._flooded:  # nobody reads it
+            elif not self._flooded:  # its output is not read
                 self._flooded = True
                 self.kill()
         elif message.kind == b"F":
@@ -104,11 +104,11 @@ class GuestProcess:
         self._ended.set()
 
     def _outlet(self, kind: bytes) -> IO[str]:
-        """The read end of a pipe that a thread fills with what the command writes."""
+        """Return the read end of a pipe that a thread fills with the command's output."""
         ours, theirs = os.pipe()
 
         def fill(queue: SimpleQueue[bytes]) -> None:
-            with suppress(BrokenPipeError):  # nobody reads it
+            with suppress(BrokenPipeError):  # the reader has gone
                 while data := queue.get():
                     self._count(-len(data))
                     while data:

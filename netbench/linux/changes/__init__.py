@@ -1,8 +1,8 @@
-"""What netbench changes on a machine, one class a kind of change.
+"""The changes that netbench makes on a machine, one class for each kind.
 
-Each change is plain data, so that it can be written to the journal before it is made, shown by `--dry-run` as the
-command that does it, and undone later by another process. All are made and undone by commands on a host, and so in the
-same way on this machine, in a VM and in a guest. Undoing is tolerant: what is not there (any more) is already undone.
+Each change is plain data: it can be written to the journal before it is made, shown by `--dry-run` as a command, and
+undone later by another process. All are made and undone by commands on a host, so they work the same way on this
+machine, in a VM and in a guest. Undo is tolerant: objects that do not exist (any more) count as undone.
 """
 
 from netbench.linux.changes.addresses import (

@@ -1,4 +1,4 @@
-"""Addresses, neighbours, forwarding entries, and what delays or redirects frames on an interface."""
+"""Addresses, neighbours, forwarding entries, and delays or redirects of frames on an interface."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,7 +6,7 @@ from typing import Self
 from netbench.hosts.base import run_checked
 from netbench.linux.changes.base import Look, RequestInNamespace, not_ours, within
 
-# Frames that may be on their way at once; netem's own default, 1000, would be another loss (tc-netem(8)).
+# Maximum of frames in transit; netem's default, 1000, would cause additional loss (tc-netem(8)).
 _MOST_FRAMES = 100_000
 
 
@@ -28,7 +28,7 @@ class AddAddress(RequestInNamespace):
 
     def found(self, look: Look) -> Self:
         link = look.links(self.netns).get(self.interface, {})
-        if any(one.get("local") == self.address for one in link.get("addr_info", ())):
+        if any(address.get("local") == self.address for address in link.get("addr_info", ())):
             raise not_ours(f"the address {self.address} on {self.interface}")
         return self
 
@@ -51,7 +51,8 @@ class AddNeighbour(RequestInNamespace):
 
     def found(self, look: Look) -> Self:
         if any(
-            (one.get("dst"), one.get("dev")) == (self.address, self.interface) for one in look.neighbours(self.netns)
+            (neighbour.get("dst"), neighbour.get("dev")) == (self.address, self.interface)
+            for neighbour in look.neighbours(self.netns)
         ):
             raise not_ours(f"the neighbour {self.address} on {self.interface}")
         return self
@@ -59,7 +60,7 @@ class AddNeighbour(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddForwardingEntry(RequestInNamespace):
-    """A permanent entry in a bridge's forwarding database: it goes with the bridge."""
+    """A permanent entry in a bridge's forwarding database; it is removed with the bridge."""
 
     interface: str
     mac: str
@@ -75,7 +76,7 @@ class AddForwardingEntry(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class _TcRequest(RequestInNamespace):
-    """What tc(8) does to an interface."""
+    """A change to an interface by tc(8)."""
 
     interface: str
 
@@ -86,7 +87,7 @@ class _TcRequest(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddDelay(_TcRequest):
-    """Delay all that leaves by an interface, by netem in place of its root queueing discipline."""
+    """Delay all frames that leave by an interface, by netem in place of its root queueing discipline."""
 
     delay_us: int
 
@@ -102,7 +103,7 @@ class AddDelay(_TcRequest):
 
 @dataclass(frozen=True, slots=True)
 class AddIngress(_TcRequest):
-    """The place where classifiers look at all that comes in by an interface."""
+    """The hook for classifiers of all frames that an interface receives."""
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -120,9 +121,9 @@ class AddIngress(_TcRequest):
 
 @dataclass(frozen=True, slots=True)
 class Redirect(_TcRequest):
-    """All that comes in by an interface leaves by another one, unchanged: it goes with the AddIngress there.
+    """Send all frames received by an interface through another one, unchanged; removed with AddIngress there.
 
-    By u32, as not every kernel has the classifier matchall.
+    It uses u32, because not every kernel has the classifier matchall.
     """
 
     to: str

@@ -1,4 +1,4 @@
-"""What every change is, and how it looks at the machine before it is made."""
+"""The base classes of changes, and their view of the machine before they are made."""
 
 import json
 import re
@@ -24,14 +24,14 @@ _GONE = (
     "Cannot assign requested address",
     "Cannot delete qdisc with handle of zero",
     "Invalid handle",
-    '" failed: Invalid argument',  # the file of a network namespace that was removed, or never made, by halves
+    '" failed: Invalid argument',  # the file of a network namespace that was removed, or made, only in part
 )
-_BY_SHELL, _LAST_SIGNAL = 128, 64  # exit codes of a shell for what a signal ended: signal(7)
+_BY_SHELL, _LAST_SIGNAL = 128, 64  # a shell's exit codes for commands ended by a signal: signal(7)
 _FAILED = re.compile(r"Command failed .*:(\d+)$")
 
 
 class Look:
-    """A machine as it is found at one moment: `host` is the machine outside all namespaces. Nothing is read twice."""
+    """The state of a machine at one moment: `host` is the machine outside all namespaces. Nothing is read twice."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -40,26 +40,26 @@ class Look:
         self.namespaces = cache(self._namespaces)
 
     def _links(self, netns: str | None) -> Mapping[str, Mapping[str, Any]]:
-        """Its interfaces in a namespace by name, as `ip -j address` tells of them."""
+        """Return its interfaces in a namespace by name, from `ip -j address`."""
         return {link.get("ifname", ""): link for link in ask_ip(self.host, netns, "address", "show")}
 
     def _neighbours(self, netns: str | None) -> list[dict[str, Any]]:
-        """The permanent neighbours in a namespace, as `ip -j neigh` tells of them."""
+        """Return the permanent neighbours in a namespace, from `ip -j neigh`."""
         return ask_ip(self.host, netns, "neigh", "show", "nud", "permanent")
 
     def _namespaces(self) -> list[str]:
-        """Its named network namespaces."""
+        """Return its named network namespaces."""
         return self.host.run(["ls", "/run/netns"]).stdout.split()
 
     def refuse_existing(self, netns: str | None, interface: str) -> None:
-        """TestbedError when an interface of this name is there already."""
+        """Raise TestbedError when an interface of this name exists already."""
         if interface in self.links(netns):
             raise not_ours(f"the interface {interface} in {netns or 'this machine'}")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change. `inside` is the namespace it lives in; it goes with that namespace when netbench made it.
+    """One change. `inside` is its namespace; it is removed with that namespace when netbench made the namespace.
 
     `host` is always the machine outside all namespaces.
     """
@@ -71,11 +71,11 @@ class Change:
 
     @property
     def command(self) -> str:
-        """The command that does it, as text."""
+        """The equivalent command, as text."""
         raise NotImplementedError
 
     def found(self, look: Look) -> Self:
-        """This change with the value it will replace, read before anything is written to the journal."""
+        """Return this change with the value it will replace, read before anything is written to the journal."""
         return self
 
     def make(self, host: Host) -> None:
@@ -83,7 +83,7 @@ class Change:
         raise NotImplementedError
 
     def undo(self, host: Host) -> None:
-        """Take it back; harmless when it was never made."""
+        """Undo the change; harmless when it was never made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class InNamespace(Change):
 
 @dataclass(frozen=True, slots=True)
 class Request(Change):
-    """A change that is one request to the kernel, by a tool of iproute2: a machine makes several by one command.
+    """A change that is one request to the kernel, by a tool of iproute2: one command makes several of them.
 
-    Done or not done, never done in part.
+    It is made completely or not at all.
     """
 
     @property
@@ -117,17 +117,17 @@ class Request(Change):
 
     @property
     def line(self) -> tuple[str, ...]:
-        """What the tool is told."""
+        """The arguments of the tool."""
         raise NotImplementedError
 
     @property
     def undo_line(self) -> tuple[str, ...]:
-        """What takes it back; empty where it goes with something else."""
+        """The arguments that undo it; empty where it is removed with something else."""
         return ()
 
     @property
     def undo_tool(self) -> tuple[str, ...]:
-        """What is told that."""
+        """The tool for `undo_line`."""
         return self.tool
 
     @property
@@ -145,17 +145,17 @@ class RequestInNamespace(InNamespace, Request):
 
 
 def within(tool: str, netns: str | None) -> tuple[str, ...]:
-    """A tool of iproute2 in a namespace."""
+    """Return the command of an iproute2 tool in a namespace."""
     return (tool, "-n", netns) if netns else (tool,)
 
 
 def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
-    """What `ip -j` lists; TestbedError when it does not."""
+    """Return the list from `ip -j`; TestbedError when it fails."""
     text = run_checked(host, [*within("ip", netns), "-j", *words])
     try:
-        # iproute2 writes control characters of names as they are.
+        # iproute2 does not escape control characters in names.
         listed: list[dict[str, Any]] = json.loads(text or "[]", strict=False)
-        return [one for one in listed if one]
+        return [entry for entry in listed if entry]
     except ValueError as error:
         raise TestbedError(f"{host}: what `ip -j {' '.join(words)}` lists makes no sense; it needs iproute2") from error
 
@@ -163,7 +163,7 @@ def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
 def tell(
     host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, all_of_them: bool = False
 ) -> dict[int, str]:
-    """Make requests in order up to the first that fails, or all of them; the words about each that failed, by place.
+    """Make requests in order up to the first that fails, or all of them; return the message of each failure, by place.
 
     TestbedError when the command was killed: any of the requests may have been made.
     """
@@ -181,13 +181,13 @@ def tell(
             words = []
         elif line.strip():
             words.append(line.strip().removeprefix("RTNETLINK answers: ").removeprefix("Error: "))
-    if done.exit_code != 0 and not failed:  # not even begun
+    if done.exit_code != 0 and not failed:  # it failed before the first request
         failed = dict.fromkeys(range(len(lines)), "; ".join(words) or f"exit code {done.exit_code}")
     return failed
 
 
 def was_killed(done: Completed) -> bool:
-    """Whether a signal ended a command, or, as a shell reports it, what a shell had started."""
+    """Return whether a signal ended a command, or, from a shell's exit code, the command that the shell started."""
     return done.exit_code < 0 or _BY_SHELL < done.exit_code <= _BY_SHELL + _LAST_SIGNAL
 
 
@@ -197,5 +197,5 @@ def is_gone(words: str) -> bool:
 
 
 def not_ours(what: str) -> TestbedError:
-    """The error for something that netbench did not make and must not touch."""
+    """Return the error for an object that netbench did not make and must not touch."""
     return TestbedError(f"{what} is there already and not netbench's: remove it, or choose other names in the topology")

@@ -1,4 +1,4 @@
-"""Settings of the kernel, tables of nftables, control groups, and directories of a run."""
+"""Settings of the kernel, nftables tables, control groups, and directories of a run."""
 
 import shlex
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from netbench.model.interfaces import PREFIX
 
 T = TypeVar("T")
 
-_EMPTY_S = 5.0  # until the last process has left a control group
+_EMPTY_S = 5.0  # time limit for the last process to leave a control group
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class SetSysctl(InNamespace):
-    """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`.
+    """A kernel setting; `old` is its former value. If `optional`, a setting that this kernel lacks is skipped.
 
     As for sysctl(8), a `/` in `key` stands for a dot in a name.
     """
@@ -79,7 +79,7 @@ class SetSysctl(InNamespace):
             self._within(host).write(self._path, value)
 
     def _by_thread(self, netns: str, use: Callable[[Path], T]) -> T:
-        """On this machine, where a command in a namespace takes several ms."""
+        """Read or write in a thread on this machine, where a command in a namespace takes several ms."""
         try:
             return within_each([netns], lambda _: use(Path(self._path)))[netns]
         except OSError as error:
@@ -87,13 +87,13 @@ class SetSysctl(InNamespace):
 
 
 def of_nic(version: int, interface: str, name: str) -> str:
-    """The key of what the kernel's IP of a version has to set for one interface."""
+    """Return the key of an interface's setting `name` in the kernel's IPv4 or IPv6."""
     return f"net.ipv{version}.conf.{interface.replace('.', '/')}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class AddTable(InNamespace):
-    """An nftables table of netbench's own; `rules` are a script for `nft -f` that makes it, also where it is there."""
+    """An nftables table of netbench; `rules` are an `nft -f` script that makes it, or replaces an existing one."""
 
     family: str
     table: str
@@ -113,7 +113,7 @@ class AddTable(InNamespace):
         run_checked(self._within(host), ["nft", "-f", "-"], stdin=self.rules)
 
     def undo(self, host: Host) -> None:
-        # Adding first makes deleting succeed whether or not it was there.
+        # Adding it first makes the deletion succeed even if it did not exist.
         script = f"add table {self.family} {self.table}\ndelete table {self.family} {self.table}\n"
         run_checked(self._within(host), ["nft", "-f", "-"], stdin=script)
         own_tables.discard((self.family, self.table))
@@ -121,9 +121,9 @@ class AddTable(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddRunDirectory(Change):
-    """A directory of netbench's own, for the sockets and the console of a guest, or for what a run does not keep.
+    """A directory of netbench, for the sockets and the console of a guest, or for temporary files of a run.
 
-    One that `was_there` is somebody else's, and stays.
+    One that existed before (`was_there`) is not netbench's, and stays.
     """
 
     path: str
@@ -151,10 +151,10 @@ class AddRunDirectory(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddCgroup(InNamespace):
-    """A control group of netbench's own for the processes of one guest: a weight and a limit of CPU time, None: usual.
+    """A control group for the processes of one guest: a weight and a limit of CPU time, None: the default.
 
-    Until they are found, `directory` and `version` are those of most machines. `switched_on` says that groups of
-    version 2 had no cpu controller there before.
+    `directory` and `version` default to the usual ones until detected. `switched_on` is true if netbench had to enable
+    the cpu controller of version 2.
     """
 
     name: str
@@ -166,13 +166,13 @@ class AddCgroup(InNamespace):
 
     @property
     def path(self) -> str:
-        """Its own directory."""
+        """Its directory."""
         return f"{self.directory}/{self.name}"
 
     @property
     def command(self) -> str:
-        told = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
-        return " && ".join([shlex.join(("mkdir", self.path)), *told])
+        writes = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
+        return " && ".join([shlex.join(("mkdir", self.path)), *writes])
 
     @property
     def _settings(self) -> list[tuple[str, str]]:
@@ -210,17 +210,17 @@ class AddCgroup(InNamespace):
         remove_group(host, self.path)
         if self.switched_on:
             others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
-            with suppress(TestbedError):  # refused where somebody else has come to use it
+            with suppress(TestbedError):  # rejected if other software uses it by now
                 if not others:
                     host.write(self._switch, "-cpu")
 
 
 def remove_group(host: Host, path: str) -> None:
-    """Remove a control group once its last process has gone, if it is there; TestbedError names those that stay."""
+    """Remove a control group, if it exists, once its last process has gone; TestbedError lists those that stay."""
 
     def removed() -> bool:
-        there = host.run(["test", "-d", path]).exit_code == 0
-        return not there or host.run(["rmdir", path]).exit_code == 0
+        exists = host.run(["test", "-d", path]).exit_code == 0
+        return not exists or host.run(["rmdir", path]).exit_code == 0
 
     if not wait_until(removed, _EMPTY_S, _POLL_S):
         inside = ", ".join(host.read(f"{path}/cgroup.procs").split())

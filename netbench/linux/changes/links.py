@@ -1,4 +1,4 @@
-"""Network namespaces and links: made, lent, brought up, made ports of a bridge, their offloads switched off."""
+"""Network namespaces and links: create them, bring them up, make them bridge ports, switch offloads off."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from netbench.linux.changes.base import (
 )
 from netbench.model.units import USUAL_MTU
 
-# What would make one frame on the wire differ from one frame counted: the names of `ethtool -K` and `-k`.
+# Offloads that merge or split frames on the wire before they are counted: the names of `ethtool -K` and `-k`.
 _OFFLOADS = {
     "gro": "generic-receive-offload",
     "gso": "generic-segmentation-offload",
     "tso": "tcp-segmentation-offload",
     "lro": "large-receive-offload",
 }
-# What would keep the VLAN tag of a frame beside it, over a veth pair too: there no XDP program sees it.
+# Offloads that keep the VLAN tag of a frame beside it, also on a veth pair: there XDP programs do not see the tag.
 _TAGGING = {name: name for name in ("tx-vlan-offload", "tx-vlan-stag-hw-insert")}
 
 
@@ -63,15 +63,15 @@ class AddVeth(Request):
 
     @property
     def inside(self) -> str | None:
-        # The kernel takes its time with what a removed namespace had: an end that is in none is removed for itself.
+        # The kernel removes links of a removed namespace late: an end outside namespaces is removed separately.
         return self.netns if self.peer_netns else None
 
     @property
     def line(self) -> tuple[str, ...]:
-        one, other = _in_netns(self.netns), _in_netns(self.peer_netns)
+        netns_words, peer_netns_words = _in_netns(self.netns), _in_netns(self.peer_netns)
         mtu = ("mtu", str(self.mtu)) if self.mtu != USUAL_MTU else ()
-        peer = ("type", "veth", "peer", self.peer, *other, "address", self.peer_mac, *mtu)
-        return "link", "add", self.interface, *one, "address", self.mac, *mtu, *peer
+        peer = ("type", "veth", "peer", self.peer, *peer_netns_words, "address", self.peer_mac, *mtu)
+        return "link", "add", self.interface, *netns_words, "address", self.mac, *mtu, *peer
 
     @property
     def undo_line(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class AddVeth(Request):
 
 @dataclass(frozen=True, slots=True)
 class AddLink(RequestInNamespace):
-    """An interface of netbench's own, which is undone by removing it."""
+    """An interface of netbench; undo removes it."""
 
     interface: str
 
@@ -104,9 +104,9 @@ class AddLink(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddBridge(AddLink):
-    """A bridge that only forwards: no multicast snooping, no netfilter detour, and no spanning tree.
+    """A bridge that only forwards: no multicast snooping, no netfilter, and no spanning tree.
 
-    Unless that has a forward delay, `stp_s`: for twice as long after its link came up, a port forwards nothing.
+    With the forward delay `stp_s` it has spanning tree: then a port blocks for twice that time after its link came up.
     """
 
     stp_s: float | None = None
@@ -132,7 +132,7 @@ class AddTap(AddLink):
 
 @dataclass(frozen=True, slots=True)
 class AddMacvtap(AddLink):
-    """A tap over a NIC, which takes in all that comes there, whomever it is for (mode passthru, macvlan.c)."""
+    """A tap on a NIC that receives all frames of that NIC, with any address (mode passthru, macvlan.c)."""
 
     nic: str
 
@@ -143,7 +143,7 @@ class AddMacvtap(AddLink):
 
 @dataclass(frozen=True, slots=True)
 class SetUp(RequestInNamespace):
-    """An interface brought up; `was_up` is how it was found, None where it was made by the same command."""
+    """Bring an interface up; `was_up` is its former state, None where the same command creates it."""
 
     interface: str
     was_up: bool | None = None
@@ -163,7 +163,7 @@ class SetUp(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class SetPromiscuous(RequestInNamespace):
-    """An interface that takes frames for whomever; `was` is how it was found."""
+    """Make an interface receive frames with any address; `was` is its former state."""
 
     interface: str
     was: bool = False
@@ -182,7 +182,7 @@ class SetPromiscuous(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class Enslave(RequestInNamespace):
-    """An interface made a port of a bridge."""
+    """Make an interface a port of a bridge."""
 
     interface: str
     bridge: str
@@ -198,10 +198,10 @@ class Enslave(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class OffloadsOff(InNamespace):
-    """GRO, GSO, TSO and LRO switched off and verified; `old` are all that go with them, as they were wanted: `gro on`.
+    """Switch GRO, GSO, TSO and LRO off and verify it; `old` are the affected features as requested before: `gro on`.
 
-    To switch TSO on is to switch on all of its kinds, of which some may have been off. With `tagging`, VLAN
-    tags are put into frames as well, where all can see them.
+    Switching TSO on switches on all of its kinds, some of which may have been off. With `tagging`, VLAN tags are
+    put into frames as well, where every program sees them.
     """
 
     interface: str
@@ -233,11 +233,11 @@ class OffloadsOff(InNamespace):
             if is_gone(str(error)):
                 return  # the interface was removed
             raise
-        self._set(host, [one for one in self.old if one not in now])
+        self._set(host, [setting for setting in self.old if setting not in now])
 
     def _set(self, host: Host, told: Sequence[str]) -> None:
         if told:
-            words = [word for one in told for word in one.split()]
+            words = [word for setting in told for word in setting.split()]
             run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
 
     @property
@@ -245,12 +245,12 @@ class OffloadsOff(InNamespace):
         return {**_OFFLOADS, **(_TAGGING if self.tagging else {})}
 
     def _states(self, host: Host) -> dict[str, str]:
-        """The state of each: `on`, `off`, `off [fixed]`, …"""
+        """Return the state of each feature: `on`, `off`, `off [fixed]`, …"""
         states = {name.strip(): state for name, state in self._listed(host)}
         return {short: states[long] for short, long in self._names.items() if long in states}
 
     def _wanted(self, host: Host) -> list[str]:
-        """What is wanted of each that can be switched, and of the kinds of TSO instead of TSO itself."""
+        """Return the requested state of each switchable feature, with the kinds of TSO instead of TSO itself."""
         wanted, group = [], ""
         short = {long: name for name, long in self._names.items()}
         for name, state in self._listed(host):
@@ -267,7 +267,7 @@ class OffloadsOff(InNamespace):
 
 
 def listed_features(host: Host, interface: str) -> list[tuple[str, str]]:
-    """What `ethtool -k` lists, by name, and its state; a tab before those that belong to the one above."""
+    """Return name and state of each feature in `ethtool -k`; a tab marks those that belong to the one above."""
     text = run_checked(host, ["ethtool", "-k", interface])
     return [(name, state.strip()) for name, _, state in (line.partition(": ") for line in text.splitlines()) if state]
 

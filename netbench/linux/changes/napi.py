@@ -1,4 +1,4 @@
-"""How a veth pair receives: from a ring, in a kernel thread that is bound to CPUs, much as a NIC does."""
+"""NAPI on a veth pair: it receives from a ring, in a kernel thread that is bound to CPUs, much as a NIC does."""
 
 import re
 import shlex
@@ -12,15 +12,15 @@ from netbench.linux.changes.links import listed_features
 from netbench.model.traffic import NapiPolicy
 
 _GRO = "generic-receive-offload"
-# What would merge frames of UDP, by the names of `ethtool -K`.
+# Features that merge UDP frames, as named by `ethtool -K`.
 _MERGING = ("rx-gro-list", "rx-udp-gro-forwarding")
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveByNapi(InNamespace):
-    """NAPI, which GRO brings, at one end of a veth pair of netbench's own, in a kernel thread; it goes with the pair.
+    """Enable NAPI, by GRO, at one end of a veth pair of netbench, in a kernel thread; removed with the pair.
 
-    No frame of UDP is merged with another. TestbedError where the kernel cannot: then it is as it was.
+    No UDP frames are merged. TestbedError where the kernel does not support it; the state is restored then.
     """
 
     interface: str
@@ -53,15 +53,15 @@ class ReceiveByNapi(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class BindThread(InNamespace):
-    """The NAPI thread of an interface bound to CPUs, in a scheduling policy (sched(7)); `other` is Linux's default.
+    """Bind the NAPI thread of an interface to CPUs, with a scheduling policy (sched(7)); `other` is Linux's default.
 
-    The thread ends with its interface. A temporary binding is undone: the thread returns to the CPUs `before` and to
-    the default policy.
+    The thread ends with its interface. The undo of a temporary binding restores the CPUs `before` and the default
+    policy.
     """
 
     thread: str
     cpus: tuple[int, ...]
-    process: int | None = None  # None: not there yet
+    process: int | None = None  # None: it does not exist yet
     before: tuple[int, ...] = ()
     policy: NapiPolicy = "other"
 
@@ -78,14 +78,14 @@ class BindThread(InNamespace):
             set_policy(host, str(self.process), self.policy)
 
     def undo(self, host: Host) -> None:
-        if self.before:  # either command fails where the thread has ended, as after its link was down
+        if self.before:  # either command fails if the thread has ended, as after its link was down
             host.run([*_bind(self.before), str(self.process)])
             if self.policy != "other":
                 host.run(_policy_command(str(self.process), "other"))
 
 
 def set_policy(host: Host, thread: str, policy: NapiPolicy) -> None:
-    """Have a thread, by its process id, run in a scheduling policy; TestbedError where the kernel refuses."""
+    """Set the scheduling policy of a thread, by its process id; TestbedError where the kernel rejects it."""
     run_checked(host, _policy_command(thread, policy))
 
 
@@ -106,12 +106,12 @@ def _schedule(policy: NapiPolicy) -> list[str]:
 
 
 def _bind(cpus: Sequence[int]) -> list[str]:
-    # A mask: not every busybox knows lists of CPUs.
+    # A mask, because not every busybox supports lists of CPUs.
     return ["taskset", "-p", f"{sum(1 << cpu for cpu in cpus):x}"]
 
 
 def threads_of(host: Host, interface: str) -> dict[int, str]:
-    """The kernel threads that receive for interfaces of this name, in whatever namespace, by process id."""
-    # Some may have ended meanwhile: the exit code says nothing.
+    """Return the kernel threads that receive for interfaces of this name, in any namespace: names by process id."""
+    # The exit code is ignored, because some threads may have ended meanwhile.
     found = host.run(["sh", "-c", 'grep -s "^napi/$0-" /proc/[0-9]*/comm', interface]).stdout
     return {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", found, re.MULTILINE)}

@@ -1,4 +1,4 @@
-"""How the kernel goes on with what an interface has received: from a ring, on which CPUs."""
+"""How the kernel processes frames that an interface has received: from a ring, on which CPUs."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -8,15 +8,15 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import InNamespace, Look, is_gone, was_killed
 
-# Each with its value, as `PATH:VALUE`; /dev/null so that grep names the file where there is only one.
+# Prints all values as `PATH:VALUE`; with /dev/null as second file, grep prints the path even for a single file.
 _LIST = 'exec grep -s "" /dev/null /sys/class/net/"$0"/queues/rx-*/rps_cpus'
 
 
 @dataclass(frozen=True, slots=True)
 class GroOn(InNamespace):
-    """Frames come in by NAPI at one end of a veth pair: then they can be redirected to it by XDP (veth_xdp_xmit).
+    """Receive frames by NAPI at one end of a veth pair: then XDP can redirect frames to it (veth_xdp_xmit).
 
-    GRO merges none of ours: of UDP only what a socket asked to have merged, or `rx-udp-gro-forwarding`.
+    GRO merges no frames of ours: it merges UDP only on request of a socket, or with `rx-udp-gro-forwarding`.
     """
 
     interface: str
@@ -42,9 +42,9 @@ class GroOn(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class SteerReceived(InNamespace):
-    """All that an interface receives is spread over CPUs by flow: Receive Packet Steering (scaling.rst).
+    """Spread all frames that an interface receives over CPUs by flow: Receive Packet Steering (scaling.rst).
 
-    `old` are the masks of its queues as they were found, each as `PATH:MASK`.
+    `old` are the former masks of its queues, each as `PATH:MASK`.
     """
 
     interface: str
@@ -64,17 +64,17 @@ class SteerReceived(InNamespace):
 
     def make(self, host: Host) -> None:
         wanted = int(self._mask.replace(",", ""), 16)
-        self._write(host, [f"{one.partition(':')[0]}:{self._mask}" for one in self.old])
-        if any(int(one.partition(":")[2].replace(",", ""), 16) != wanted for one in self._listed(host)):
+        self._write(host, [f"{line.partition(':')[0]}:{self._mask}" for line in self.old])
+        if any(int(line.partition(":")[2].replace(",", ""), 16) != wanted for line in self._listed(host)):
             raise TestbedError(f"rps: not all of the CPUs {', '.join(map(str, self.cpus))} are there")
 
     def undo(self, host: Host) -> None:
         now = self._listed(host)  # none when the interface is gone
-        self._write(host, [one for one in self.old if now and one not in now])
+        self._write(host, [line for line in self.old if now and line not in now])
 
     @property
     def _mask(self) -> str:
-        """As the kernel shows bitmaps: in hexadecimal, 32 bits between commas."""
+        """The mask in the kernel's bitmap format: hexadecimal, 32 bits between commas."""
         digits = f"{sum(1 << cpu for cpu in set(self.cpus)):x}"
         digits = digits.zfill(-(-len(digits) // 8) * 8)
         return ",".join(digits[place : place + 8] for place in range(0, len(digits), 8))
