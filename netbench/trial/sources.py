@@ -50,8 +50,7 @@ def start_sources(endpoints: Sequence[Endpoints], clock: Clock) -> None:
     """Start all these sources at the same time, as soon as all can be ready."""
     clocks = [ends.source_clock() for ends in endpoints]
     ahead_ns = [
-        ends.source.start_ahead_ns + _far_ns(source_clock)
-        for ends, source_clock in zip(endpoints, clocks, strict=True)
+        ends.source.start_ahead_ns + _far_ns(source_clock) for ends, source_clock in zip(endpoints, clocks, strict=True)
     ]
     at_ns = clock.monotonic_ns() + max(ahead_ns, default=0)
     for ends, source_clock in zip(endpoints, clocks, strict=True):
