@@ -1,1 +1,1 @@
-"""NICs, bridges and veth pairs, each change in a journal that can undo it."""
+"""Linux networking on a machine: changes, recorded in a journal that can undo them, and counters."""

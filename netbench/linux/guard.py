@@ -2,8 +2,8 @@
 
     python3 … -m netbench.linux.guard RUN DIRECTORY SILENCE RESOURCE…
 
-It undoes the changes of killed runs, takes the locks of the resources, prints a description of this host as a line of
-JSON, and then serves its stdin and stdout as an agent does. It adds two kinds of messages:
+It undoes the changes of killed runs, takes the locks of the resources, and prints a description of this host as a line
+of JSON. Then it serves its stdin and stdout as an agent does, with two more kinds of messages:
 
     J  a change as JSON: record it before it is made            J  its number
     J  a number: that change was undone                          J  empty

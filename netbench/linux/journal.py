@@ -1,8 +1,8 @@
 """The journal: every change is recorded before it is made, so that any process can undo it later.
 
-A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and `{"undone": n}` after
-it was undone, each with its checksum. Undone changes are removed when there are many. The process that owns it holds a
-lock on it. A journal that can be locked is abandoned: the next start, or `netbench clean`, undoes it.
+A journal is a file of JSON lines, each with its checksum: a header, then `{"seq": n, …change…}` before each change and
+`{"undone": n}` after it was undone. Undone changes are removed when there are many. The process that owns the journal
+locks it. A journal that can be locked is abandoned: the next start, or `netbench clean`, undoes it.
 """
 
 import errno

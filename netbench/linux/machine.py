@@ -26,8 +26,8 @@ _NEEDED = "netbench needs all capabilities of root there, and /proc/sys, /sys an
 class Machine:
     """A machine, given by its host outside all network namespaces; `name` is that of a VM, None for this machine.
 
-    Changes are made in order, and recorded before they are made: in a journal, or, for a VM of netbench that ends with
-    the run, in memory. `netlink` reads counters of this machine without commands. `facts` matter for reading the
+    Changes are made in order, and recorded before they are made: in a journal, or in memory for a VM of netbench, which
+    ends with the run. `netlink` reads counters of this machine without commands. `facts` matter for reading the
     results.
     """
 

@@ -6,9 +6,9 @@ Rules at egress, classifiers at egress and the queueing discipline come before t
 
 IPv4 layer: RFC 4293's ipSystemStatsTable, and Linux's further counters (net/ipv4/proc.c). `InNoRoutes`: no route at
 all. No counter includes routes of the types blackhole, unreachable and prohibit, or multicast without a router. UDP's
-`NoPorts`: frames to this machine itself without a receiver. Two groups are left out, because no frame of a stream is
-among them: counters of frames that the machine itself sends, such as ICMP errors (`OutDiscards`, `OutNoRoutes`:
-net/ipv4/ip_output.c), and of protocols other than UDP (`InUnknownProtos`).
+`NoPorts`: frames to this machine itself without a receiver. Two groups of counters are left out, because they include
+no frame of a stream. They count frames that the machine itself sends, such as ICMP errors (`OutDiscards`,
+`OutNoRoutes`: net/ipv4/ip_output.c), and protocols other than UDP (`InUnknownProtos`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,10 +42,10 @@ class Queue:
     statistics.
 
     A discipline that replaces another has another `handle`, as tc(8) shows it, unless its creator chose the same. The
-    drops of a classful discipline include those of all below it: each passes on its children's failures to enqueue
-    (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c), and `mq`
-    sums up its queues at each read (net/sched/sch_mq.c). Therefore only the root of each device is read. No NIC counter
-    repeats these drops.
+    drops of a classful discipline include those of all below it. Each passes on its children's failures to enqueue
+    (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c). `mq` sums up
+    its queues at each read (net/sched/sch_mq.c). Therefore only the root of each device is read. No NIC counter repeats
+    these drops.
     """
 
     interface: str

@@ -72,8 +72,8 @@ class Dropper:
 
     `frames` is None where its drops are not counted: without a counter, or with one in front of a condition, which
     also counts frames that pass. The kernel reuses neither the `handle` of a table nor, within it, that of a rule. Only
-    frames reach it that match one of each set in `only`: a destination address, or an interface after the direction of
-    the frame there, `rx` or `tx`.
+    frames reach it that match one entry of each set in `only`. An entry is a destination address, or a direction (`rx`
+    or `tx`) and an interface.
     """
 
     name: str

@@ -16,9 +16,9 @@ _QUIET_TIME_S = 0.05  # unknown; an upper limit for most devices
 
 
 class ExternalOptions(BaseModel, extra="forbid", frozen=True):
-    """`next_hop_macs` gives a routing UUT's ingress MAC address per stream; a bridging one needs none.
+    """`next_hop_macs` are the ingress MAC addresses of a routing UUT, by stream; a bridging UUT needs none.
 
-    `ready_limit` is how long it may take, in seconds, until it forwards.
+    `ready_limit` is the time limit, in seconds, until it forwards.
     """
 
     next_hop_macs: dict[str, str] = {}

@@ -32,7 +32,7 @@ class Held:
 
 
 class ForwarderOptions(Impairments, frozen=True):
-    """What is done to frames; to those of ways back that of `reverse` instead, where it is given."""
+    """The impairments of frames; `reverse`, if given, replaces them for reverse streams."""
 
     reverse: Impairments | None = None
 

@@ -20,7 +20,7 @@ class Every(BaseModel, extra="forbid", frozen=True):
 
 
 class Late(Every, frozen=True):
-    """Every `every`-th frame is held back until the next `behind` ones are past it."""
+    """Every `every`-th frame is held back until the next `behind` frames have passed it."""
 
     behind: int = Field(strict=True, ge=1)
 
@@ -42,10 +42,10 @@ class Late(Every, frozen=True):
 
 
 class Impairments(BaseModel, extra="forbid", frozen=True):
-    """What is done to the frames of each stream, counted from the first one of a trial; `delay` in seconds.
+    """The impairments of the frames of each stream, counted from the first one of a trial; `delay` in seconds.
 
     `duplicate`: sent twice. `late`: overtaken by others. `foreign`: followed by a frame between the same addresses that
-    is not of the stream. `delay`: each is held at least for so long.
+    does not belong to the stream. `delay`: each frame is held at least this long.
     """
 
     duplicate: Every | None = None

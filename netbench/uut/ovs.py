@@ -43,7 +43,7 @@ _SOCKET = re.compile(r"\*:(\S+)\s.*pid=(\d+),.*?skmem:\([^)]*\bd(\d+)\)")
 
 
 class OvsOptions(BaseModel, extra="forbid", frozen=True):
-    """Which `datapath` forwards: `netdev` (in userspace) or `system` (the kernel's)."""
+    """The `datapath` that forwards: `netdev` (in userspace) or `system` (the kernel's)."""
 
     datapath: Literal["netdev", "system"] = "netdev"
 

@@ -38,8 +38,8 @@ class RawOptions(BaseModel, extra="forbid", frozen=True):
     """How a kernel forwards, and on which CPUs.
 
     `forward`: `bridge` (L2), `route` (L3), `flowtable` (L3, past the IP layer after the first frames of a flow), `tc`
-    or `xdp` (redirected as they are, before any layer sees them). `rps` are the CPUs that go on with what the ingress
-    NICs received, by flow. `xdp` is where its programs run: in the `native` driver, or `generic`, behind it.
+    or `xdp` (redirected as they are, before any layer sees them). `rps` are the CPUs that process the frames of the
+    ingress NICs further, by flow. `xdp` is where its programs run: `native`, in the driver, or `generic`, behind it.
     """
 
     forward: Forward = "bridge"

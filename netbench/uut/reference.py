@@ -59,7 +59,7 @@ class Drop(BaseModel, extra="forbid", frozen=True):
 
 
 class Limit(BaseModel, extra="forbid", frozen=True):
-    """A token bucket: `fps` frames a second pass, and `burst` at once; what comes beyond that is dropped."""
+    """A token bucket: `fps` frames per second pass, and `burst` at once; further frames are dropped."""
 
     fps: int = Field(strict=True, ge=1, lt=2**31)
     burst: int = Field(default=5, strict=True, ge=1, lt=2**31)
@@ -76,7 +76,7 @@ class Limit(BaseModel, extra="forbid", frozen=True):
 
 
 class Impaired(BaseModel, extra="forbid", frozen=True):
-    """What is dropped of a stream (one of the two), and by how long its frames are delayed at least."""
+    """The drops of a stream (either `drop` or `limit`), and the minimum delay of its frames, in seconds."""
 
     drop: Drop | None = None
     limit: Limit | None = None
@@ -102,8 +102,9 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
 
 
 class ReferenceOptions(RawOptions, Impaired, frozen=True):
-    """As `raw`, where rules have a place, and what is done to frames; to those of ways back that of `reverse` instead,
-    where it is given.
+    """The options of `raw` that support rules, and the impairments of frames.
+
+    `reverse`, if given, replaces the impairments for reverse streams.
     """
 
     forward: Literal["bridge", "route"] = "bridge"

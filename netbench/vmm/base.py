@@ -22,9 +22,9 @@ from netbench.vmm.attachment import Attachment, Tap
 
 
 class GuestOptions(BaseModel):
-    """What a topology says of any guest: how its kernel forwards, and how long it may take to boot, in seconds.
+    """How a guest's kernel forwards, and the limit of its boot time, in seconds.
 
-    As `raw` does, but for `xdp`: what holds its programs runs on this machine only.
+    The same ways as `raw` except `xdp`: the process that keeps XDP programs attached runs on this machine only.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -59,10 +59,10 @@ _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged wit
 class ContainerOptions(GuestOptions):
     """A container that forwards between two virtual Ethernet interfaces per stream.
 
-    `root` says whose programs it has: those of its `host`, or of a guest `image`, by the name that `netbench image
-    build` gave it, or by the path (with a `/`) of a directory of its host that holds a root file system. Its processes
-    take no more than `memory` together, rounded to MiB; None: what the machine has. `domain` is the name of one that is
-    defined at the libvirt `uri`, and of which the container is a copy; it has its own root and memory.
+    `root` selects its programs: those of its `host`, or of a guest `image`. `image` is the name of a guest image made
+    by `netbench image build`, or the path (with a `/`) of a directory of its host with a root file system. `memory`
+    limits the memory of all its processes together, rounded to MiB; None: that of the machine. `domain` is the name of
+    a domain defined at the libvirt `uri`; the container is a copy of it, with the root and memory of that domain.
     """
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"

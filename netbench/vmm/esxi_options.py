@@ -38,9 +38,9 @@ class Uplinks(BaseModel, extra="forbid", frozen=True):
 
 
 class EsxiChannel(SshChannel, frozen=True):
-    """The way into the guest: its SSH server, in a network that this machine reaches.
+    """The connection to the guest: its SSH server, in a network that this machine reaches.
 
-    `address` is where; left out, what VMware Tools in the guest say.
+    `address` is the address of the server; by default the one that VMware Tools in the guest report.
     """
 
     kind: Literal["ssh"] = "ssh"
@@ -48,10 +48,10 @@ class EsxiChannel(SshChannel, frozen=True):
 
 
 class EsxiOptions(GuestOptions):
-    """A guest of an ESXi host, whose API is that of the host itself or of its vCenter (then `host` names it there).
+    """A guest of an ESXi host, through the API of the host or of its vCenter (then `host` is the host's name there).
 
-    The password is in the environment, or in a file that nobody else can read. The certificate of the server must be
-    signed by an authority that this machine trusts, or by one in `ca_file` (PEM), or its SHA-256 be `thumbprint`.
+    The password is in the environment, or in a file that no other user can read. The certificate of the server must be
+    signed by an authority that this machine trusts, or by one in `ca_file` (PEM), or have the SHA-256 `thumbprint`.
 
     The guest is a clone of `template` (a template or a VM that is off; in a vCenter only), or boots a copy of `disk`,
     with a NIC in the port group `management`. Memory is in MiB, `reservation` in CPUs.

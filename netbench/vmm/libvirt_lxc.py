@@ -44,7 +44,7 @@ class LibvirtLxc(Runtime):
     """A transient domain of a private libvirtd, which ends with it.
 
     The domain has no interfaces: it shares the network namespace of its libvirtd, which contains its NICs. libvirt
-    requires control groups: netbench's are its root group, and it makes its own below.
+    requires control groups. Its root groups are netbench's, and it makes its own below.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"libvirt-lxc"})

@@ -96,8 +96,8 @@ def cpu_door(group: str, there: Sequence[Hierarchy]) -> str:
 class AddGroups(Change):
     """A control group of netbench in each hierarchy, with a weight and a limit of CPU time as in AddCgroup.
 
-    An undo also removes all groups that libvirt made below. found() sets `paths`, separated by blanks, and
-    `switched_on`: the controllers of version 2 that netbench had to enable for them.
+    An undo also removes all groups that libvirt made below. found() sets `paths`, separated by blanks. It also sets
+    `switched_on`: the controllers of version 2 that netbench has to enable for them.
     """
 
     name: str

@@ -12,9 +12,9 @@ _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "chan
 
 
 class LibvirtOptions(QemuOptions):
-    """As of `qemu`, without disk images. `uri` is whose domain it becomes; left out: of a libvirtd of its own.
+    """The options of `qemu`, without disk images. `uri` selects the libvirtd; by default a private one.
 
-    `domain` is the name of one that is defined there, and of which the guest is a copy.
+    `domain` is the name of a domain defined there; the guest is a copy of it.
     """
 
     uri: Annotated[str, Field(min_length=1)] | None = None

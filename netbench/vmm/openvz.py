@@ -61,8 +61,8 @@ class OpenVzOptions(GuestOptions):
     """A container of OpenVZ that forwards between two virtual Ethernet interfaces per stream.
 
     It is made from the OS template `template` (empty: the default of its machine, DEF_OSTEMPLATE in vz.conf(5)) and
-    destroyed at the end; or `container` names one that is there, by number or name, which is only started and stopped.
-    Memory is in MiB.
+    destroyed at the end. Alternatively, `container` is the number or name of an existing one, which is only started and
+    stopped. Memory is in MiB.
     """
 
     tool: Tool = "vzctl"

@@ -24,7 +24,7 @@ class Pinning(BaseModel, extra="forbid", frozen=True):
 
 
 class SshChannel(BaseModel, extra="forbid", frozen=True):
-    """The way into a disk image that runs an SSH server on its first NIC, configured by DHCP.
+    """The connection to a disk image that runs an SSH server on its first NIC, configured by DHCP.
 
     `host_key` is the server's public key as in known_hosts(5), without a host name: `ssh-ed25519 AAAA…`.
     """
@@ -36,7 +36,7 @@ class SshChannel(BaseModel, extra="forbid", frozen=True):
 
 
 class GuestAgentChannel(BaseModel, extra="forbid", frozen=True):
-    """The way into a disk image that runs QEMU's guest agent (qemu-ga)."""
+    """The connection to a disk image that runs QEMU's guest agent (qemu-ga)."""
 
     kind: Literal["guest-agent"]
 
@@ -65,8 +65,8 @@ NIC_KINDS: Mapping[str, NicKind] = {
 class QemuOptions(GuestOptions):
     """A guest that forwards between two virtual NICs per stream.
 
-    `image` is the name of a guest image that `netbench image build` made, or the path (with a `/`) of a disk image, for
-    which `channel` names the way in. Memory is rounded to MiB.
+    `image` is the name of a guest image made by `netbench image build`, or the path (with a `/`) of a disk image, which
+    needs a `channel`. Memory is rounded to MiB.
     """
 
     nic: NicModel = "virtio-net-pci"

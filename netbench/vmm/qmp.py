@@ -43,7 +43,7 @@ class QmpConnection:
                 self._wait(self._client.disconnect(), _ANSWER_S)
             self._loop.close()
 
-    def _wait(self, doing: Any, timeout_s: float) -> Any:  # noqa: ANN401 - whatever is awaited
+    def _wait(self, doing: Any, timeout_s: float) -> Any:  # noqa: ANN401 - any awaitable
         try:
             return self._loop.run_until_complete(asyncio.wait_for(doing, timeout_s))
         except TimeoutError as error:

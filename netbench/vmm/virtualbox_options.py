@@ -17,10 +17,10 @@ NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulate
 class VirtualBoxOptions(GuestOptions):
     """A guest that forwards between two virtual NICs per stream.
 
-    `cpu_cap` is how much of a CPU each of its own may have, in percent. With `auto`, `nested_paging` is off and
-    `paravirt_provider` is `none` where the CPU of its machine is emulated by QEMU, under which a guest hangs otherwise;
-    elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image that `netbench image
-    build` made. Memory is rounded to MiB.
+    `cpu_cap` is the part of a CPU that each vCPU may use, in percent. With `auto`, `nested_paging` is off and
+    `paravirt_provider` is `none` if QEMU emulates the CPU of its machine, because a guest would hang otherwise.
+    Elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image made by `netbench
+    image build`. Memory is rounded to MiB.
     """
 
     nic: Literal["virtio", "82540EM"] = "virtio"

@@ -18,9 +18,9 @@ NIC_KINDS: Mapping[str, NicKind] = {"vif": "paravirtual", "e1000": "emulated", "
 class XenOptions(GuestOptions):
     """A domain of Xen that forwards between two virtual NICs per stream.
 
-    `mode` is the kind of domain; NICs other than `vif` are emulated, by a QEMU in domain 0, and only hvm has them.
-    `pin` has a list of the machine's CPUs for each vCPU. `image` is the name of a guest image that `netbench image
-    build` made. Memory is rounded to MiB.
+    `mode` is the kind of domain. NICs other than `vif` are emulated by a QEMU in domain 0; only hvm supports them.
+    `pin` has a list of the machine's CPUs for each vCPU. `image` is the name of a guest image made by `netbench image
+    build`. Memory is rounded to MiB.
     """
 
     mode: Mode = "pv"

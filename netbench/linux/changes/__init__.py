@@ -1,7 +1,7 @@
 """The changes that netbench makes on a machine, one class for each kind.
 
-Each change is plain data: it can be written to the journal before it is made, shown by `--dry-run` as a command, and
-undone later by another process. All are made and undone by commands on a host, so they work the same way on this
+Each change is plain data. It is written to the journal before it is made, and `--dry-run` shows it as a command.
+Another process can undo it later. All are made and undone by commands on a host, so they work the same way on this
 machine, in a VM and in a guest. Undo is tolerant: objects that do not exist (any more) count as undone.
 """
 
