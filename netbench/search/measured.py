@@ -39,6 +39,8 @@ _OF_THE_SOURCE = frozenset(
 )
 # A source sends so many frames, or those due in so many seconds, back to back even if it is not late.
 _USUAL_BURST, _USUAL_BURST_S = 4, 60e-6
+# A source that was later than this at the end of sending sent its last frames after it, however few they are.
+_USUAL_LATENESS_S = 1e-3
 
 
 def unmeasured(result: TrialResult) -> str:
@@ -130,13 +132,18 @@ def _short(result: TrialResult, width: float) -> str:
 
 
 def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
-    """Return how the tester may have caused the loss that misses a goal; empty if the UUT lost more than that."""
+    """Return how the tester may have caused the loss, or the queue, that misses a goal; empty if it explains less."""
     by_source = sum(_late_frames(counts, result) for counts in result.streams)
     by_ingress = sum(_held_frames(counts, result) for counts in result.streams)
+    overdue = sum(_overdue_frames(counts, result) for counts in result.streams)
     frames = by_source + by_ingress
-    if not frames:
+    if not frames and not overdue:
         return ""
-    explained = replace(measured, forwarded=min(measured.offered, measured.forwarded + frames))
+    explained = replace(
+        measured,
+        forwarded=min(measured.offered, measured.forwarded + frames),
+        buffered=max(0, measured.buffered - overdue - by_ingress),
+    )
     if not any(goal.is_met_by(explained) and not goal.is_met_by(measured) for goal in goals):
         return ""
     lost = measured.offered - measured.forwarded
@@ -144,6 +151,11 @@ def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -
     if by_ingress > by_source and result.disturbance:
         late_s = max(result.disturbance.longest_s("ingress", counts.stream) for counts in result.streams)
         cause = "late-ingress"
+    if not lost:
+        return (
+            f"{cause}: {measured.buffered:,} frames arrived after the end of sending, and a delay of "
+            f"{1e3 * late_s:,.1f} ms of the tester explains up to {overdue + by_ingress:,} of them"
+        )
     return (
         f"{cause}: {lost:,} frames were lost, and a delay of {1e3 * late_s:,.1f} ms of the tester explains up to "
         f"{frames:,} lost frames"
@@ -152,14 +164,24 @@ def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -
 
 def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
     """Return how many frames of a stream its source sent back to back after a delay; a queue may drop all of them."""
-    fps = counts.intended_fps
+    fps, late_s = counts.intended_fps, _lateness_s(counts)
     if fps is None or result.is_saturated:
         return 0
-    # A source that reports the time of backpressure also reports the time in which it did not run.
-    late_s = counts.max_lateness_s if counts.link_s is None else counts.away_s
     if counts.max_burst_frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)):
         return 0
     return max(counts.max_burst_frames, ceil(late_s * fps))  # it may have caught up several times
+
+
+def _overdue_frames(counts: StreamCounts, result: TrialResult) -> int:
+    """Return how many frames of a stream its source may have sent after the end of sending, because it was late."""
+    fps, late_s = counts.intended_fps, _lateness_s(counts)
+    return 0 if fps is None or result.is_saturated or late_s <= _USUAL_LATENESS_S else ceil(late_s * fps)
+
+
+def _lateness_s(counts: StreamCounts) -> float:
+    """Return by how much a source was late without backpressure by its link."""
+    # A source that reports the time of backpressure also reports the time in which it did not run.
+    return counts.max_lateness_s if counts.link_s is None else counts.away_s
 
 
 def _held_frames(counts: StreamCounts, result: TrialResult) -> int:

@@ -663,6 +663,32 @@ def test_a_wait_of_the_ingress_thread_explains_as_many_lost_frames_as_came_in_me
     assert bool(told.inconclusive) is bool(inconclusive)
 
 
+@pytest.mark.parametrize(
+    ("buffered", "late_s", "waited_s", "is_conclusive"),
+    [
+        (700, 0.0, 0.0, True),
+        (700, 0.0009, 0.0, True),  # a usual lateness
+        (700, 0.0072, 0.0, False),
+        (1000, 0.0072, 0.0, True),  # 280 more than were late, and 250 count as none
+        (700, 0.0, 0.006, False),
+        (0, 0.0072, 0.006, True),
+    ],
+)
+def test_frames_that_the_tester_delayed_are_in_no_queue_of_the_uut(buffered, late_s, waited_s, is_conclusive):
+    counts = stream_counts(
+        sent=100_000,
+        received=100_000,
+        intended_fps=100_000.0,
+        intended_frames=100_000,
+        max_lateness_s=late_s,
+        window=Window(100_000 - buffered, 1.0, buffered),
+    )
+    waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", waited_s, 0.0, counts.stream, waited_s),))
+    told = what_it_tells(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
+    assert is_conclusive or f": {buffered} frames arrived after the end of sending, and a " in told.inconclusive
+
+
 @pytest.mark.parametrize("lossy_trials", [2, 99])
 def test_an_upper_bound_that_other_loads_contradict_is_measured_again(lossy_trials):
     """A UUT of 399,000 frames/s loses some frames in trials of about 302,000, at first, or each time; none above."""
