@@ -87,8 +87,8 @@ DAMAGED = [
     *("[]", "5", "null", "\udcff", *(json.dumps({key: NOTE[key]}) for key in NOTE)),
     *(json.dumps({**NOTE, key: None}) for key in NOTE),
     *(
-        json.dumps({**NOTE, "found": {"d1": entry}})
-        for entry in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
+        json.dumps({**NOTE, "found": {"d1": outcome}})
+        for outcome in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
     ),
 ]
 
