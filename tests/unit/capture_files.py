@@ -1,4 +1,4 @@
-"""Capture files written byte by byte, as the format specifications say, for tests to read."""
+"""Capture files for tests to read, written byte by byte according to the format specifications."""
 
 import struct
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The figures of a page, as a reader and a download have them."""
+"""The figures of a report page, as shown and as downloaded."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ _FIGURE = r'<figure class="figure" id="figure-([^"]*)">(.*?)</figure>'
 
 @dataclass(frozen=True)
 class OnPage:
-    """A figure: the numbers of its marks, what pointing at each tells, and its markup on each scale."""
+    """A figure: the numbers of its marks, the tooltip of each, and its markup on each scale."""
 
     name: str
     rows: list[dict[str, Any]]
@@ -37,8 +37,8 @@ def unpacked(kind: str, text: str) -> Any:
 
 
 def with_all_views(source: str) -> str:
-    """A page as it is once each of its views, and each entry of its lists, has been chosen, and all is unfolded."""
-    for _ in range(3):  # lists are in views, and long ones of theirs folded
+    """Return the page with each view and each list entry chosen, and everything unfolded."""
+    for _ in range(3):  # lists are in views, and long lists are folded
         source = re.sub(
             f'(<div class="(?:view|picked)"[^>]*>|</summary>){_PACKED}',
             lambda view: view[1] + unpacked(*view.groups()[1:]),
@@ -64,13 +64,13 @@ def figures_on(source: str) -> list[OnPage]:
 
 
 def names_as_files_and_on_page(results: CampaignResults) -> tuple[list[str], list[str]]:
-    """What the figures of a campaign are called as files, and on its page, in order of names."""
+    """Return the sorted names of a campaign's figures as files, and those on its page."""
     files = [name for name, _ in charts_of(Shown.of(results))]
     return sorted(files), sorted(figure.name for figure in figures_on(report_page(results)))
 
 
 def of_form(chart: Chart, *forms: Form) -> list[Series]:
-    """The series of these forms, panel by panel."""
+    """Return the series of these forms, panel by panel."""
     return [series for panel in chart.panels for series in panel.series if series.form in forms]
 
 

@@ -1,4 +1,4 @@
-"""Campaigns to be compared: a UUT that forwards so many frames at most, as a test says how that scatters."""
+"""Campaigns to compare, of UUTs with a given peak throughput and a given scatter."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping
@@ -19,9 +19,9 @@ from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, campaign, stream_counts, trial
 
 LOADS = (50_000, 100_000, 120_000)
-Most = Callable[[], float]  # frames/s that are forwarded at most in a trial
+Most = Callable[[], float]  # the peak throughput in a trial, in frames/s
 
-# How what a UUT forwards at most scatters over repetitions, as a factor.
+# How the peak throughput of a UUT scatters over repetitions, as a factor.
 SCATTER: Mapping[str, Callable[[random.Random], float]] = {
     "normal, 1 %": lambda chance: chance.gauss(1, 0.01),
     "dips, 1 % on average": lambda chance: 1 - chance.expovariate(100),
@@ -40,7 +40,7 @@ def trials_of(
     loads: Iterable[int] = LOADS,
     sizes: Iterable[int] = (64,),
 ) -> list[TrialResult]:
-    """The trials of a UUT: what is offered is forwarded, up to the most; each lasts a second."""
+    """Return the trials of a UUT, 1 s each: it forwards the offered load, up to `most` frames/s."""
     return [
         trial(
             stream_counts(
@@ -69,31 +69,31 @@ def made_up(
     sizes: Iterable[int] = (64,),
     uuts: Iterable[str] = ("raw",),
 ) -> CampaignResults:
-    """A campaign of UUTs that forward so many frames/s at most."""
+    """Return a campaign of UUTs that forward about `most` frames/s at most."""
     chance = random.Random(seed)
     every = tuple(uuts)
     trials = [
-        one
+        result
         for uut in every
-        for one in trials_of(uut, lambda: most * scatter(chance), repetitions=repetitions, sizes=sizes)
+        for result in trials_of(uut, lambda: most * scatter(chance), repetitions=repetitions, sizes=sizes)
     ]
     return campaign(trials, uuts=every)
 
 
 def exact_campaign(most: float = 80_000.0, **more: Any) -> CampaignResults:
-    """A campaign of one UUT that always forwards exactly so many frames/s at most; `more` as of `trials_of`."""
+    """Return a campaign of one UUT that forwards exactly `most` frames/s at most; `more` as for `trials_of`."""
     return campaign(trials_of("raw", lambda: most, **more))
 
 
 def as_compared(results: CampaignResults, name: str = "new") -> Campaign:
-    """A campaign as it is compared."""
+    """Return the campaign in the form that is compared."""
     return Campaign.of(name, results)
 
 
 def stored(
     path: Path, results: CampaignResults, lab: Topology | None = None, asked: Profile | None = None, **manifest: object
 ) -> Path:
-    """The result directory of a campaign; `manifest` has what differs from that of others."""
+    """Return the result directory of a campaign; `manifest` has the entries that differ from other campaigns."""
     asked = asked or profile()
     told = {
         **MANIFEST,
@@ -105,8 +105,8 @@ def stored(
     }
     directory = ResultDirectory(path)
     with directory.created(lab or topology(), asked, told), closing(Store.open(directory.store)) as store:
-        for index, one in enumerate(results.trials):
-            store.add(replace(one, spec=replace(one.spec, index=index)))
+        for index, result in enumerate(results.trials):
+            store.add(replace(result, spec=replace(result.spec, index=index)))
         for uut, facts in results.facts.items():
             store.keep_facts(uut, facts)
         store.keep_warnings(results.warnings)

@@ -1,4 +1,4 @@
-"""A campaign on a testbed of fakes: what happens in its trials is told beforehand, and what was done is noted."""
+"""A campaign on a testbed of fakes: tests set the outcome of its trials beforehand, and its calls are recorded."""
 
 import json
 from collections import Counter
@@ -36,10 +36,10 @@ def _next(ones: list[T], otherwise: T) -> T:
 
 
 class FakeTestbed:
-    """A testbed whose trials on a UUT meet `behaviours`, those of the UUT in this order, and then good ones.
+    """A testbed whose trials on a UUT meet `behaviours` in this order, and `usual` afterwards.
 
-    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does. Streams that the
-    topology gives to neighbours are theirs; behaviours, refusals and facts of one are under `UUT.NEIGHBOUR`.
+    `refusals` are the reasons why a UUT does not come up, one for each attempt; it comes up where one is empty. Streams
+    that the topology gives to neighbours are theirs; their behaviours, refusals and facts are under `UUT.NEIGHBOUR`.
     """
 
     def __init__(self, lab: Topology) -> None:
@@ -50,7 +50,7 @@ class FakeTestbed:
         self.trials = 0
         self.before_trial: Callable[[int], None] = lambda number: None
         self.behaviours: dict[str, list[Behaviour]] = {}
-        self.usual = Behaviour()  # where none is told
+        self.usual = Behaviour()  # where none is given
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.company: list[Other] = []
@@ -60,7 +60,7 @@ class FakeTestbed:
         self._present = ""
         self._beside: list[str] = []
         wires = self.fakes.wires
-        self._wires = {one.name: [wires[stream] for stream in one.streams] for one in lab.neighbours}
+        self._wires = {neighbour.name: [wires[stream] for stream in neighbour.streams] for neighbour in lab.neighbours}
         taken = [wire.path.name for own in self._wires.values() for wire in own]
         self._victim = FakeUut(self.fakes.log, [wire for name, wire in wires.items() if name not in taken])
 
@@ -80,7 +80,7 @@ class FakeTestbed:
 
     @contextmanager
     def held(self, *_: object) -> Iterator[None]:
-        """As machine_held does; `done_while_held` has what was done meanwhile, each time."""
+        """As machine_held; `done_while_held` gets the calls made meanwhile, a list for each time."""
         before = len(self.calls)
         try:
             yield
@@ -89,7 +89,7 @@ class FakeTestbed:
 
     @contextmanager
     def opening(self, there: Topology | None = None) -> Iterator["FakeTestbed"]:
-        """As open_testbed does, of all or of some UUTs."""
+        """As open_testbed, for all or some of the UUTs."""
         self.topology = there or self.topology
         self.calls.append("open")
         try:
@@ -99,14 +99,14 @@ class FakeTestbed:
 
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
-        """The same fake for each."""
+        """Yield the same fake for each UUT."""
         self._present = spec.name
         with self._up(spec.name, UutError):
             yield self._victim.active()
 
     @contextmanager
     def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
-        """A fake of its own, with its own wires."""
+        """Yield a separate fake with its own wires."""
         self._beside.append(name)
         try:
             with self._up(f"{beside.name}.{name}", NeighbourError):
@@ -143,7 +143,7 @@ class FakeTestbed:
     def identities(self) -> Identities:
         return Identities(
             "2026-01-01T00:00:00+00:00",
-            {name: replace(one, machine=self.topology.uut_machine) for name, one in self.hosts.items()},
+            {name: replace(identity, machine=self.topology.uut_machine) for name, identity in self.hosts.items()},
             {name: ends.identities for name, ends in self.fakes.setup.endpoints.items()},
         )
 
@@ -181,7 +181,7 @@ class FakeCampaign:
 
     @classmethod
     def on(cls, lab: Topology, place: Path, monkeypatch: pytest.MonkeyPatch) -> "FakeCampaign":
-        """With its testbed in the place of what open_testbed brings up."""
+        """Return a campaign whose testbed replaces the one that open_testbed would bring up."""
         testbed = FakeTestbed(lab)
         monkeypatch.setattr(runner, "machine_held", testbed.held)
         monkeypatch.setattr(runner, "open_testbed", lambda resolved, _: testbed.opening(resolved.topology))
@@ -189,7 +189,7 @@ class FakeCampaign:
         return cls(lab, ResultDirectory(place), testbed)
 
     def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.Request:
-        """What is to be measured: fields of `profile`, UUTs one after the other unless told otherwise."""
+        """Return the request of these fields of `profile`; UUTs are measured one after the other by default."""
         return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
 
     def run(self, **wanted: Any) -> CampaignResults:
@@ -197,7 +197,7 @@ class FakeCampaign:
         return self.directory.results()
 
     def stopped_at(self, number: int, error: BaseException | None = None, /, **wanted: Any) -> CampaignResults:
-        """Begun, and stopped before a trial by SIGTERM or another error; what there is so far."""
+        """Start it, stop it before a trial by SIGTERM or another error, and return the results so far."""
         error = error or Stopped(15)
         self.testbed.stop_at(number, error)
         with pytest.raises(type(error)):
@@ -206,12 +206,12 @@ class FakeCampaign:
         return self.directory.results()
 
     def resume(self) -> CampaignResults:
-        """Go on with it; calls and trials of the testbed are counted anew."""
+        """Resume it; calls and trials of the testbed are counted anew."""
         self.testbed.calls, self.testbed.trials = [], 0
         runner.resume(self.directory, ["netbench", "resume"], [])
         return self.directory.results()
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
-        """All that its log has, or those of a kind."""
+        """Return all events of its log, or those of a kind."""
         found = [json.loads(line) for line in self.directory.events.read_text().splitlines()]
         return [event for event in found if kind in ("", event["kind"])]

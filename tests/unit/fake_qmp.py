@@ -1,4 +1,4 @@
-"""A small server of QEMU's language on a socket: its monitor, or an agent in a guest."""
+"""A small server of QEMU's protocol on a socket: its monitor, or an agent in a guest."""
 
 import json
 import socket
@@ -17,9 +17,9 @@ class Refusal(Exception):
 
 
 class FakeQmp:
-    """Answers each command, on any number of connections one after the other, until it is closed.
+    """Answers each command, on any number of successive connections, until it is closed.
 
-    `greets`: speaks first and takes `qmp_capabilities`, as QEMU does and its guest agent does not.
+    `greets`: it sends a greeting and takes `qmp_capabilities`, as QEMU does and its guest agent does not.
     """
 
     def __init__(self, path: Path, answer: Answer, *, greets: bool) -> None:
@@ -45,7 +45,7 @@ class FakeQmp:
             while True:
                 connection, _ = self._listener.accept()
                 self.connections += 1
-                with connection, suppress(OSError):  # whoever asked has gone
+                with connection, suppress(OSError):  # the client has gone
                     if self._greets:
                         _say(connection, GREETING)
                     for asked in _texts(connection):
@@ -64,7 +64,7 @@ class FakeQmp:
 
 
 def _texts(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """What is asked; nothing separates one from the next."""
+    """Yield the commands; nothing separates one from the next."""
     text = ""
     while data := connection.recv(4096):
         text += data.decode()
@@ -72,7 +72,7 @@ def _texts(connection: socket.socket) -> Iterator[dict[str, Any]]:
             try:
                 asked, end = json.JSONDecoder().raw_decode(text)
             except ValueError:
-                break  # in the middle of one
+                break  # in the middle of a command
             text = text[end:].lstrip()
             yield asked
 

@@ -1,4 +1,4 @@
-"""Fakes behind the seams: sources, sinks, UUTs, hosts and time that do what a test tells them, and say what was asked.
+"""Fakes behind the seams: sources, sinks, UUTs, hosts and time that a test controls, and that log their calls.
 
 They share a log, a list of texts in the order of the calls, and one `FakeNics`, whose counters they move as
 frames would: a trial on them runs the real accounting.
@@ -33,7 +33,7 @@ Log = list[str]
 
 
 def fake_ports(kind: str = "netns") -> Topology:
-    """A topology over two ports that no machine needs to have, cabled to something of which nothing is known."""
+    """Return a topology over two ports that need not exist, cabled to something unknown."""
     return Topology.model_validate(
         {
             "name": "ports",
@@ -45,11 +45,11 @@ def fake_ports(kind: str = "netns") -> Topology:
     )
 
 
-CAPTURE = b""  # what fake sinks write down
+CAPTURE = b""  # the record that fake sinks write
 
 
 class FakeClock:
-    """Time that passes only while somebody sleeps, and a little with every look at it."""
+    """Time that passes only during sleeps, and a little with each reading."""
 
     def __init__(self) -> None:
         self._now_ns = 0
@@ -59,7 +59,7 @@ class FakeClock:
         return self._now_ns
 
     def realtime_ns(self) -> int:
-        """As the time stamps of capture_files have it."""
+        """Return the time as in the time stamps of capture_files."""
         return START_NS + self.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
@@ -91,21 +91,21 @@ class FakeNics:
 
 @dataclass
 class Behaviour:
-    """What becomes of one stream's frames in the next trials, in frames, and what goes wrong otherwise."""
+    """The fate of one stream's frames in the next trials, in frames, and other failures."""
 
     sent: int | None = None  # None: as intended
     source_error: str = ""
-    link_fps: float | None = None  # what the link takes at most
-    capacity_fps: float | None = None  # what the UUT forwards at most, whatever else it loses
+    link_fps: float | None = None  # the most that the link takes
+    capacity_fps: float | None = None  # the most that the UUT forwards, apart from its other losses
     away_s: float = 0.0
-    begins_ms: int = 0  # after its time
+    begins_ms: int = 0  # delay of its start
     apart_s: float = 0.0
     prepare_error: str = ""
     dropped_by_rule: int = 0
     lost_in_uut: int = 0
     duplicated: int = 0
     dropped_by_capture: int = 0
-    late: int = 0  # of an earlier trial
+    late: int = 0  # frames of an earlier trial
     arms: bool = True
     flushes: bool = True
     sink_error: str = ""
@@ -115,7 +115,7 @@ class Behaviour:
 
 @dataclass
 class FakeWire:
-    """One stream: its path, its behaviour, and what of it has arrived in the trial under way."""
+    """One stream: its path, its behaviour, and the frames that have arrived in the current trial."""
 
     log: Log
     nics: FakeNics
@@ -141,7 +141,7 @@ class FakeWire:
 
 
 class FakeSource(Source):
-    """A source that sends what its wire's behaviour says, at the rate it was asked for."""
+    """A source that sends as its wire's behaviour specifies, at the requested rate."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
@@ -185,7 +185,7 @@ class FakeSource(Source):
 
 
 class FakeSink(Sink):
-    """A sink that counts what its wire carried, and writes an empty record where one may be kept."""
+    """A sink that counts the frames of its wire, and writes an empty record where one may be kept."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
@@ -248,7 +248,7 @@ class FakeOptions(BaseModel):
 
 
 class FakeUut(UnitUnderTest):
-    """A bridge with a drop rule, as far as its wires say; `fails_at` are the calls of drops() that fail, from 1."""
+    """A bridge with a drop rule, as its wires specify; `fails_at` are the calls of drops() that fail, from 1."""
 
     Options: ClassVar[type[BaseModel]] = FakeOptions
 
@@ -299,7 +299,7 @@ def no_more_counters(points: Points) -> tuple[CounterReading, ...]:
 
 @dataclass
 class FakeSetup:
-    """A setup of fakes on some paths, and what of it a test turns or looks at."""
+    """A setup of fakes on some paths, and the parts of it that a test sets or reads."""
 
     log: Log
     nics: FakeNics
@@ -308,7 +308,7 @@ class FakeSetup:
 
     @classmethod
     def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = (), **behaviours: Behaviour) -> "FakeSetup":
-        """A setup whose frames all arrive, unless the `behaviours` of their streams are others."""
+        """Return a setup whose frames all arrive, unless `behaviours` of their streams differ."""
         log: Log = []
         nics = FakeNics(log, [nic for path in paths for nic in path.nics.values()])
         wires = {path.name: FakeWire(log, nics, path, behaviours.get(path.name, Behaviour())) for path in paths}
@@ -318,12 +318,12 @@ class FakeSetup:
 
 
 class FakeHost:
-    """A host of a few files and commands: `answers` by the first word of the command, anything else is not there."""
+    """A host of a few files and commands: `answers` by the first word of the command; all others are missing."""
 
     def __init__(
         self, answers: dict[str, Completed] | None = None, files: dict[str, str] | None = None, *, is_here: bool = False
     ) -> None:
-        """`is_here`: its files are those of this machine, as far as somebody looks himself."""
+        """`is_here`: code that accesses files directly sees those of this machine."""
         self._is_here = is_here
         self._answers = answers or {}
         self.files = files or {}
@@ -345,7 +345,7 @@ class FakeHost:
         return self._is_here
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        if list(argv) == ["sh", "-c", "echo $PPID"]:  # who runs commands there is its first process
+        if list(argv) == ["sh", "-c", "echo $PPID"]:  # the parent of all commands is the first process
             return Completed(tuple(argv), 0, "1\n", "")
         self.commands.append(tuple(argv))
         if argv[0] not in self._answers:
@@ -361,7 +361,7 @@ class FakeHost:
         return self.files[path]
 
     def write(self, path: str, text: str) -> None:
-        """Only where there is a file already, as under /proc/sys."""
+        """Write to an existing file only, as under /proc/sys."""
         self.read(path)
         self.files[path] = text
 

@@ -1,4 +1,4 @@
-"""Small files such as guest images are made of: ELF files, kernels, module trees."""
+"""Small files of the kinds in guest images: ELF files, kernels, module trees."""
 
 import gzip
 import struct
@@ -11,7 +11,7 @@ XEN_VERSION_NOTE = struct.pack("<III", 4, 5, 5) + b"Xen\0" + b"xen-3\0\0\0"
 
 
 def elf(sections: Mapping[str, bytes], machine: int = AMD64) -> bytes:
-    """An ELF file with these sections; each is linked to the section .dynstr, where there is one."""
+    """Return an ELF file with these sections; each is linked to the section .dynstr, if there is one."""
     names = ["", *sections, ".shstrtab"]
     table = b"\0".join(name.encode() for name in names) + b"\0"
     bodies = [b"", *sections.values(), table]
@@ -41,7 +41,11 @@ def program(needed: Sequence[str] = (), interpreter: str = "") -> bytes:
 
 def module(*depends: str, aliases: Sequence[str] = (), release: str = "6.1.0-test", machine: int = AMD64) -> bytes:
     """A kernel module."""
-    info = [f"depends={','.join(depends)}", f"vermagic={release} SMP mod_unload", *(f"alias={one}" for one in aliases)]
+    info = [
+        f"depends={','.join(depends)}",
+        f"vermagic={release} SMP mod_unload",
+        *(f"alias={alias}" for alias in aliases),
+    ]
     return elf({".modinfo": b"".join(f"{entry}\0".encode() for entry in info)}, machine)
 
 
@@ -57,7 +61,7 @@ def modules_tree(directory: Path, modules: Mapping[str, bytes], builtin: Sequenc
 
 def bzimage(payload: bytes = b"", release: str = "6.1.0-test", flags: int = 1) -> bytes:
     """An x86 kernel with this compressed payload."""
-    head = bytearray(1024)  # the boot sector and one of setup
+    head = bytearray(1024)  # the boot sector and one sector of setup code
     head[0x1F1] = 1
     head[0x202:0x206] = b"HdrS"
     struct.pack_into("<H", head, 0x20E, 0x300 - 0x200)
@@ -69,6 +73,6 @@ def bzimage(payload: bytes = b"", release: str = "6.1.0-test", flags: int = 1) -
 
 
 def compressed_kernel(notes: bytes = XEN_VERSION_NOTE + PVH_NOTE) -> tuple[bytes, bytes]:
-    """A kernel as an ELF file, and compressed as in a bzImage: with its size behind."""
+    """Return a kernel as an ELF file, and compressed as in a bzImage, followed by its size."""
     plain = elf({".text": b"code", ".notes": notes})
     return plain, gzip.compress(plain, mtime=0) + struct.pack("<I", len(plain))

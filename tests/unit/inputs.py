@@ -44,7 +44,7 @@ def topology_in_vm(streams: int = 1, vm=None, **more) -> Topology:
 
 
 def profile(**more) -> Profile:
-    """A profile of one trial, unless told otherwise."""
+    """Return a profile, of one trial by default."""
     data = {
         "name": "one",
         "frame_sizes": [64],

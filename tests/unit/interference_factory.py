@@ -17,14 +17,14 @@ from tests.unit.results_factory import LINK_BPS, MANIFEST, Neighbour, campaign, 
 SECOND = "second"
 NEIGHBOUR_STREAM = "s2"
 
-# Frames/s that each forwards at most, by frame size: about what the paper's Figures 3 and 4 show.
+# The most frames/s that each UUT forwards, by frame size: about the values in Figures 3 and 4 of the paper.
 CAPACITY = {
     "raw": lambda size: 430_000,
     "kvm": lambda size: 113_000,
     "openvz": lambda size: 200_000,
     "xen": lambda size: 60_000 + 50 * size,
 }
-# What is left of it beside a neighbour that does this, and, of the last, beside one that forwards at its maximum.
+# The share of it that remains beside a neighbour with this activity; `network`: one that forwards at its maximum.
 BESIDE = {
     "raw": {"cpu-light": 1.0, "cpu-heavy": 1.0, "network": 0.65},
     "kvm": {"cpu-light": 1.04, "cpu-heavy": 0.97, "network": 0.55},
@@ -53,7 +53,7 @@ def paper_campaign(
     mishaps: bool = True,
     seed: int = 2011,
 ) -> CampaignResults:
-    """All of the scenarios with one source; a few trials gone wrong on either side, if `mishaps`."""
+    """Return all scenarios with one source; with `mishaps`, a few trials failed on either side."""
     noise = random.Random(seed)
     profile = Profile.model_validate({"name": "paper", "frame_sizes": sizes, "loads": loads, "scenarios": scenarios})
     trials: list[TrialResult] = []
@@ -78,7 +78,7 @@ def _trial(
     capacity = CAPACITY[uut](size) * _left(uut, scenario) * noise.uniform(0.97, 1.03)
     counts = _counts(noise, "s1", Load.parse(load).fps(size, LINK_BPS), offered, capacity)
     own = 0.0 if uut == "raw" else min(1.0, offered / capacity) * noise.uniform(0.9, 1.0)
-    machine = 0.3 + 1.2 * own + sum(one.cpu_s.get("host", 0.4) for _, one in neighbours)
+    machine = 0.3 + 1.2 * own + sum(guest.cpu_s.get("host", 0.4) for _, guest in neighbours)
     cpu = {} if uut == "raw" else {"guest": own, "host": 1.2 * own}
     return trial(
         counts,
@@ -141,7 +141,7 @@ def _counts(noise: random.Random, stream: str, intended: float | None, offered: 
 
 
 def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
-    """Now and then something goes wrong with the neighbour."""
+    """Return the trial, occasionally with a failure of the neighbour."""
     if not one.neighbours:
         return one
     (second,) = one.neighbours
@@ -172,7 +172,7 @@ def computing(cpu: int, vm: int = 0) -> Neighbour:
 
 
 def twice(scenario: str, received: tuple[int, int], *neighbours: Neighbour, uut: str = "kvm") -> list[TrialResult]:
-    """Two repetitions of 1,000 offered frames; each with its own neighbour where two are given."""
+    """Return two repetitions of 1,000 offered frames; each has its own neighbour where two are given."""
     return [
         trial(
             stream_counts(received=arrived),
@@ -188,7 +188,7 @@ def twice(scenario: str, received: tuple[int, int], *neighbours: Neighbour, uut:
 
 
 def small_campaign() -> CampaignResults:
-    """One UUT beside each kind of neighbour, with numbers that are easily followed, and one without any."""
+    """Return a UUT beside each kind of neighbour, with simple numbers, and a UUT without any."""
     trials = [
         *twice("dedicated", (900, 902)),
         *twice("cpu-light", (900, 902), computing(1)),

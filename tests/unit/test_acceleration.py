@@ -1,4 +1,4 @@
-"""KVM counts where a guest has booted under it: what is tried, what is remembered, and for how long."""
+"""KVM counts as usable once a guest has booted under it: probes, and how long their results are remembered."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ DIES = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: it d
 
 
 def image(digest="d1") -> Image:
-    """An image that nobody reads."""
+    """Return an image that is never read."""
     place = Path("/images/micro")
     return Image("micro", place, place / "vmlinux", place / "vmlinuz", place / "initrd", "6.1", "x86_64", digest, {})
 
@@ -39,7 +39,7 @@ def boot_id(monkeypatch, tmp_path):
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path, cache, boot_id):
-    """A machine with /dev/kvm and an image: what a probe finds there, and how often one was made."""
+    """A machine with /dev/kvm and an image; `found` is the result of its probes, and `probed` lists them."""
 
     class Machine:
         def __init__(self) -> None:
@@ -87,8 +87,8 @@ DAMAGED = [
     *("[]", "5", "null", "\udcff", *(json.dumps({key: NOTE[key]}) for key in NOTE)),
     *(json.dumps({**NOTE, key: None}) for key in NOTE),
     *(
-        json.dumps({**NOTE, "found": {"d1": found}})
-        for found in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
+        json.dumps({**NOTE, "found": {"d1": outcome}})
+        for outcome in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The accounts of a stream: every frame sent is somewhere, and what is not known is never 0."""
+"""The accounts of a stream: every frame sent is accounted for, and unknown values are never 0."""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +35,7 @@ def nic(**counts) -> NicDelta:
 
 @dataclass(frozen=True)
 class Journey:
-    """What truly happened to the frames of a stream, in frames; the evidence of it is what counters would show."""
+    """The true fate of a stream's frames, in frames; its evidence is what counters would show."""
 
     sent: int = 1000
     source_nic: int = 0  # dropped by the source NIC
@@ -89,7 +89,7 @@ class Journey:
 
 
 def deaths(journey: Journey) -> dict[str, int]:
-    """Where frames of the stream truly were lost, in frames."""
+    """Return where frames of the stream were really lost, in frames."""
     return {
         "source NIC": journey.source_nic,
         "ingress NIC": journey.ingress_nic,
@@ -111,7 +111,7 @@ def with_nics(evidence: Evidence, **nics: NicDelta | None) -> Evidence:
 
 
 def outside(evidence: Evidence) -> Evidence:
-    """The same seen through a UUT that netbench does not look into."""
+    """Return the same, seen from outside the UUT only."""
     nics = {role: delta for role, delta in evidence.nics.items() if role in ("source", "sink")}
     return replace(evidence, path=OUTSIDE, nics=nics, points=whole_path(OUTSIDE, ()), growths=())
 
@@ -129,7 +129,7 @@ def test_every_frame_is_conserved_and_lost_ones_placed_where_they_were_lost(
 ):
     journey = Journey(**lost, foreign_through=through, source_nic=source_nic, link_in=link_in, link_out=link_out)
     counts = account(journey.evidence())
-    unsure = min(journey.uut, journey.duplicated)  # lost, or there with the numbers of others
+    unsure = min(journey.uut, journey.duplicated)  # lost, or arrived with the numbers of others
     truth = {**deaths(journey), IN_UUT: journey.uut - unsure}
     assert lost_at(counts) == {place: frames for place, frames in truth.items() if frames}
     assert counts.unexplained_frames == link_in + link_out + unsure
@@ -147,7 +147,7 @@ def test_among_frames_of_others_no_place_is_given_more_than_were_lost_there(
 ):
     journey = Journey(**lost, **others, source_nic=source_nic, link_in=link_in, link_out=link_out)
     evidence = journey.evidence()
-    # As many of others as entered are taken to be those at the sink.
+    # The foreign frames at the sink are taken to be those that entered, up to their number.
     caught = journey.received - (0 if journey.foreign_stuck else uncaught)
     counts = account(replace(evidence, received=replace(evidence.received, frames=caught)))
     truth = deaths(journey)
@@ -173,14 +173,14 @@ def test_seen_from_outside_all_loss_before_the_sink_is_the_uuts(lost, through):
 
 
 def test_what_came_to_the_sink_s_nic_and_was_not_caught_is_nobodys_doing():
-    """40 uncaught or mangled, or 40 of others in place of 40 that were lost before: it looks alike."""
+    """40 frames were uncaught or mangled, or 40 foreign ones replaced 40 lost ones: both look alike."""
     evidence = Journey(rule=7).evidence()
     counts = account(replace(evidence, received=replace(evidence.received, frames=1000 - 7 - 40)))
     assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({RULE: 7}, 40, 0)
 
 
 def test_control_frames_hide_no_loss_and_what_looks_late_may_be_mangled():
-    """The UUT lost 5 and let out 5 of others."""
+    """The UUT lost 5 frames and sent 5 foreign ones."""
     evidence = Journey(uut=5, foreign_out=5).evidence()
     with_control = account(replace(evidence, received=replace(evidence.received, control=5)))
     with_late = account(replace(evidence, received=replace(evidence.received, late=5)))
@@ -197,7 +197,7 @@ def test_control_frames_that_entered_at_the_source_are_no_foreign_ones_and_move_
 
 
 def test_others_that_left_the_source_take_nobodys_place():
-    """500 of others and 500 of the stream's own died in the UUT, 500 of all these at a rule: nobody knows which."""
+    """500 foreign and 500 own frames died in the UUT, 500 of the 1,000 at a rule: it is unknown which."""
     rule = growth("uut", "drop rule", "dropped", 500, THROUGH_UUT, indiscriminate=True)
     counts = account(replace(Journey(uut=500, foreign_stuck=500).evidence(), growths=(rule,)))
     assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({IN_UUT: 500}, 0, 500)
@@ -216,7 +216,7 @@ def test_a_clean_trial_in_figures():
 
 def test_every_counter_of_the_path_is_kept():
     counts = account(Journey(rule=7, ingress_nic=2, capture=5).evidence())
-    assert [(one.point, one.counter, one.role, one.grew) for one in counts.counters] == [
+    assert [(count.point, count.counter, count.role, count.grew) for count in counts.counters] == [
         ("generator", "sent", "passed", 1000),
         ("generator", "errors", "errors", 0),
         ("source NIC", "tx", "passed", 1000),
@@ -254,7 +254,7 @@ def test_a_nic_that_drops_what_is_not_ours_has_lost_nothing():
     ("counted", "places"),
     [
         ({"drop rule": 800}, {RULE: 5}),
-        # Which of two counted the frames of others is unknown.
+        # It is unknown which of the two counted the foreign frames.
         ({"drop rule": 5, "other rule": 5}, {IN_UUT: 5}),
         ({"drop rule": 4, "other rule": 2}, {RULE: 3, "uut (other rule)": 1, IN_UUT: 1}),
         ({"drop rule": 4, "other rule": 1}, {RULE: 4, "uut (other rule)": 1}),
@@ -270,7 +270,7 @@ def test_counters_that_exceed_the_loss_have_counted_frames_of_others(counted, pl
 
 
 def test_frames_of_others_that_enter_within_the_uut_do_not_raise_its_loss():
-    """Of 6,000 frames of others the rule drops 300 and 5,700 reach the sink; of the stream's own it drops 625."""
+    """The rule drops 300 of 6,000 foreign frames, and 5,700 reach the sink; it drops 625 of the stream's own."""
     evidence = Journey(sent=10_000, rule=625, foreign_out=5700).evidence()
     counts = account(replace(evidence, growths=(growth("uut", "drop rule", "dropped", 925, THROUGH_UUT),)))
     assert (lost_at(counts), counts.lost_frames) == ({RULE: 625}, 625)
@@ -330,7 +330,7 @@ def test_what_nobody_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
     [
         (with_nics(Journey(foreign_out=2).evidence(), sink=nic(rx=1002, tx=3)), 5),  # a sink that sends
         (Journey(foreign_out=9, foreign_in_capture=9).evidence(), 9),  # seen by the sink alone
-        (with_nics(Journey().evidence(), sink=nic(rx=1012)), 12),  # a switch before the sink has its own to say
+        (with_nics(Journey().evidence(), sink=nic(rx=1012)), 12),  # a switch before the sink sends frames of its own
     ],
 )
 def test_foreign_frames_are_no_loss(evidence, foreign):
@@ -347,7 +347,7 @@ def test_without_a_count_nothing_about_arrival_is_known():
     assert {name: getattr(counts, name) for name in unknown} == dict.fromkeys(unknown)
     assert counts.lost_at == ()
     assert counts.sent_frames == 1000
-    assert [one.grew for one in counts.counters if one.point == "sink NIC"] == [990, 0, 0]
+    assert [count.grew for count in counts.counters if count.point == "sink NIC"] == [990, 0, 0]
 
 
 @pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
@@ -357,7 +357,7 @@ def test_with_a_nic_gone_loss_is_known_but_not_all_of_its_places(role, seen):
     assert (counts.received_frames, counts.lost_frames) == (seen.received, 1000 - seen.received)
     assert counts.unexplained_frames is None
     assert sum(lost_at(counts).values()) <= 1000 - seen.received
-    assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
+    assert {count.grew for count in counts.counters if count.point == f"{role} NIC"} == {None}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_counters_that_were_reset_prove_nothing(evidence, role, what):
     assert (counts.received_frames, counts.lost_frames, counts.foreign_frames) == (1000, 0, 0)
     assert counts.unexplained_frames is None
     assert lost_at(counts) == {}, "nothing was lost, so nothing was lost anywhere"
-    assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
+    assert {count.grew for count in counts.counters if count.point == f"{role} NIC"} == {None}
 
 
 def test_frames_that_cannot_be_told_apart_are_counted_only():

@@ -1,4 +1,4 @@
-"""Trials that results call for: higher loads while throughput rises, repetitions where maxima contradict each other."""
+"""Added trials: higher loads while throughput rises, repetitions where maxima contradict each other."""
 
 from dataclasses import replace
 from math import inf
@@ -19,7 +19,7 @@ from tests.unit.results_factory import campaign, stream_counts, trial
 
 
 def measured(spec, capacity, maximum=1000.0, held=inf):
-    """The trial at that share of a maximum, of a UUT that forwards so many frames/s of this size.
+    """Return a trial at that share of a maximum, of a UUT that forwards `capacity` frames/s of this size.
 
     The source offers 9,000 frames/s without a rate, and keeps rates up to `held`.
     """
@@ -34,7 +34,7 @@ def measured(spec, capacity, maximum=1000.0, held=inf):
 
 
 def added_to(capacity, calibrated=None, held=inf, **wanted):
-    """The loads and repetitions that were added, and the specs, until nothing is missing."""
+    """Return the planned and the added specs, once nothing is missing."""
     asked = choose(topology(), profile(**wanted))
     plan = StaticPlan(asked)
     results = {spec.key: measured(spec, capacity, held=held) for spec in plan.trials}
@@ -54,21 +54,21 @@ def added_to(capacity, calibrated=None, held=inf, **wanted):
     [
         ([50, 100, 120], 2000, [180, 270]),
         ([50, 100, 120], 1300, [180]),
-        ([50, 100, 120], 1000, []),  # it bends
+        ([50, 100, 120], 1000, []),  # the curve bends
         ([50, 100, 120], 9000, [180, 270, 410]),  # no end: three rounds at most
-        ([30, 70], 2000, []),  # no load of it is about the maximum
+        ([30, 70], 2000, []),  # none of its loads is near the maximum
         ([50, 800], 9000, []),
     ],
 )
 def test_loads_are_extended_while_throughput_still_rises(loads, capacity, higher):
     _, added = added_to(capacity, loads=[f"{load}% of maximum" for load in loads], repetitions=2)
-    assert [one.load for one in added] == [Load(LoadKind.OF_MAXIMUM, float(load)) for load in higher for _ in (1, 2)]
+    assert [spec.load for spec in added] == [Load(LoadKind.OF_MAXIMUM, float(load)) for load in higher for _ in (1, 2)]
 
 
 @pytest.mark.parametrize(
     ("peak_at", "beside"),
     [
-        (900, [105]),  # what is between 60 and 90 % offers less than came out of 90 %
+        (900, [105]),  # loads between 60 and 90 % offer less than 90 % delivered
         (1200, [145]),
         (1500, [145, 215, 260]),  # 260 % was added as it still rose at 170 %
         (650, [75]),
@@ -94,14 +94,14 @@ def test_loads_beside_a_peak_are_added_until_they_are_close(peak_at, beside):
 def test_after_the_highest_rate_that_the_source_keeps_comes_what_it_offers_without_one(capacity, higher):
     loads = [f"{load}% of maximum" for load in (50, 100, 120)]
     _, added = added_to(capacity, held=1500, loads=loads, repetitions=2)
-    assert [str(one.load) for one in added] == [load for load in higher for _ in (1, 2)]
+    assert [str(spec.load) for spec in added] == [load for load in higher for _ in (1, 2)]
 
 
 def test_each_repetition_of_an_added_load_has_a_boot_of_its_own():
     planned, added = added_to(1050, loads=["50% of maximum", "100% of maximum"], repetitions=3)
-    assert [one.repetition for one in added] == [1, 2, 3]
-    assert len({one.boot for one in planned}) + 3 == len({one.boot for one in (*planned, *added)})
-    assert [one.index for one in (*planned, *added)] == list(range(9))
+    assert [spec.repetition for spec in added] == [1, 2, 3]
+    assert len({spec.boot for spec in planned}) + 3 == len({spec.boot for spec in (*planned, *added)})
+    assert [spec.index for spec in (*planned, *added)] == list(range(9))
 
 
 def test_small_frames_that_are_slower_than_large_ones_are_measured_again():
@@ -111,7 +111,7 @@ def test_small_frames_that_are_slower_than_large_ones_are_measured_again():
         "repetitions": 2,
     }
     _, added = added_to(lambda size, _: 500 if size == 64 else 900, **wanted)
-    assert {(one.frame_size, one.repetition) for one in added} == {(64, 3), (64, 4), (512, 3), (512, 4)}
+    assert {(spec.frame_size, spec.repetition) for spec in added} == {(64, 3), (64, 4), (512, 3), (512, 4)}
     assert added_to(lambda size, _: 900 if size == 64 else 500, **wanted)[1] == ()
 
 
@@ -119,7 +119,7 @@ def test_a_plateau_far_below_its_calibration_is_measured_again():
     wanted = {"loads": ["50% of maximum", "100% of maximum", "150% of maximum"], "repetitions": 2}
     uut = topology().uuts[0].name
     _, added = added_to(600, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)
-    assert [(one.load.value, one.repetition) for one in added] == [(100.0, 3), (150.0, 3), (100.0, 4), (150.0, 4)]
+    assert [(spec.load.value, spec.repetition) for spec in added] == [(100.0, 3), (150.0, 3), (100.0, 4), (150.0, 4)]
     assert added_to(900, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)[1] == ()
 
 
@@ -142,7 +142,7 @@ def test_a_contradiction_names_both_numbers():
     [
         (Reference(1000.0), (1500.0, False)),
         (Reference(1000.0, "the source"), (1000.0, True)),
-        (Reference(1000.0, "tester-disturbed", 8000.0), (1500.0, False)),  # sources hold more: it may show the maximum
+        (Reference(1000.0, "tester-disturbed", 8000.0), (1500.0, False)),  # sources keep more: it may show the maximum
         (Reference(1000.0, "", 1200.0), (1200.0, True)),
     ],
 )

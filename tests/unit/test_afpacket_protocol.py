@@ -1,4 +1,4 @@
-"""The source's side of the conversation, with workers that behave and workers that do not."""
+"""The source's side of the protocol, with workers that follow it and workers that do not."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from netbench.model.traffic import Sent, Traffic
 TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 1.0, 1, 0)
 SENT = Sent(1000, 2, 1.0, first_ns=17, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 
-# What a worker's script has at hand.
+# The beginning of each worker script.
 PRELUDE = f"""
 import json, os, signal, sys, time
 SENT = {asdict(SENT)!r}
@@ -31,7 +31,7 @@ READY = {{"ready": True}}
 
 
 class ScriptedHost(LocalHost):
-    """A host on which every command is the given Python script instead."""
+    """A host that runs the given Python script instead of every command."""
 
     def __init__(self, script: str) -> None:
         super().__init__("fake", "test")

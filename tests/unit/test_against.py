@@ -1,4 +1,4 @@
-"""Two versions of UUTs in one campaign: which topologies go together, and in which order UUTs are measured."""
+"""Two versions of UUTs in one campaign: which topologies go together, and the order of the UUTs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A machine reached through its agent, here the real one as a process: the channel to it, and the host that it is."""
+"""A machine reached through its agent, here the real one as a process: the channel, and the host behind it."""
 
 import os
 import select
@@ -31,7 +31,7 @@ DEATH = "guest g: QEMU was killed by signal 9: Kernel panic - not syncing: Out o
 
 
 class Guest:
-    """An agent as it runs in a guest, the host it is, and how it died: empty while it lives."""
+    """An agent as it runs in a guest, its host, and how it died: empty while it lives."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
@@ -41,7 +41,7 @@ class Guest:
         self.death = ""
 
     def connect(self) -> None:
-        """Greet it; what was sent before is an earlier controller's."""
+        """Greet it; earlier data belongs to an earlier controller."""
         self.channel = AgentChannel("guest g", self.socket)
         self.host = Explained(AgentHost("uut", self.channel), lambda: self.death, MachineGoneError)
         self.host.await_answer(20, str)
@@ -121,7 +121,7 @@ def test_files_come_and_go(channel, tmp_path):
 def test_a_long_file_keeps_nobody_waiting(channel):
     ended = threading.Event()
     number = channel.expect(lambda message: ended.set() if message is None or not message.body else None)
-    channel.send(b"G", number, b"/dev/zero")  # which has no end
+    channel.send(b"G", number, b"/dev/zero")  # it has no end
     try:
         assert channel.clocks().monotonic_ns
         assert not ended.is_set()
@@ -137,7 +137,7 @@ def test_a_controller_that_takes_nothing_any_more_has_gone():
     theirs.close()
     ours.sendall(Message(b"R", 1, words(["cat", "/dev/zero"])).encode())
     try:
-        assert process.wait(20) == 0  # though nobody has closed anything
+        assert process.wait(20) == 0  # although nothing was closed
     finally:
         process.kill()
         ours.close()
@@ -179,7 +179,7 @@ def test_a_process_is_sent_signals(channel):
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=10) == ("bye\n", "")
     assert process.returncode == 5
-    process.kill()  # it has ended: nothing happens
+    process.kill()  # it has ended: no effect
 
 
 def test_a_signal_reaches_what_a_command_has_started(channel):
@@ -290,7 +290,7 @@ def test_a_guest_that_dies_is_noticed_by_all_who_wait(guest):
 
 
 def test_a_controller_that_comes_anew_finds_nothing_of_the_one_before(newborn):
-    """What an earlier one started has ended, and answers meant for it are not taken for the new one's."""
+    """Processes of an earlier controller have ended, and its late answers are not taken for the new one's."""
     ours = newborn.socket
     ours.sendall(Message(b"R", 5, b"sh\0-c\0echo $$; exec sleep 60\0").encode() + b"noise of a terminal \r\n")
     pid = int(ours.recv(100)[9:])
@@ -346,7 +346,7 @@ def test_how_a_guest_died_is_said_instead_of_what_it_did_not_answer(guest, ask, 
 
 @pytest.fixture
 def commands(guest, monkeypatch, tmp_path):
-    """A stand-in for `ip` in the guest, which only says what it was asked for."""
+    """A stand-in for `ip` in the guest, which only prints its arguments."""
     seen = tmp_path / "seen"
     stand_in = tmp_path / "ip"
     stand_in.write_text(f'#!/bin/sh\necho "$@" >> {seen}\nshift 3\nexec "$@"\n')
@@ -397,7 +397,7 @@ def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
 def test_what_a_guest_says_without_end_is_given_up(guest):
     with pytest.raises(TestbedError, match="guest g: `yes` writes without end: more than 64 MiB"):
         guest.host.run(["yes"])
-    process = guest.host.spawn(["yes"])  # whose pipe nobody reads
+    process = guest.host.spawn(["yes"])  # its pipe is not read
     assert process.wait(60) == -9
     with pytest.raises(TestbedError, match="guest g: it answers without end: more than 64 MiB of /dev/zero"):
         guest.host.read("/dev/zero")

@@ -1,4 +1,4 @@
-"""Captures of every kind: each is decoded, or counted and named; no number rests on a clock that cannot be trusted."""
+"""Captures of every kind: each is decoded, or counted and named; no number relies on an unreliable clock."""
 
 import json
 import struct
@@ -162,7 +162,7 @@ def test_fractions_above_a_second(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("apart_ms", "is_seen"), [(25, True), (2, False)])
 def test_microseconds_in_a_file_of_nanoseconds(tmp_path: Path, apart_ms: int, is_seen: bool) -> None:
-    """Within one second they might be nanoseconds as well."""
+    """Within one second the fractions could be nanoseconds as well."""
     frames = [stream_frame(i)._replace(time_ns=START_NS + i * apart_ms * MS) for i in range(COUNT)]
     found = analyzed(tmp_path / "c", pcap([], nanoseconds=True) + pcap(frames)[24:])
     assert found["small_fraction_frames"] == (COUNT if is_seen else 0)
@@ -171,7 +171,7 @@ def test_microseconds_in_a_file_of_nanoseconds(tmp_path: Path, apart_ms: int, is
 
 
 def clocked(capture: Callable[[int], float], stamp: Callable[[int], float], count: int = COUNT) -> bytes:
-    """Frames a ms apart, of which the clocks are off by so many ms at each."""
+    """Return frames 1 ms apart, at each of which the two clocks are off by `capture` and `stamp` ms."""
     frames = []
     for i in range(count):
         sent_ns = 0 if stamp(i) < -(10**9) else START_NS + round((i + stamp(i)) * MS)
@@ -340,7 +340,7 @@ ARP_FRAME = Frame(ARP, START_NS)
     ids=["back after", "forward within", "back within", "no stream, forward", "no stream, back"],
 )
 def test_clocks_that_frames_without_numbers_show(tmp_path: Path, parts: list[tuple[bool, int, int, int]]) -> None:
-    """Parts are a stream's or not, and are a range of frames and how many ms the capture's clock is off."""
+    """Each part: whether it is a stream's, its range of frames, and the error of the capture's clock in ms."""
     frames = [
         Frame(FRAMES[i].data if is_stream else ARP, START_NS + (i + off) * MS)
         for is_stream, begin, end, off in parts
@@ -459,7 +459,7 @@ NAMES = {113: ["incoming", "outgoing"], 276: ["interface 2, incoming", "interfac
 @pytest.mark.parametrize("short", [[], [0], [101], [101, 150]])
 @pytest.mark.parametrize("link", [113, 276])
 def test_both_directions_of_a_cooked_capture(tmp_path: Path, link: int, short: list[int]) -> None:
-    """Among them frames at the `short` places that are cut within the cooked header."""
+    """The frames at the `short` places are cut within the cooked header."""
     frames = []
     for frame in FRAMES:
         for kind in (0, 4):

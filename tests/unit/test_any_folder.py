@@ -1,4 +1,4 @@
-"""A checkout works in any folder: also in one named like the package, and below one with a space in its name.
+"""A checkout works in any folder: also in one named like the package, or with a space in its path.
 
 `.ci/run` runs all tests in such a folder. This file finds the usual mistake without that.
 """
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("netbench", "tests", "benchmarks", "examples")
-# A shell splits such a path at its spaces, and `make` does too, unless something quotes it.
+# A shell and `make` split such a path at its spaces unless it is quoted.
 UNQUOTED = {
     "code": r"\{(?:sys\.executable|__file__)\}",
     "Makefile": r"\$\(abspath|\s(?:-[\w-]+=)?\$\(CURDIR\)",

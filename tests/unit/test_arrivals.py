@@ -1,4 +1,4 @@
-"""How probes arrive that their sink does not count, from what the witness at its interface prints."""
+"""How probes arrive that their sink does not count, as printed by the witness at its interface."""
 
 import struct
 
@@ -21,7 +21,7 @@ Q100, PRIORITY = b"\x81\0\0\x64", b"\x81\0\xe0\0"
 
 
 def arrival(frame: bytes, taken: str = "-") -> Arrival:
-    """The frame as the witness shows it, whose kernel has taken a tag from it."""
+    """Return the frame as the witness prints it, whose kernel has removed a tag from it."""
     return Arrival.of(f"{len(frame)} {taken} {frame[:128].hex()}")
 
 

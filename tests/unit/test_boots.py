@@ -1,4 +1,4 @@
-"""UUTs and neighbours that fail: which trials are stored as what, and that all others are measured."""
+"""UUTs and neighbours that fail: how their trials are stored, and that all others are measured."""
 
 import shutil
 from itertools import count, groupby
@@ -55,7 +55,9 @@ def test_a_uut_that_does_not_come_up_costs_its_own_trials_and_no_others(campaign
     lost = of(results, "b")
     assert [trial.spec.repetition for trial in lost] == [1, 2]
     for trial in lost:
-        assert [(one.kind, one.stream, one.detail) for one in trial.reasons] == [(ReasonKind.UUT_FAILED, "", why)]
+        assert [(reason.kind, reason.stream, reason.detail) for reason in trial.reasons] == [
+            (ReasonKind.UUT_FAILED, "", why)
+        ]
         assert (trial.streams, trial.verdict, trial.attempt) == ((), Verdict.INVALID, 1)
         assert trial.started_ns > 1_600_000_000 * 10**9
     assert results.manifest["finished"]
@@ -73,8 +75,8 @@ def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campai
     assert campaign.testbed.calls == []
 
 
-# What happens in b's trials, at each of its starts, and how often a trial is repeated; then what becomes of its trials:
-# verdict and attempt, or `-` where it was not measured. The rest is how often it was brought up.
+# The behaviours in b's trials, the refusals of its starts, and the retries of a trial. Then the expected verdict and
+# attempt of each of its trials, or `-` where it was not measured, and how often it was brought up.
 FAILURES = {
     "it is restarted and the trial repeated": ([Behaviour(), DIES], [], 1, "valid-1 valid-2 valid-1", 2),
     "without retries it is restarted for the next trial": ([DIES], [], 0, "invalid-1 valid-1", 2),
@@ -141,7 +143,7 @@ def test_what_a_uut_wrote_to_its_console_before_it_failed_is_kept(campaign):
 
 
 def test_a_testbed_that_breaks_still_ends_the_campaign(campaign, monkeypatch):
-    """What is not the UUT's fault is not put down to it."""
+    """A fault that is not the UUT's is not attributed to it."""
 
     def broken(spec):
         raise TestbedError("UUT a could not be undone: `ip link del nb-br-s1` failed")
@@ -175,7 +177,7 @@ def test_an_emulated_cpu_is_warned_of_once_for_each_uut(campaign):
 
 
 class Remover:
-    """Somebody who removes the directory of captures after each attempt, and makes it before the next.
+    """Removes the directory of captures after each attempt, and makes it before the next.
 
     With `replaces`, a file takes its place.
     """
@@ -203,7 +205,7 @@ def test_captures_that_somebody_has_removed_stop_nobody(campaign, replaces):
 
 
 class Notes:
-    """A store and an observer that only take note."""
+    """A store and an observer that only record."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -261,7 +263,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
             assert kinds(kept) == [ReasonKind.UUT_FAILED]
     given_up = [bool(kept.streams) for kept in notes.kept]
     assert given_up == sorted(given_up, reverse=True), "once given up, nothing more is measured"
-    died = "".join("x" if any("uut-failed" in str(why) for why in one.reasons) else "." for one in finished)
+    died = "".join("x" if any("uut-failed" in str(why) for why in event.reasons) else "." for event in finished)
     assert "x" * (MOST_FAILURES + 1) not in died
     failed = [event for event in notes.told if isinstance(event, UutFailed)]
     assert len(failed) == (0 if all(given_up) else 1)
@@ -272,7 +274,7 @@ FORWARDING = {"network": "500fps"}
 
 
 def calls(text: str) -> list[str]:
-    """`+a` for `up a`, `-a` for `down a`, between opening and closing."""
+    """Return `up a` for `+a` and `down a` for `-a`, between opening and closing."""
     return ["open", *(("up " if word[0] == "+" else "down ") + word[1:] for word in text.split()), "close"]
 
 
@@ -342,7 +344,7 @@ def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_
     shared.testbed.behaviours["a.second"] = [Behaviour(sent=400)]
     results = shared.run(scenarios=[FORWARDING])
     assert results.trials[0].verdict is Verdict.VALID
-    assert [one.text for one in results.warnings if one.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
+    assert [warning.text for warning in results.warnings if warning.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
         "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. What "
         "is said of the neighbour's load refers to what they did send."
     ]

@@ -1,4 +1,4 @@
-"""The sink bpf on another host, from this side of the conversation: what is said there and back stays whole."""
+"""The controller's side of the sink bpf on another host: messages stay whole in both directions."""
 
 import json
 import subprocess
@@ -64,7 +64,7 @@ sys.stdin.read()
 
 
 class ScriptedHost(LocalHost):
-    """A host on which one command after the other is the next of some Python scripts instead."""
+    """A host on which each command is the next of some Python scripts instead."""
 
     def __init__(self, *scripts: str) -> None:
         super().__init__("far", "test")
@@ -90,8 +90,8 @@ def counting(monkeypatch):
         return made[-1], host
 
     yield make
-    for one in made:
-        one.close()
+    for sink in made:
+        sink.close()
 
 
 def test_an_order_and_what_came_of_it_are_the_same_at_both_ends(counting):

@@ -1,4 +1,4 @@
-"""The BPF objects in the package are what their source says, and what cannot be loaded says why."""
+"""The BPF objects in the package match their source, and errors of loading name the reason."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What the sink bpf makes of the maps of its program, and what `sink: auto` takes; the program itself needs root."""
+"""How the sink bpf reads the maps of its program, and what `sink: auto` chooses; the program itself needs root."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_what_every_hook_lacks_is_said_once(monkeypatch):
 
 
 class FakeBpf:
-    """Works unless told otherwise."""
+    """Works by default."""
 
     broken = ""
 

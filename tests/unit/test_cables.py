@@ -1,4 +1,4 @@
-"""Cables between NICs of VMs: what a topology may ask for, what QEMU is told, how a device under test is set up."""
+"""Cables between NICs of VMs: valid topologies, QEMU's arguments, and the setup of a device under test."""
 
 import subprocess
 from pathlib import Path
@@ -135,7 +135,7 @@ def test_the_vm_that_is_started_first_makes_the_sockets():
             CableEnd("p2", "02:6e:62:00:02:01", "vmxnet3", two, listens=False),
         ],
     }
-    # The source knows its sink's address without asking anybody.
+    # The source needs no address resolution for its sink.
     (path,) = stream_paths(topology())
     assert (path.source.mac, path.sink.mac) == ("02:6e:62:00:01:01", "02:6e:62:00:02:02")
 
@@ -160,12 +160,12 @@ def test_qemu_is_given_the_cables_opened(monkeypatch):
         backends = [words[place + 1] for place, word in enumerate(words) if word == "-netdev"]
         assert backends == [f"stream,id=nic{n},server={server},addr.type=fd,addr.str={10 + n}" for n in (0, 1)]
         devices_ = [words[place + 1] for place, word in enumerate(words) if word == "-device"]
-        assert [one.rpartition(",mac=")[0] for one in devices_ if "netdev=" in one] == nics
+        assert [device.rpartition(",mac=")[0] for device in devices_ if "netdev=" in device] == nics
 
 
 @pytest.mark.parametrize("command", [module_command(open_cables.__name__), source_command(open_cables)])
 def test_a_program_finds_the_ends_of_its_cables_open(tmp_path, command):
-    """The first to be started listens, and the two files are what one writes and the other reads."""
+    """The program that is started first listens; it writes to its file, and the other reads from its own."""
     path = tmp_path / "cable"
     listens = "import socket; one = socket.socket(fileno=10); one.accept()[0].sendall(b'frame')"
     reads = "import socket; print(socket.socket(fileno=10).recv(9).decode())"
@@ -180,7 +180,7 @@ def test_a_program_finds_the_ends_of_its_cables_open(tmp_path, command):
 
 
 def _listens(path: Path) -> bool:
-    """Whether the kernel says that somebody listens there (the flag SO_ACCEPTCON of /proc/net/unix)."""
+    """Return whether a socket listens there (the flag SO_ACCEPTCON of /proc/net/unix)."""
     lines = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
     return any(words[-1] == str(path) and words[3] == "00010000" for words in lines)
 
@@ -188,7 +188,7 @@ def _listens(path: Path) -> bool:
 def test_a_device_is_set_up_as_one_and_its_ports_are_not_kept_or_changed_as_those_of_a_tester():
     commands = [change.command for change in base_changes(topology(hosts=with_dut(stp=True)), "dut")]
     assert "ip link add nb-br-s1 type bridge stp_state 1 mcast_snooping 0 forward_delay 1500" in commands
-    assert not [one for one in commands if "ethtool" in one or "netns" in one]
+    assert not [command for command in commands if "ethtool" in command or "netns" in command]
     assert "bridge fdb replace 02:6e:62:00:02:02 dev p2 master static" in commands
     plain = [change.command for change in base_changes(topology(), "dut")]
     assert "ip link add nb-br-s1 type bridge stp_state 0 mcast_snooping 0 forward_delay 0" in plain

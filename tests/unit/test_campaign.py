@@ -1,4 +1,4 @@
-"""A campaign on a testbed of fakes: which trials are run, how often, what is stored, and how it goes on later."""
+"""A campaign on a testbed of fakes: which trials run, how often, what is stored, and how it is resumed."""
 
 import os
 from collections import Counter
@@ -92,7 +92,7 @@ def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
     assert (first["verdict"], first["attempt"]) == ("invalid", 1)
     assert first["reasons"] == ["capture-failed: killed by signal 9"]
     assert (failed["why"], told[8]["verdict"]) == ("no carrier", "invalid")
-    assert [event["key"] for event in campaign.events("trial-stored")] == [one.key for one in wanted.schedule.trials]
+    assert [event["key"] for event in campaign.events("trial-stored")] == [spec.key for spec in wanted.schedule.trials]
 
 
 SWEEP = {
@@ -135,7 +135,7 @@ def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, nu
     campaign.stopped_at(number, order="interleaved", **SWEEP)
     campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     results = campaign.resume()
-    assert sorted((str(one.spec.load), one.spec.repetition) for one in results.trials) == [
+    assert sorted((str(trial.spec.load), trial.spec.repetition) for trial in results.trials) == [
         (f"{load}fps", repetition) for load in (2000, 3000, 4000) for repetition in (1, 2)
     ]
     assert (results.skipped_trials, len(campaign.events("sweep-ended"))) == (6, 1)
@@ -146,11 +146,11 @@ def test_what_is_left_of_a_campaign_that_goes_on_is_without_what_was_skipped(cam
     campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     campaign.stopped_at(4, order="interleaved", **SWEEP)
     manifest = campaign.directory.read_manifest()
-    if not told:  # killed with a trial stored, and before it was told what that means
+    if not told:  # killed after a trial was stored, and before its effect was reported
         campaign.directory.write_manifest({**manifest, "ended_sweeps": []})
     campaign.resume()
     first, again = campaign.events("campaign-started")
-    left_to_tell = sum(one["sweep"]["skipped_trials"] for one in campaign.events("sweep-ended")[1:])
+    left_to_tell = sum(event["sweep"]["skipped_trials"] for event in campaign.events("sweep-ended")[1:])
     assert (again["planned"] - left_to_tell, again["done"]) == (6, 3)
     assert again["expected_s"] < first["expected_s"] * 0.4, "3 of 12"
 
@@ -178,7 +178,7 @@ def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(
     campaign.testbed.behaviours["bridge"] = behaviours
     (kept,) = campaign.run(retries=retries).trials
     assert (campaign.testbed.trials, kept.attempt, kept.verdict) == (attempts, attempts, verdict)
-    assert [[one.kind for one in reasons] for reasons in kept.thrown_away] == [[ReasonKind.CAPTURE_FAILED]] * (
+    assert [[reason.kind for reason in reasons] for reasons in kept.thrown_away] == [[ReasonKind.CAPTURE_FAILED]] * (
         attempts - 1
     )
     assert (kept.streams[0].received_frames is None) is (verdict is Verdict.INVALID)
@@ -188,7 +188,7 @@ def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(
     ("behaviour", "more", "renewed"),
     [
         (BROKEN_OFF, {"retries": 1}, 1),
-        (BROKEN_OFF, {"retries": 0, "repetitions": 2}, 1),  # the next trial is to find a generator that works
+        (BROKEN_OFF, {"retries": 0, "repetitions": 2}, 1),  # the next trial needs a generator that works
         (UNREAD, {"retries": 1}, 0),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_generator_that_cannot_be_renewed_breaks_the_testbed_and_the_attempt_i
     ("keep", "retries", "kept"), [("none", 0, ""), ("invalid", 0, "1"), ("invalid", 1, ""), ("all", 0, "012")]
 )
 def test_captures_are_kept_as_asked(campaign, keep, retries, kept):
-    """That of an invalid attempt at a trial that is valid in the end is none."""
+    """No capture is kept of an invalid attempt at a trial that is valid in the end."""
     campaign.testbed.behaviours["bridge"] = [FINE, UNREAD, *[FINE] * retries, DUBIOUS]
     campaign.run(retries=retries, repetitions=3, keep_captures=keep)
     names = sorted(path.name for path in campaign.directory.captures.iterdir())
@@ -222,7 +222,7 @@ def test_captures_are_kept_as_asked(campaign, keep, retries, kept):
 
 
 def test_captures_are_kept_up_to_their_limit_and_measuring_goes_on(campaign, monkeypatch):
-    """Those of an earlier run count; that there is no room for more is said once."""
+    """Captures of an earlier run count; the lack of room is reported once."""
     monkeypatch.setattr("tests.unit.fakes.CAPTURE", bytes(300_000))
     results = campaign.run(repetitions=8, keep_captures="all", captures_limit="1M")
     assert [trial.verdict for trial in results.trials] == [Verdict.VALID] * 8
@@ -238,7 +238,7 @@ def test_warnings_are_stored_with_the_results(campaign):
     kinds = {warning.kind for warning in warnings}
     assert {WarningKind.VETH_OVERLOAD_IS_UNSENT, WarningKind.SHORT_TRIALS, WarningKind.FEW_REPETITIONS} <= kinds
     assert len(set(warnings)) == len(warnings)
-    assert [one.text for one in warnings if one.kind is WarningKind.SOURCE_REMARK] == campaign.testbed.said
+    assert [warning.text for warning in warnings if warning.kind is WarningKind.SOURCE_REMARK] == campaign.testbed.said
 
 
 @pytest.mark.parametrize("error", [TestbedError("the guest is gone"), Stopped(15)], ids=["broken", "stopped"])
@@ -268,16 +268,18 @@ def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(campaign, stop
     campaign.testbed.usual = Behaviour(capacity_fps=900)
     campaign.stopped_at(stop, **more)
     results = campaign.resume()
-    assert [trial.spec.key for trial in results.trials] == [one.key for one in campaign.request(**more).schedule.trials]
+    assert [trial.spec.key for trial in results.trials] == [
+        spec.key for spec in campaign.request(**more).schedule.trials
+    ]
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
-    boots = [trial.boot for trial in sorted(results.trials, key=lambda one: one.started_ns)]
+    boots = [trial.boot for trial in sorted(results.trials, key=lambda trial: trial.started_ns)]
     assert boots == sorted(boots)
     assert min(boots) == 1
 
 
 @on_two_uuts
 def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
-    """And the testbed is for them: a guest image that only another UUT needs is not asked for."""
+    """The testbed serves them alone: a guest image that only another UUT needs is not required."""
     asked = []
 
     def open_fake(resolved, _):
@@ -296,7 +298,7 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
 def test_another_netbench_that_measures_meanwhile_is_noted_once(campaign):
     campaign.testbed.before_trial = lambda number: campaign.testbed.company.append(Other(7, "x", "NOW"))
     results = campaign.run(repetitions=3)
-    (text,) = [one.text for one in results.warnings if one.kind is WarningKind.OTHER_CAMPAIGN]
+    (text,) = [warning.text for warning in results.warnings if warning.kind is WarningKind.OTHER_CAMPAIGN]
     assert "process id 7, topology x" in text
     order = [event["kind"] for event in campaign.events() if event["kind"] in ("trial-stored", "campaign-disturbed")]
     assert order == ["trial-stored", "campaign-disturbed", "trial-stored", "trial-stored"]
@@ -308,8 +310,8 @@ def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign
     hosts = campaign.testbed.hosts
     hosts["uut"] = replace(hosts["uut"], kernel="Linux 6.12")
     results = campaign.resume()
-    assert [one.hosts["uut"].kernel for one in identities_of(results.manifest)] == ["Linux 6.1", "Linux 6.12"]
-    assert [one.kind for one in results.warnings if one.kind is WarningKind.TESTER_CHANGED]
+    assert [tester.hosts["uut"].kernel for tester in identities_of(results.manifest)] == ["Linux 6.1", "Linux 6.12"]
+    assert [warning.kind for warning in results.warnings if warning.kind is WarningKind.TESTER_CHANGED]
     assert [(row["source"], row["sink_details"]) for row in stream_rows(results.trials)] == [("fake", "3 threads")] * 2
 
 
@@ -318,7 +320,7 @@ def test_a_tester_that_stays_as_it_was_is_noted_once(campaign):
     campaign.stopped_at(3, retries=1, repetitions=3)
     results = campaign.resume()
     assert len(identities_of(results.manifest)) == 1
-    assert WarningKind.TESTER_CHANGED not in {one.kind for one in results.warnings}
+    assert WarningKind.TESTER_CHANGED not in {warning.kind for warning in results.warnings}
 
 
 def test_resuming_what_is_complete_touches_nothing(campaign):
@@ -420,7 +422,7 @@ def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_d
     held, away = [trial for trial in results.trials if trial.spec.uut == "bridge"]
     assert (held.verdict, held.saturated, held.is_saturated) == (Verdict.VALID, {"s2"}, False)
     assert [row["saturated"] for row in stream_rows([held])] == ["no", "yes"]
-    assert [one.kind for one in away.reasons] == [ReasonKind.NEIGHBOUR_STOPPED_EARLY]
+    assert [reason.kind for reason in away.reasons] == [ReasonKind.NEIGHBOUR_STOPPED_EARLY]
 
 
 @with_neighbours
@@ -428,7 +430,7 @@ def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
     scenarios = ["shared-idle", {"network": ["50%", "95%"]}]
     campaign.testbed.usual = Behaviour(capacity_fps=4000)
     results = campaign.run(scenarios=scenarios, loads=["1000fps", "5000fps", "2000fps"], maxima="loads")
-    assert [(one.uut, one.frame_size, one.fps, one.load) for one in results.maxima] == [
+    assert [(maximum.uut, maximum.frame_size, maximum.fps, maximum.load) for maximum in results.maxima] == [
         (uut, 64, 4000.0, "5000fps") for uut in ("bridge", "route")
     ]
     intended = {
@@ -469,10 +471,10 @@ def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign)
     scenarios = ["shared-idle", {"network": ["50%"]}]
     loads = ["2000fps", "8000fps"]
     results = campaign.run(scenarios=scenarios, loads=loads, repetitions=3, order="sequential", maxima="loads")
-    idle = [one for one in results.trials if (one.spec.uut, one.spec.scenario) == ("bridge", "shared-idle")]
-    assert [one.attempt for one in idle] == [1, 1, 1, 1, 2, 2]
-    assert {one.verdict for one in results.trials} == {Verdict.VALID}
-    assert [(one.uut, one.fps) for one in results.maxima] == [("bridge", 1000.0), ("route", 4000.0)]
+    idle = [trial for trial in results.trials if (trial.spec.uut, trial.spec.scenario) == ("bridge", "shared-idle")]
+    assert [trial.attempt for trial in idle] == [1, 1, 1, 1, 2, 2]
+    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
+    assert [(maximum.uut, maximum.fps) for maximum in results.maxima] == [("bridge", 1000.0), ("route", 4000.0)]
     assert by_scenario(results)["network-50"].neighbours[0].streams[0].intended_fps == 500.0
 
 
@@ -497,7 +499,7 @@ def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, beh
     ],
 )
 def test_a_list_of_loads_that_ends_too_early_has_no_maximum(campaign, more, load, limited_by):
-    """Nothing was lost at the highest: a share of what nobody knows, or, where the source was the limit, of less."""
+    """No loss at the highest load: shares of an unknown maximum, or of a lower bound if the source was the limit."""
     found = by_scenario(campaign.run(scenarios=["shared-idle", {"network": ["50%"]}], maxima="loads", **more))
     trial = found["network-50"]
     kind = ReasonKind.MAXIMUM_UNKNOWN if load is None else ReasonKind.SHARE_OF_LOWER_BOUND
@@ -515,7 +517,9 @@ def test_a_uut_on_a_vm_is_measured_on_a_testbed_of_its_own(campaign):
     assert campaign.testbed.calls == ["open", *here, "close", "open", *there, "close"]
     assert campaign.testbed.done_while_held == [campaign.testbed.calls], "the machine is nobody else's in between"
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
-    assert not [one for one in results.warnings if one.kind is WarningKind.TESTER_CHANGED], "it was planned so"
+    assert not [warning for warning in results.warnings if warning.kind is WarningKind.TESTER_CHANGED], (
+        "it was planned so"
+    )
 
 
 @pytest.mark.parametrize("error", [TestbedError("it does not boot"), MissingError("its image is not there")])
@@ -545,15 +549,15 @@ GONE = MachineGoneError("guest lab: QEMU was killed")
 )
 @on_a_vm
 def test_a_vm_that_dies_costs_its_uut_the_attempt_and_another_is_started(campaign, retries, outcome):
-    """Here in the second trial of three, each of which is told by verdict, attempt and number of the boot."""
+    """It dies in the second of three trials; `outcome` is the verdict, attempt and boot number of each."""
     campaign.testbed.stop_at(5, GONE)
     results = campaign.run(order="sequential", repetitions=3, retries=retries)
     assert {trial.verdict for trial in results.trials if trial.spec.uut == "bridge"} == {Verdict.VALID}
     found = [trial for trial in results.trials if trial.spec.uut == "route"]
-    assert " ".join(f"{one.verdict.value}-{one.attempt}-{one.boot}" for one in found) == outcome
-    assert [one.number for one in results.boots] == [1, 2, 3]
+    assert " ".join(f"{trial.verdict.value}-{trial.attempt}-{trial.boot}" for trial in found) == outcome
+    assert [boot.number for boot in results.boots] == [1, 2, 3]
     assert [event["attempt"] for event in campaign.events("trial-finished")] == ([1] * 5 + ([2, 1] if retries else [1]))
-    spoken = [reason for one in found for reasons in (one.reasons, *one.thrown_away) for reason in reasons]
+    spoken = [reason for trial in found for reasons in (trial.reasons, *trial.thrown_away) for reason in reasons]
     assert [(reason.kind, reason.detail) for reason in spoken] == [(ReasonKind.UUT_FAILED, str(GONE))]
     assert campaign.testbed.calls.count("open") == campaign.testbed.calls.count("close") == 3
 
@@ -567,11 +571,12 @@ def test_a_vm_that_keeps_dying_is_given_up_for_its_uuts_alone(campaign):
     campaign.testbed.before_trial = before_trial
     results = campaign.run(order="sequential", repetitions=5, retries=0)
     verdicts = {
-        name: [one.verdict.value for one in results.trials if one.spec.uut == name] for name in ("bridge", "route")
+        name: [trial.verdict.value for trial in results.trials if trial.spec.uut == name]
+        for name in ("bridge", "route")
     }
     assert verdicts == {"bridge": ["valid"] * 5, "route": ["invalid"] * 5}
     why = f"it failed in 3 trials one after the other: {GONE}"
-    assert [one.reasons[0].detail for one in results.trials[-3:]] == [str(GONE), why, why]
+    assert [trial.reasons[0].detail for trial in results.trials[-3:]] == [str(GONE), why, why]
     assert campaign.testbed.calls.count("open") == 4
 
 
@@ -611,8 +616,8 @@ def test_what_is_on_other_machines_by_plan_has_not_changed(campaign):
     campaign.stopped_at(2, repetitions=2)
     results = campaign.resume()
     assert campaign.testbed.calls.count("open") == 2
-    assert WarningKind.TESTER_CHANGED not in {one.kind for one in results.warnings}
-    assert [one.machines["uut"] for one in identities_of(results.manifest)] == [None, "lab"]
+    assert WarningKind.TESTER_CHANGED not in {warning.kind for warning in results.warnings}
+    assert [tester.machines["uut"] for tester in identities_of(results.manifest)] == [None, "lab"]
 
 
 @on_a_vm
@@ -625,12 +630,12 @@ def test_what_changed_where_a_campaign_was_before_is_told(campaign):
 
     campaign.testbed.before_trial = before_trial
     results = campaign.run(repetitions=2, order="interleaved")
-    assert WarningKind.TESTER_CHANGED in {one.kind for one in results.warnings}
+    assert WarningKind.TESTER_CHANGED in {warning.kind for warning in results.warnings}
 
 
 @on_a_vm
 def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
-    """Of a slow VM it says nothing about this machine, nor the other way round."""
+    """A self-test of a slow VM does not apply to this machine, nor the other way round."""
     own = profile()
     here = fingerprint(ON_A_VM.on(None), own.generator, "fake", "inline", own.sink)
     ceilings = (Ceiling(sources=1, frame_size=64, fps=1.0),)
@@ -641,7 +646,7 @@ def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
     results = campaign.run()
     said = {trial.spec.uut: {reason.kind for reason in trial.reasons} for trial in results.trials}
     assert said == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
-    (unknown,) = [one.text for one in results.warnings if one.kind is WarningKind.CEILING_UNKNOWN]
+    (unknown,) = [warning.text for warning in results.warnings if warning.kind is WarningKind.CEILING_UNKNOWN]
     assert "for UUTs on VM lab is not known" in unknown
 
 
@@ -674,7 +679,7 @@ def test_a_campaign_begins_with_a_uut_that_nothing_is_lacking_for(campaign, monk
     [
         ({"here", "lab"}, {}),
         ({"here"}, {"route": "no lab here"}),
-        ({"lab"}, "no here here"),  # an error for what is lacking outside VMs
+        ({"lab"}, "no here here"),  # an error, because something is missing outside VMs
         (set(), "no here here"),
     ],
 )

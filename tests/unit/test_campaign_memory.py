@@ -1,4 +1,4 @@
-"""What a campaign holds in memory does not depend on how many trials are behind it."""
+"""The memory that a campaign uses does not depend on the number of its past trials."""
 
 import gc
 import tracemalloc
@@ -12,7 +12,7 @@ from tests.unit.inputs import topology
 # The code of netbench alone, wherever the checkout is: its .venv may be in a folder of the same name.
 PACKAGE = f"{escape(str(Path(netbench.__file__).parent))}/*"
 WARM_UP, TRIALS = 260, 250  # in 252 trials the sources' addresses have all been used once
-# The key of a trial alone takes 80.
+# The key of a trial alone takes 80 bytes.
 MOST_BYTES_A_TRIAL = 40
 
 
@@ -26,7 +26,7 @@ def test_nothing_of_a_stored_trial_stays_in_memory(tmp_path, monkeypatch):
         elif trial in (WARM_UP, WARM_UP + TRIALS):
             gc.collect()
             taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, PACKAGE)])
-            held[trial] = sum(one.size for one in taken.traces)
+            held[trial] = sum(trace.size for trace in taken.traces)
 
     campaign.testbed.before_trial = look
     try:

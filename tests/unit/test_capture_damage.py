@@ -1,4 +1,4 @@
-"""Truncated and damaged files: the right counts or a clear word, never a wrong total or a traceback."""
+"""Truncated and damaged files: correct counts or a clear message, never a wrong total or a traceback."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def frames_of(sizes: tuple[int, ...], count: int) -> list[Frame]:
 
 @pytest.mark.parametrize("sizes", [(64,), (64, 90, 65)])
 def test_truncated_at_every_byte(sizes: tuple[int, ...]) -> None:
-    """`check` knows where the last whole record ends."""
+    """`check` verifies the end of the last whole record."""
     content = pcap(frames_of(sizes, 5))
     for length in range(len(content) + 1):
         counts = check(content[:length])
@@ -126,7 +126,7 @@ def test_mutated_files_are_refused_or_counted_right(order: str, sizes: tuple[int
 
 @pytest.mark.parametrize("sizes", [(64,), (64, 90, 65, 1518)])
 def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(tmp_path: Path, sizes: tuple[int, ...]) -> None:
-    """Whatever byte changes: the total is right, or the file is refused, or the result says so."""
+    """For every changed byte the total is right, the file is refused, or the result reports the damage."""
     content = pcap(frames_of(sizes, 40), snap=262_144)
     path = tmp_path / "capture"
     rng = random.Random(7)

@@ -1,4 +1,4 @@
-"""Files larger than what is read at once: where its window ends changes nothing."""
+"""Files larger than the read window: the place where the window ends changes nothing."""
 
 import io
 import os
@@ -27,7 +27,7 @@ def read_all(content: bytes, window_bytes: int) -> list[tuple[bytes, int]]:
 
 
 def in_memory(content: bytes) -> int:
-    """A file without a name that holds `content`, as a descriptor."""
+    """Return the descriptor of a nameless file with `content`."""
     descriptor = os.memfd_create("capture")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -1,4 +1,4 @@
-"""The tester's own ceilings: looked up between what was measured, and loads above them told."""
+"""The tester's own ceilings: interpolation between measured points, and warnings about higher loads."""
 
 from dataclasses import replace
 
@@ -110,7 +110,7 @@ def test_a_testbed_is_what_its_tester_consists_of():
         (lab, auto, "afpacket", "napi", other),
         (lab, auto, "afpacket", "inline", tcpdump),
     ]
-    assert len({own, *(fingerprint(*one) for one in others)}) == 7
+    assert len({own, *(fingerprint(*arguments) for arguments in others)}) == 7
 
 
 def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
@@ -129,7 +129,7 @@ def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
 
 
 def with_limit(limit_fps, offered_fps):
-    """A testbed without a UUT that loses what is above a limit, and can offer no more than so much."""
+    """Return a testbed without a UUT that loses frames above `limit_fps` and offers at most `offered_fps`."""
     tried = []
 
     def measure(load):
@@ -180,7 +180,7 @@ def test_a_loopback_joins_each_source_to_its_sink_with_the_rate_of_its_link():
     assert {(link.rate, link.receive) for link in joined.links} == {(1e9, "inline")}
     assert list(joined.hosts) == ["source", "sink"]
     assert [uut.kind for uut in joined.uuts] == ["external"]
-    of_rings = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    of_rings = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
     assert [(path.receive, path.receiver[0]) for path in stream_paths(loopback(of_rings, cabled=False))] == [
         ("napi", "sink")
     ]

@@ -22,7 +22,7 @@ cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0
 cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
 """
 V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev 0 0\n"
-# A machine that shares no files is seen from the process that runs commands there.
+# On a machine that shares no files, paths begin at the process that runs commands there.
 ROOT = "/proc/1/root"
 NAME = "nb-0123456789ab-u.second"
 GROUP = AddCgroup(None, NAME, 50, 0.2)

@@ -1,4 +1,4 @@
-"""Changes as data: they survive the journal, say what they do, and know what they will replace."""
+"""Changes as data: they survive the journal, describe themselves, and record the values that they will replace."""
 
 import json
 from contextlib import nullcontext
@@ -136,7 +136,7 @@ EACH = {
 
 
 class Ethtool(FakeHost):
-    """A NIC with offloads, of which TSO has three kinds: one is off, and switching all on would switch it on."""
+    """A NIC with offloads. TSO has three kinds: one is off, and switching all on would switch it on."""
 
     def __init__(self, tso="off", gso="off", gro="off", lro="off [fixed]"):
         super().__init__()
@@ -164,10 +164,10 @@ class Ethtool(FakeHost):
             "lro": "large-receive-offload",
         }
         for name, state in zip(argv[3::2], argv[4::2], strict=True):
-            for one in kinds if name == "tso" else {short.get(name, f"\t{name}")}:
-                assert one in self.states
-                if "fixed" not in self.states[one]:
-                    self.states[one] = state
+            for offload in kinds if name == "tso" else {short.get(name, f"\t{name}")}:
+                assert offload in self.states
+                if "fixed" not in self.states[offload]:
+                    self.states[offload] = state
         return Completed(argv, 0, "", "")
 
 
@@ -207,7 +207,7 @@ def test_an_unknown_change_is_refused():
 def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_right(monkeypatch, found, written):
     path = "/proc/sys/net/ipv4/ip_forward"
     host, told = FakeHost(files={path: f"{found}\n"}), []
-    monkeypatch.setattr(host, "write", lambda there, text: told.append((there, text)))
+    monkeypatch.setattr(host, "write", lambda file, text: told.append((file, text)))
     change = SetSysctl(None, "net.ipv4.ip_forward", "1").found(Look(host))
     assert (change.old, told) == (found, [])
     change.make(host)
@@ -234,7 +234,7 @@ def test_a_sysctl_that_does_not_exist():
     ],
 )
 def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
-    """One that a driver has on for good merges frames just as well when nothing else is on."""
+    """An offload that a driver keeps on merges frames even when nothing else is on."""
     host = Ethtool(**states)
     before = dict(host.states)
     change = OffloadsOff(None, "eth1").found(Look(host))
@@ -300,7 +300,7 @@ def test_an_undo_that_the_kernel_refuses_is_not_hidden():
 
 
 class Port(FakeHost):
-    """A port with an address, of which everything else that is asked is `answers`, by words that ask for it."""
+    """A port with an address; `answers` are the results of other queries, by the words of the query."""
 
     def __init__(self, address=(), **answers):
         super().__init__()
@@ -327,8 +327,8 @@ HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { et
 @pytest.mark.parametrize(
     ("lent", "has", "named"),
     [
-        (True, {"route": ROUTES}, "2 static routes"),  # of each family one
-        (False, {"route": ROUTES}, "1 static routes"),  # that of IPv6
+        (True, {"route": ROUTES}, "2 static routes"),  # one of each family
+        (False, {"route": ROUTES}, "1 static routes"),  # the IPv6 route
         (True, {"proxy": '[{"dst":"192.0.2.9"}]'}, "2 static neighbours or proxies"),
         (True, {"token": '[{"token":"::7"}]'}, "a token for its addresses"),
         (True, {"nft": HOOK}, "chains of nftables"),

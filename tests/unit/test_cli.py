@@ -112,10 +112,10 @@ def test_files_of_ones_own_are_completed_beside_the_shipped_ones(command, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "netns-mine.yaml").write_text("uuts: [{name: mine}]\n")
     monkeypatch.setenv("_NETBENCH_COMPLETE", "complete_bash")
-    for words, found in (("run netns-m", "netns-mine.yaml"), ("run netns-mine.yaml quick --uut ", "mine")):
+    for words, completion in (("run netns-m", "netns-mine.yaml"), ("run netns-mine.yaml quick --uut ", "mine")):
         monkeypatch.setenv("COMP_WORDS", f"netbench {words}")
         monkeypatch.setenv("COMP_CWORD", str(words.count(" ") + 1))
-        assert command()[:2] == (0, f"{found}\n")
+        assert command()[:2] == (0, f"{completion}\n")
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_what_there_is_as_json(command):
     listed = json.loads(out)
     assert code == 0
     assert list(listed) == ["topologies", "profiles", "generators", "sinks", "schedules", "uuts"]
-    [netns] = [one for one in listed["topologies"] if one["name"] == "netns"]
+    [netns] = [entry for entry in listed["topologies"] if entry["name"] == "netns"]
     assert netns["uuts"] == ["bridge", "route", "drops-7-of-100"]
-    [demo] = [one for one in listed["profiles"] if one["name"] == "demo"]
+    [demo] = [entry for entry in listed["profiles"] if entry["name"] == "demo"]
     assert demo["scenarios"] == ["dedicated", "cpu-heavy"]
-    assert {one["name"] for one in listed["uuts"]} >= {"raw", "qemu"}
-    assert all(one["origin"].startswith("netbench ") for one in listed["uuts"])
+    assert {uut["name"] for uut in listed["uuts"]} >= {"raw", "qemu"}
+    assert all(uut["origin"].startswith("netbench ") for uut in listed["uuts"])
 
 
 WRONG = [
@@ -411,12 +411,12 @@ def test_ctrl_c_during_any_command(command, monkeypatch):
 
 @pytest.fixture
 def resumed(command, monkeypatch, results):
-    """What `netbench resume` says once `more` is among the results."""
+    """Return the output of `netbench resume` once `more` is among the results."""
 
     def resume(*more, options=()):
         store = Store.open(results.store)
-        for one in more:
-            store.keep_warnings([one]) if isinstance(one, Warning) else store.add(one)
+        for item in more:
+            store.keep_warnings([item]) if isinstance(item, Warning) else store.add(item)
         store.close()
         monkeypatch.setattr(campaign, "resume", lambda *arguments, wait: None)
         return command("resume", results.path, *options)

@@ -1,4 +1,4 @@
-"""Whether the clock was set, as far as readings that take time themselves can tell."""
+"""Whether the clock was set, as far as readings that take time themselves can show."""
 
 import pytest
 
@@ -8,7 +8,7 @@ S = 1_000_000_000
 
 
 class SteppedClock:
-    """Takes 100 ns for every look, but for some after which its reader was not running for a while."""
+    """Takes 100 ns for every reading, and longer where its reader was not scheduled for a while."""
 
     def __init__(self, ahead_ns, held_up_ns=()):
         self.ahead_ns = ahead_ns

@@ -1,4 +1,4 @@
-"""By what clock a capture is stamped, told by flush frames as the program that sends them makes them."""
+"""The clock that stamps a capture, found by flush frames as the program that sends them makes them."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ CALL_NS, UNTIL_SEEN_NS = 5_000, 3_000
 
 
 class Nic:
-    """A packet socket that keeps what is sent, and a clock that only sending moves."""
+    """A packet socket that keeps the frames sent, and a clock that only sending moves."""
 
     def __init__(self, ahead_ns: int, seen_later: Sequence[int] = ()) -> None:
-        """The capture's clock is so far ahead; it sees the frames of these numbers only long after they were sent."""
+        """The capture's clock is `ahead_ns` ahead; it stamps the frames `seen_later` long after they were sent."""
         self.now_ns = START_NS
         self.captured: list[Frame] = []
         self._ahead_ns, self._seen_later = ahead_ns, seen_later

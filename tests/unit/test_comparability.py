@@ -1,4 +1,4 @@
-"""What is told of two campaigns beside their numbers."""
+"""The reported differences of two campaigns other than their numbers."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ ENVIRONMENT = {
 
 
 def told(changes, **more):
-    """What differs between a campaign and one in whose environment this was changed."""
+    """Return the differences between a campaign and one with these changes of its environment."""
     base = exact_campaign()
     environment = {**ENVIRONMENT, **changes}
     return what_differs(
@@ -39,7 +39,7 @@ def test_what_rates_depend_on_matters_and_comes_first():
         {"sysctls": {"net.core.rmem_max": "1"}, "kernel": kernel, "cpu": {"model": "Xeon", "governor": "powersave"}},
         netbench="0.2.0",
     )
-    assert [(str(one), one.matters) for one in found] == [
+    assert [(str(difference), difference.matters) for difference in found] == [
         ("netbench: 0.1.0 → 0.2.0", True),
         ("kernel.release: 6.1.0-31 → 6.1.0-32", True),
         ("kernel.parameters.mitigations: unknown → off", True),
@@ -60,14 +60,16 @@ def test_of_offloads_those_are_told_that_one_has_alone_whatever_the_topology_is_
         replace(base, manifest={**MANIFEST, "before": ENVIRONMENT}),
         replace(base, topology="lab", manifest={**MANIFEST, "before": other}),
     )
-    assert [str(one) for one in found if one.matters] == ["namespaces.uut.nics.nb-in1.offloads: with rx-gro → without"]
+    assert [str(difference) for difference in found if difference.matters] == [
+        "namespaces.uut.nics.nb-in1.offloads: with rx-gro → without"
+    ]
 
 
 def test_facts_of_uuts_and_where_they_ran_are_told():
     base = exact_campaign()
     before = replace(base, facts={"raw": {"qemu": "7.2"}, "gone": {"qemu": "7.2"}})
     after = replace(base, facts={"raw": {"qemu": "8.2", "vm": "lab"}})
-    assert [str(one) for one in what_differs(before, after)] == [
+    assert [str(difference) for difference in what_differs(before, after)] == [
         "UUT raw: On this machine, CPU not emulated → On VM lab, CPU not emulated",
         "UUT raw: qemu: 7.2 → 8.2",
         "UUT raw: vm: unknown → lab",
@@ -78,7 +80,7 @@ def test_keys_of_topologies_that_differ_are_told_with_their_values(tmp_path):
     base = ResultDirectory(stored(tmp_path / "base", exact_campaign()))
     faster = topology(uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}], description="another")
     new = ResultDirectory(stored(tmp_path / "new", exact_campaign(), faster))
-    assert [(str(one), one.matters) for one in what_was_asked_differs(base, new)] == [
+    assert [(str(difference), difference.matters) for difference in what_was_asked_differs(base, new)] == [
         ("topology: uuts.0.forward: not there → route", True),
         ("topology: description: empty → another", False),
     ]
@@ -105,15 +107,15 @@ LASTING = [
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "differs"), [*((*one, 0) for one in PASSING), *((*one, 1) for one in LASTING)]
+    ("before", "after", "differs"), [*((*pair, 0) for pair in PASSING), *((*pair, 1) for pair in LASTING)]
 )
 def test_numbers_that_are_others_in_each_run_are_no_difference(before, after, differs):
-    """Wherever they occur: in what a UUT says of itself, and in the environment."""
+    """They may occur in the facts of a UUT and in the environment."""
     base = exact_campaign()
-    sides = [replace(base, facts={"raw": {"where": one}}) for one in (before, after)]
+    sides = [replace(base, facts={"raw": {"where": value}}) for value in (before, after)]
     assert len(what_differs(*sides)) == differs
-    manifests = [{**MANIFEST, "before": {"sysctls": {"where": one}}} for one in (before, after)]
-    assert len(what_differs(*(replace(base, manifest=one) for one in manifests))) == differs
+    manifests = [{**MANIFEST, "before": {"sysctls": {"where": value}}} for value in (before, after)]
+    assert len(what_differs(*(replace(base, manifest=manifest) for manifest in manifests))) == differs
 
 
 def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
@@ -124,10 +126,10 @@ def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
         return with_identities(dict(MANIFEST), Identities("2026-01-01T00:00:00+00:00", {}, {}, links))
 
     first, again, other = (
-        replace(base, manifest=manifest(*one))
-        for one in (("napi/nb-in1-585", (1,)), ("napi/nb-in1-587", (1,)), ("napi/nb-in1-587", (0,)))
+        replace(base, manifest=manifest(*binding))
+        for binding in (("napi/nb-in1-585", (1,)), ("napi/nb-in1-587", (1,)), ("napi/nb-in1-587", (0,)))
     )
     assert what_differs(first, again) == ()
-    assert [str(one) for one in what_differs(first, other)] == [
+    assert [str(difference) for difference in what_differs(first, other)] == [
         "links of s1: napi; kernel thread napi/nb-in1…; CPU 1 → napi; kernel thread napi/nb-in1…; CPU 0"
     ]

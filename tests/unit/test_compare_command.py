@@ -106,7 +106,7 @@ def test_whoever_stops_reading_changes_no_exit_code(base, tmp_path):
 
 
 def test_cells_with_too_few_repetitions_are_inconclusive_and_the_number_needed_is_named(compare, base, tmp_path):
-    few = [one for one in trials_of() if one.spec.load.value == 50_000 or one.spec.repetition < 3]
+    few = [trial for trial in trials_of() if trial.spec.load.value == 50_000 or trial.spec.repetition < 3]
     code, out, _ = compare(base, stored(tmp_path / "new", campaign(few)), "--fail-on-regression", "2")
     assert code == ExitCode.INCONCLUSIVE
     told = " ".join(out.split())
@@ -117,18 +117,18 @@ def test_cells_with_too_few_repetitions_are_inconclusive_and_the_number_needed_i
 
 @pytest.mark.parametrize(("kind", "expected"), [(ReasonKind.UUT_FAILED, 1), (ReasonKind.GENERATOR_FAILED, 5)])
 def test_a_uut_that_fails_now_is_a_regression(compare, base, tmp_path, kind, expected):
-    """And trials that the tester spoilt decide nothing."""
+    """Trials that the tester spoilt decide nothing."""
     reasons = (Reason(kind, "", "it died"),)
-    trials = [replace(one, reasons=reasons) if one.spec.load.value == 120_000 else one for one in trials_of()]
+    trials = [replace(trial, reasons=reasons) if trial.spec.load.value == 120_000 else trial for trial in trials_of()]
     code, out, _ = compare(base, stored(tmp_path / "new", campaign(trials)), "--fail-on-regression", "2")
     assert code == expected
     assert ("its UUT failed in the new campaign" in " ".join(out.split())) == (expected == 1)
 
 
 def test_a_campaign_in_which_all_uuts_fail_is_a_regression_too(compare, base, tmp_path):
-    """Nothing is left to compare, and what was asked for is told all the same."""
+    """Nothing remains to compare; the differences between the requests are reported all the same."""
     reasons = (Reason(ReasonKind.UUT_FAILED, "", "it died"),)
-    dead = stored(tmp_path / "dead", campaign([replace(one, reasons=reasons) for one in trials_of()]))
+    dead = stored(tmp_path / "dead", campaign([replace(trial, reasons=reasons) for trial in trials_of()]))
     page = tmp_path / "page.html"
     code, out, err = compare(base, dead, "--fail-on-regression", "2", "--html", page)
     assert (code, err) == (1, "")
@@ -176,7 +176,7 @@ def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
 
 @pytest.fixture
 def odd(tmp_path):
-    """Result directories that do not compare with the base, and what is none, by name."""
+    """Result directories that do not compare with the base, and one that is none, by name."""
     imitated = replace(made_up(seed=2), facts={"raw": {"emulated": "no KVM"}})
     stored(tmp_path / "empty", campaign([], planned=3))
     stored(tmp_path / "other", campaign(trials_of(uut="kvm")))

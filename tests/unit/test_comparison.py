@@ -1,4 +1,4 @@
-"""Campaigns compared: what is a cell, what is a difference, and what is left out."""
+"""Campaigns compared: cells, differences, and trials that are left out."""
 
 from dataclasses import replace
 
@@ -26,12 +26,12 @@ def at(load):
 
 
 def found(base, *others):
-    """The comparisons of campaigns with the first, which is called base."""
-    return compare(as_compared(base, "base"), [as_compared(one, "new") for one in others])
+    """Return the comparisons of campaigns with the first, which is named base."""
+    return compare(as_compared(base, "base"), [as_compared(results, "new") for results in others])
 
 
 def cells(comparison):
-    return {one.place: one for one in comparison.differences}
+    return {difference.place: difference for difference in comparison.differences}
 
 
 def test_equal_campaigns_differ_in_nothing_and_the_interval_says_how_much_is_excluded():
@@ -61,7 +61,7 @@ def test_a_uut_that_is_slower_by_3_percent_is_a_regression_of_about_3_percent(re
 
 def test_below_saturation_both_forward_what_is_offered_and_only_the_maximum_and_the_loads_above_tell():
     (slower,) = found(exact(80_000), exact(77_600))
-    assert {one.place for one in slower.slower} == {MAXIMUM, at("100000fps"), at("120000fps")}
+    assert {difference.place for difference in slower.slower} == {MAXIMUM, at("100000fps"), at("120000fps")}
     unchanged = cells(slower)[at("50000fps")]
     assert unchanged.throughput_test.test is Test.ALIKE
     assert number_of_tests([slower]) == 3
@@ -101,7 +101,7 @@ def test_few_repetitions_are_said_to_be_too_few_for_a_permutation_test():
 def test_one_and_two_repetitions_tell_nothing(repetitions):
     (one,) = found(exact(80_000, repetitions=repetitions), exact(60_000, repetitions=repetitions))
     assert not one.slower
-    assert all(each.throughput_test.p is None for each in one.differences)
+    assert all(difference.throughput_test.p is None for difference in one.differences)
     assert verdict_words(one) == "too few repetitions to tell, in 4 cells"
     assert change_words(cells(one)[MAXIMUM]).startswith("−25.0 % (")
 
@@ -109,25 +109,28 @@ def test_one_and_two_repetitions_tell_nothing(repetitions):
 def test_only_valid_trials_count():
     spoilt = [*trials_of(), *trials_of(most=lambda: 40_000)]
     spoilt[9:] = [
-        replace(one, spec=replace(one.spec, repetition=one.spec.repetition + 3), reasons=INVALID) for one in spoilt[9:]
+        replace(result, spec=replace(result.spec, repetition=result.spec.repetition + 3), reasons=INVALID)
+        for result in spoilt[9:]
     ]
     comparison = found(exact(), campaign(spoilt))[0]
     assert not comparison.slower
-    assert {len(one.new.valid) for one in comparison.differences} == {3}
+    assert {len(difference.new.valid) for difference in comparison.differences} == {3}
 
 
 def test_a_cell_without_a_valid_trial_on_one_side_is_left_out_with_the_reason():
-    broken = campaign([replace(one, reasons=INVALID) if one.spec.load.value == 120_000 else one for one in trials_of()])
+    broken = campaign(
+        [replace(result, reasons=INVALID) if result.spec.load.value == 120_000 else result for result in trials_of()]
+    )
     (comparison,) = found(exact(), broken)
-    assert [(one.place, one.why) for one in comparison.left_out] == [
+    assert [(cell.place, cell.why) for cell in comparison.left_out] == [
         (at("120000fps"), "no valid trial in the new campaign")
     ]
 
 
 def test_a_maximum_is_unknown_where_the_load_of_the_higher_one_did_not_count_in_the_other():
     trials = [
-        replace(one, reasons=INVALID) if one.spec.load.value > 50_000 and one.spec.repetition > 1 else one
-        for one in trials_of()
+        replace(result, reasons=INVALID) if result.spec.load.value > 50_000 and result.spec.repetition > 1 else result
+        for result in trials_of()
     ]
     one = cells(found(exact(), campaign(trials))[0])[MAXIMUM]
     assert one.throughput.unknown is Unknown.NOT_MEASURED
@@ -137,7 +140,7 @@ def test_a_maximum_is_unknown_where_the_load_of_the_higher_one_did_not_count_in_
 def test_maxima_are_over_the_loads_that_both_have():
     (comparison,) = found(exact(80_000), exact(80_000, loads=LOADS[:1]))
     assert str(cells(comparison)[MAXIMUM].base.load) == "50000fps"
-    assert {one.why for one in comparison.left_out} == {"only in base"}
+    assert {cell.why for cell in comparison.left_out} == {"only in base"}
 
 
 def test_a_load_that_was_skipped_as_saturated_counts_as_looked_for():
@@ -146,13 +149,13 @@ def test_a_load_that_was_skipped_as_saturated_counts_as_looked_for():
     base = campaign([*trials_of(loads=LOADS[:2]), *trials_of(most=lambda: 90_000, loads=LOADS[2:])])
     (comparison,) = found(base, skipped)
     assert cells(comparison)[MAXIMUM].change == pytest.approx(60 / 90 - 1)
-    assert [one.why for one in comparison.left_out] == ["skipped as saturated in one of the two"]
+    assert [cell.why for cell in comparison.left_out] == ["skipped as saturated in one of the two"]
 
 
 def test_the_same_share_of_another_line_rate_is_another_load():
     def half_of(rate):
         counts = stream_counts(intended_fps=rate / 2, intended_frames=1000)
-        return campaign(trial(counts, load="50%", repetition=one) for one in (1, 2, 3))
+        return campaign(trial(counts, load="50%", repetition=repetition) for repetition in (1, 2, 3))
 
     (comparison,) = found(half_of(1e6), half_of(1e7))
     assert comparison.differences == ()
@@ -177,7 +180,7 @@ def test_nothing_in_common_is_said_in_words(other, why):
 
 
 def test_loads_in_other_units_do_not_compare():
-    other = campaign(trial(stream_counts(), load="100Mbit/s", repetition=one) for one in (1, 2, 3))
+    other = campaign(trial(stream_counts(), load="100Mbit/s", repetition=repetition) for repetition in (1, 2, 3))
     (comparison,) = found(exact(), other)
     assert why_nothing_compares(comparison) == "their loads are in different units: fps in base, bit/s in new"
     (empty,) = found(exact(), campaign([], planned=3))
@@ -188,12 +191,12 @@ def test_an_emulated_uut_does_not_compare_with_one_that_is_not():
     real = campaign([*trials_of("raw"), *trials_of("kvm")], uuts=("raw", "kvm"), facts={"raw": {}, "kvm": {}})
     imitated = replace(real, facts={"raw": {}, "kvm": KVM})
     (comparison,) = found(real, imitated)
-    assert {one.place.uut for one in comparison.differences} == {"raw"}
-    assert {one.why for one in comparison.left_out} == {
+    assert {difference.place.uut for difference in comparison.differences} == {"raw"}
+    assert {cell.why for cell in comparison.left_out} == {
         "on this machine, CPU not emulated in base; on this machine, CPU emulated in new"
     }
     (both,) = found(imitated, imitated)
-    assert {one.place.uut for one in both.differences} == {"raw", "kvm"}
+    assert {difference.place.uut for difference in both.differences} == {"raw", "kvm"}
 
 
 def test_p_values_are_corrected_for_the_cells_of_all_campaigns_together():
@@ -201,7 +204,7 @@ def test_p_values_are_corrected_for_the_cells_of_all_campaigns_together():
     (alone,) = found(base, made_up(79_800, seed=2))
     together = found(base, made_up(79_800, seed=2), made_up(seed=3), made_up(seed=4))
     assert number_of_tests(together) == 3 * number_of_tests([alone])
-    first, again = (cells(one)[at("100000fps")].throughput_test for one in (alone, together[0]))
+    first, again = (cells(comparison)[at("100000fps")].throughput_test for comparison in (alone, together[0]))
     assert first.p == again.p
     assert (first.corrected or 0) <= (again.corrected or 0)
 

@@ -52,7 +52,7 @@ def test_json_without_a_gate_has_none(compare, sides):
     _, out, _ = compare(*sides, "--format", "json")
     told = json.loads(out)
     assert told["gate"] is None
-    assert {one["result"] for one in told["comparisons"][0]["cells"]} == {None}
+    assert {cell["result"] for cell in told["comparisons"][0]["cells"]} == {None}
 
 
 def test_junit_has_a_case_for_each_cell(compare, sides, tmp_path):
@@ -117,7 +117,7 @@ def test_filters_leave_the_other_cells_out(compare, tmp_path):
     ]
     _, out, _ = compare(*both, "--format", "json", "--uut", "o*", "--size", "512", "--scenario", "dedicated")
     cells = json.loads(out)["comparisons"][0]["cells"]
-    assert {(one["uut"], one["frame_size"]) for one in cells} == {("one", "512")}
+    assert {(cell["uut"], cell["frame_size"]) for cell in cells} == {("one", "512")}
 
 
 def test_the_page_shows_the_gate_and_the_warnings(compare, tmp_path):

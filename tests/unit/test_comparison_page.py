@@ -13,8 +13,8 @@ from tests.unit.results_factory import MANIFEST
 
 
 def page(*campaigns, differs=(), names=("old <one>", "new", "newer", "newest")):
-    """The page of these campaigns, the first one the base."""
-    own = [Campaign.of(name, one) for name, one in zip(names, campaigns, strict=False)]
+    """Return the page of these campaigns; the first one is the base."""
+    own = [Campaign.of(name, results) for name, results in zip(names, campaigns, strict=False)]
     compared = [
         Compared(comparison, results, tuple(differs))
         for comparison, results in zip(compare(own[0], own[1:]), campaigns[1:], strict=True)

@@ -1,4 +1,4 @@
-"""Hosts made of others: real commands, and how they are bound; and how a machine died."""
+"""Hosts made of other hosts: real commands and how they are bound, and how a machine died."""
 
 import os
 from typing import Any
@@ -36,7 +36,7 @@ def test_a_command_that_cannot_enter_its_group_does_not_run(tmp_path):
 
 
 class Nothing:
-    """A kernel that is asked for changes, and makes none."""
+    """A kernel that records requests for changes, and makes none."""
 
     def make(self, changes):
         self.asked = list(changes)

@@ -1,4 +1,4 @@
-"""Containers without one: what is made of what their runtimes say, and what is refused beforehand."""
+"""Containers without a runtime: how the output of runtimes is read, and what is refused beforehand."""
 
 import subprocess
 import time
@@ -20,7 +20,7 @@ READY = "netbench-container: ready"
 
 
 class Runtime(Lxc):
-    """It tells of these first processes."""
+    """It reports these first processes."""
 
     def __init__(self, *pids: int) -> None:
         self.pids = pids
@@ -30,7 +30,7 @@ class Runtime(Lxc):
 
 
 class Here(FakeHost):
-    """A machine on which a container is a process that says something, all of it before anybody listens."""
+    """A machine on which a container is a process that prints everything before its output is read."""
 
     def __init__(self, says: str) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def test_one_whose_runtime_does_not_start_says_why(guests):
 
 def test_who_is_in_it_learns_that_it_is_gone_by_the_error_asked_for(guests, monkeypatch):
     monkeypatch.setattr(container, "is_there", lambda machine, pid: True)
-    guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(2**22 + 1), guests)  # nobody's number
+    guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(2**22 + 1), guests)  # no process has this id
     guest.await_answer(1.0)
     monkeypatch.setattr(container, "is_there", lambda machine, pid: False)
     with pytest.raises(MachineGoneError, match="guest g: its first process has ended"):

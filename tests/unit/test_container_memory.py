@@ -1,4 +1,4 @@
-"""The memory of a container: the control group that limits it, on machines that have these as files."""
+"""The memory of a container: the control group that limits it, on machines that have groups as files."""
 
 from pathlib import Path
 
@@ -22,10 +22,10 @@ SWITCH = "/sys/fs/cgroup/cgroup.subtree_control"
 
 
 class MemoryHost(GroupHost):
-    """Groups have files of the memory controller too; `swap`: the kernel has some."""
+    """Groups have files of the memory controller too; `swap`: the kernel supports swap."""
 
     def __init__(self, mounts=V2, *, swap=True, **more):
-        # Where controllers have groups of version 1, those of version 2 have none.
+        # Controllers that have groups of version 1 have none of version 2.
         super().__init__(mounts, **({} if mounts == V2 else {"controllers": ""}), **more)
         self._files = ["memory.max", "memory.limit_in_bytes", "cgroup.subtree_control"]
         self._files += ["memory.swap.max", "memory.swappiness"] if swap else []
@@ -51,7 +51,7 @@ def test_a_group_is_made_told_and_removed(mounts, directory, written, swap):
     made.make(host)
     assert host.groups == {"system.slice", NAME}
     wrote = [(f"{directory}/{NAME}/{file}", text) for file, text in written.items()]
-    assert [one for one in host.written if not one[0].endswith(("swap.max", "swappiness"))] == wrote[:1]
+    assert [entry for entry in host.written if not entry[0].endswith(("swap.max", "swappiness"))] == wrote[:1]
     assert (host.files.get(wrote[1][0]) == "0") == swap
     assert made.command.startswith(f"mkdir {directory}/{NAME} && echo 67108864 >")
     assert from_json(to_json(made)) == made

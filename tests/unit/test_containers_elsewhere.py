@@ -1,4 +1,4 @@
-"""Containers on another machine: their files, processes and programs are those of that, whatever this one has."""
+"""Containers on another machine: their files, processes and programs are those of that machine, not of this one."""
 
 import os
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ ON_SSH = stream_paths(load_shipped("netns-ssh"))
 
 
 class Elsewhere(LocalHost):
-    """A machine whose files only the host reaches, and that netbench was brought to; `ran` is what it was told."""
+    """A machine whose files only the host reaches, with netbench installed; `ran` lists the commands."""
 
     def __init__(self, scratch: Path) -> None:
         super().__init__("far", "no-run")
@@ -49,14 +49,14 @@ class Elsewhere(LocalHost):
 
 
 class Gone(Elsewhere):
-    """Nobody is there any more."""
+    """A machine that does not answer any more."""
 
     def read(self, path: str) -> str:
         raise MachineGoneError("gone")
 
 
 class Burning(Elsewhere):
-    """One whose xorriso makes empty CDs."""
+    """A machine whose xorriso makes empty CDs."""
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         made = ["touch", argv[argv.index("-o") + 1]] if argv[0] == "xorriso" else argv
@@ -99,7 +99,7 @@ def test_an_image_is_unpacked_there_once(far, tmp_path):
     image = Image("x", tmp_path, initrd, initrd, initrd, "6.1", "x86_64", "0123456789abcdef", {})
     root = root_on(image, far)
     assert root == tmp_path / "images" / "0123456789ab" / "root"
-    assert [(root / one).read_text() for one in ("bin/tool", "bin/more", "etc/hostname")] == ["tool", "more", ""]
+    assert [(root / path).read_text() for path in ("bin/tool", "bin/more", "etc/hostname")] == ["tool", "more", ""]
     assert os.access(root / "bin" / "tool", os.X_OK)
     before = len(far.ran)
     assert root_on(image, far) == root
@@ -125,7 +125,7 @@ def test_a_cd_is_made_there_once_and_goes_with_all_that_was_brought(tmp_path, mo
 
 
 def test_processes_are_those_of_that_machine(far, tmp_path):
-    own = next(one for one in processes_of(far) if one.pid == os.getpid())
+    own = next(process for process in processes_of(far) if process.pid == os.getpid())
     assert (own.parent, own.state in "RS") == (os.getppid(), True)
     assert is_there(far, os.getpid())
     assert not is_there(far, 2**22 + 1)
@@ -144,7 +144,7 @@ def test_what_that_machine_has_not_is_told_with_the_package(far):
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
     with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
         require_there(far, lacking)
-    signs = ("sh", "/usr/bin/no-such* /bin/s?")  # of two patterns one is enough
+    signs = ("sh", "/usr/bin/no-such* /bin/s?")  # one of two patterns is enough
     require_there(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
     of_libvirt = Facility("lxc", "tests", "", str, signs=("sh", "/no/such-*.so"), packages=("libvirt-x", "libvirt-y"))
     with pytest.raises(MissingError, match=r"^host far has no /no/such-\*\.so: install libvirt-x, libvirt-y there"):

@@ -1,4 +1,4 @@
-"""CPU limits of control groups, of both versions, of parents, and as a container sees them."""
+"""CPU limits of control groups of both versions and of their parents, also as seen in a container."""
 
 from pathlib import Path
 
@@ -46,9 +46,9 @@ IN_V1, IN_V2 = "9:memory:/elsewhere\n4:cpu,cpuacct:/a/b\n0::/\n", "0::/a/b\n"
         (IN_V1, V1.format(root="/"), v1("/a/b", 50_000), (0.5, 0.1, f"{V1_TOP}/a/b/cpu.cfs_quota_us")),
         (IN_V1, V1.format(root="/"), v1("/a/b", -1), None),
         (IN_V1, V1.format(root="/"), v1("/a", 2_000, 10_000), (0.2, 0.01, f"{V1_TOP}/a/cpu.cfs_quota_us")),
-        # docker with groups of version 1: what is mounted is the container's group
+        # docker with groups of version 1: the container's group is mounted
         (IN_V1, V1.format(root="/a/b"), v1("", 150_000), (1.5, 0.1, f"{V1_TOP}/cpu.cfs_quota_us")),
-        # with a namespace of groups of its own that was entered after the mount
+        # with a namespace of groups that was entered after the mount
         ("4:cpu,cpuacct:/\n", V1.format(root="/a/b"), v1("", 50_000), (0.5, 0.1, f"{V1_TOP}/cpu.cfs_quota_us")),
         (IN_V2, V2.format(root="/"), v2("/a/b", "50000 100000"), (0.5, 0.1, f"{V2_TOP}/a/b/cpu.max")),
         (IN_V2, V2.format(root="/"), v2("/a/b", "max 100000"), None),

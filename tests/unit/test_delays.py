@@ -1,4 +1,4 @@
-"""Delays by early stamps, and delay variation against the words of RFC 3393 and RFC 5481."""
+"""Delays by early stamps, and delay variation against the definitions of RFC 3393 and RFC 5481."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 def sent_by_pktgen(frames: int, gap_ns: int, delay_ns: int):
-    """What arrives of a run: frame i is stamped when i - 1 has been handed over, which takes no time here."""
+    """Return the arrivals of a run: frame i is stamped when i - 1 has been handed over, which takes no time here."""
     sequence = np.arange(1, frames + 1, dtype=np.int64)
     handed_over = START_NS + gap_ns * np.arange(frames, dtype=np.int64)
     stamps = np.concatenate(([START_NS], handed_over[:-1]))
@@ -78,7 +78,7 @@ def spread_of(values):
 
 
 def magnitudes(numbers, delays):
-    """|D(i) - D(i-1)| of each frame that arrived and whose predecessor did: else it is undefined."""
+    """Return |D(i) - D(i-1)| of each frame that arrived and whose predecessor arrived; otherwise it is undefined."""
     delay = dict(zip(numbers, delays, strict=True))
     return [abs(delay[number] - delay[number - 1]) for number in delay if number - 1 in delay]
 
@@ -93,7 +93,9 @@ def test_differences_are_of_neighbours_in_number_and_none_is_made_up_for_a_lost_
 @given(data=st.data())
 def test_variation_is_that_of_the_words_of_the_rfc(data):
     base = data.draw(st.sampled_from([0, 65_500, 2**32 - 61]))
-    numbers = [base + one for one in data.draw(st.lists(st.integers(0, 60), unique=True) | st.permutations(range(60)))]
+    numbers = [
+        base + offset for offset in data.draw(st.lists(st.integers(0, 60), unique=True) | st.permutations(range(60)))
+    ]
     if data.draw(st.booleans()):
         numbers.sort()
     delays = data.draw(st.lists(st.integers(-1000, 1000), min_size=len(numbers), max_size=len(numbers)))

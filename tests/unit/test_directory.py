@@ -1,4 +1,4 @@
-"""A result directory: made whole, read back, held by one process, and refused with a reason."""
+"""A result directory: made as a whole, read back, locked by one process, and refused with a reason."""
 
 import json
 import shutil
@@ -97,7 +97,7 @@ except TestbedError as error:
 
 @pytest.mark.parametrize("limit", [10, 2000, 8000])
 def test_a_directory_that_could_not_be_finished_is_not_begun(tmp_path, limit):
-    """Half of one would be refused next time, and could not be resumed either."""
+    """An incomplete one would be refused next time, and could not be resumed either."""
     path = tmp_path / "results"
     argv = [sys.executable, "-c", FULL_DISK, str(path), str(limit)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -170,7 +170,7 @@ def test_a_directory_that_cannot_be_locked(tmp_path):
 
 
 def test_what_a_start_that_was_killed_leaves_is_begun_anew(tmp_path):
-    """Whatever there is of it: the manifest comes last."""
+    """Regardless of what it left: the manifest is written last."""
     whole = ResultDirectory(tmp_path / "whole")
     with whole.created(topology(), profile(), MANIFEST):
         pass
@@ -204,7 +204,7 @@ def test_trials_without_their_manifest_are_not_overwritten(directory):
 def test_of_two_at_once_the_second_touches_nothing(tmp_path):
     directory = ResultDirectory(tmp_path / "results")
     with directory.created(topology(), profile(), MANIFEST):
-        directory.manifest.unlink()  # as before it is written
+        directory.manifest.unlink()  # the state before it is written
         before = sorted(directory.path.iterdir())
         with (
             pytest.raises(TestbedError, match="another netbench is working on it"),
@@ -241,7 +241,7 @@ def test_a_log_of_the_store_that_is_lost_is_noticed(directory):
 
 
 def test_a_file_is_written_to_no_link_that_was_put_there(tmp_path):
-    """The temporary file has a name that nobody can know before."""
+    """The name of the temporary file is unpredictable."""
     names = set()
     for _ in range(2):
         with file_written_atomically(tmp_path / "x") as file:

@@ -1,4 +1,4 @@
-"""Integers summed up in little memory, against the same done with all of them at hand."""
+"""Integers summed up in little memory, compared with exact results from all of them."""
 
 import numpy as np
 import pytest
@@ -20,24 +20,24 @@ def of(*batches):
 
 
 def nearest_rank(ordered, per_mille):
-    """The least value such that at least `per_mille` of 1,000 are not above it, straight from the words."""
-    return next(value for value in ordered if sum(one <= value for one in ordered) * 1000 >= per_mille * len(ordered))
+    """Return the least value such that at least `per_mille` of 1,000 are not above it, by its definition."""
+    return next(value for value in ordered if sum(item <= value for item in ordered) * 1000 >= per_mille * len(ordered))
 
 
 @given(BATCHES)
 @example([[-(2**63), 2**63 - 1], [2**63 - 1]])
 def test_a_distribution_is_what_all_values_at_once_would_be(batches):
     found = of(*batches)
-    values = sorted(one for batch in batches for one in batch)
+    values = sorted(value for batch in batches for value in batch)
     if not values:
         assert (found.smallest, found.mean, found.percentile(500), found.largest, found.spread()) == (None,) * 5
         return
     assert (found.smallest, found.largest) == (values[0], values[-1])
     assert found.mean == sum(values) / len(values)
     told = [found.percentile(per_mille) for per_mille in PERCENTILES]
-    for per_mille, one in zip(PERCENTILES, told, strict=True):
+    for per_mille, percentile in zip(PERCENTILES, told, strict=True):
         true = nearest_rank(values, per_mille)
-        assert abs(one - true) <= abs(true) * 0.0005
+        assert abs(percentile - true) <= abs(true) * 0.0005
     assert told == sorted(told)
 
 
@@ -94,8 +94,8 @@ def test_the_offset_of_a_clock_does_not_blur_the_variation(offset, first):
     spread = delays_of(values[:first], values[first:]).spread().above_smallest
     true = sorted(jitter - jitter.min())
     told = (spread.median_ns, spread.p90_ns, spread.p99_ns, spread.p999_ns)
-    for per_mille, one in zip((500, 900, 990, 999), told, strict=True):
-        assert one == pytest.approx(true[per_mille * 5 - 1], abs=200)
+    for per_mille, percentile in zip((500, 900, 990, 999), told, strict=True):
+        assert percentile == pytest.approx(true[per_mille * 5 - 1], abs=200)
 
 
 def test_memory_does_not_grow_with_the_values():

@@ -1,4 +1,4 @@
-"""What held up the tester: which waits are the trial's own, which are others' doing, and what is unknown."""
+"""Disturbance of the tester: which waits the trial causes itself, which others cause, and which are unknown."""
 
 from dataclasses import replace
 
@@ -47,10 +47,10 @@ def measured(
     own_ms=0,
     guests=(),
 ) -> dict[str, float | None]:
-    """Stalled time in ms of each role in a trial of 1 s.
+    """Return the stalled time in ms of each role in a trial of 1 s.
 
-    `source` is how long it waited and paused, in s, on CPU 0; the others are how long they ran and waited, in ms, on
-    CPU 1, of which everything together used `busy_ms`, and `all_busy_ms` of all CPUs.
+    `source` is how long it waited and paused, in s, on CPU 0. The others are how long they ran and waited, in ms, on
+    CPU 1. Everything together used `busy_ms` of CPU 1, and `all_busy_ms` of all CPUs.
     """
     after = CpuDelays(
         ms(1000),
@@ -69,7 +69,7 @@ def measured(
     sent = {"s1": replace(NOTHING_SENT, ran_s=0.9, wait_s=wait_s, turns=turns, stalled_s=stalled_s, cpu=0)}
     found = disturbance_of(ENDPOINTS, sent, WATCHED, (BEFORE, after), guests)
     assert (found.window_s, found.throttled_s, found.cpu_pressure_s) == (1.0, 0.25, None)
-    return {one.role: None if one.stalled_s is None else round(one.stalled_s * 1e3) for one in found.threads}
+    return {delay.role: None if delay.stalled_s is None else round(delay.stalled_s * 1e3) for delay in found.threads}
 
 
 NEIGHBOUR = GuestTime(0.5, (1,))
@@ -79,10 +79,10 @@ NEIGHBOUR = GuestTime(0.5, (1,))
     ("case", "expected"),
     [
         ({}, (0, 0)),
-        # waits that nobody of the trial explains
+        # waits that nothing in the trial explains
         ({"source": (0.09, 0.0)}, (90, 0)),
         ({"napi": (900, 90), "busy_ms": 990}, (0, 90)),
-        # that wakes up again and again: 6 µs each time, and 20 µs
+        # frequent wake-ups: 6 µs each time, and 20 µs
         ({"source": (0.018, 0.018), "turns": 3000}, (0, 0)),
         ({"source": (0.2, 0.2), "turns": 10_000}, (170, 0)),
         # stopped, throttled, or its CPU was taken away: no wait

@@ -1,4 +1,4 @@
-"""What the doctor says of hosts that lack things, and of guests; the real kernel is tried in tests/netns."""
+"""What the doctor reports for hosts that lack things, and for guests; tests/netns tries the real kernel."""
 
 import io
 import json
@@ -34,7 +34,7 @@ FEATURES = {"netns", "veth", "packet", "bridge", "nftables", "numgen"}
 
 @pytest.fixture(autouse=True)
 def tried(monkeypatch, tmp_path):
-    """What trying KVM finds; a list, to which a test may give an error instead. No image is built, no vhost there."""
+    """The result of trying KVM, in a list; a test may put an error there. No image is built, no vhost exists."""
     found: list[Acceleration | Exception] = [Acceleration("kvm")]
 
     def choose(wanted, host, directory, image):
@@ -45,7 +45,7 @@ def tried(monkeypatch, tmp_path):
         return found[0]
 
     monkeypatch.setattr(acceleration, "choose", choose)
-    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path)  # is there, to be tried
+    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path)  # exists, so that it is tried
     monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path / "vhost-net")
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path / "cache"))
     return found
@@ -63,7 +63,7 @@ def which(*there, elsewhere=()):
 
 
 def diagnosed(needs, there=PACKAGES, euid=USER, elsewhere=()):
-    """What is said of each, by name, of a host with these tools."""
+    """Return the check of each need, by name, on a host with these tools."""
     wanted = None if needs is None else frozenset(needs)
     return {check.name: check for check in diagnose(wanted, which=which(*there, elsewhere=elsewhere), euid=euid)}
 
@@ -108,7 +108,7 @@ def test_a_tool_that_is_not_installed(tool):
     ("euid", "status", "remedy"), [(0, Status.MISSING, "export PATH=$PATH:/usr/sbin"), (USER, Status.OK, "")]
 )
 def test_a_tool_outside_the_path_needs_no_installing(euid, status, remedy):
-    """And of a user's path it is where sudo finds it."""
+    """In a user's path it counts as found, because sudo finds it."""
     found = diagnosed({"nft"}, there=(), euid=euid, elsewhere=["nft"])["nft"]
     assert (found.status, found.remedy) == (status, remedy)
 

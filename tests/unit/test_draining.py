@@ -23,7 +23,7 @@ SENT = 100
 
 
 class Drained:
-    """Trials of 100 frames, the last of which arrive at the sink at the times `after_s` from the end of sending on."""
+    """Trials of 100 frames, the last of which reach the sink `after_s` seconds after the end of sending."""
 
     def __init__(self) -> None:
         self.fake = FakeSetup.on([PATH])
@@ -39,7 +39,7 @@ class Drained:
         chatter_s: float = 0.0,
         all_dropped: Callable[[], bool] = lambda: False,
     ) -> float:
-        """How long it drains; AssertionError when it ends before a frame has come, or says it did not come to a stand.
+        """Return the time it drains. It must not end before a frame has come, or report that counters still moved.
 
         Frames of others come every `chatter_s`.
         """
@@ -79,7 +79,7 @@ def test_no_frame_is_missed_for_coming_late_the_first_time(late_s):
 
 
 def test_frames_that_were_counted_as_dropped_are_not_waited_for_and_asked_for_once_a_stand():
-    answers = iter([False, True])  # ... of two stands; a third question would be one too many
+    answers = iter([False, True])  # ... for two stands; a third question would be one too many
     assert 0.3 < Drained().trial(0.3, lost=7, all_dropped=lambda: next(answers)) < 0.4
 
 
@@ -88,7 +88,7 @@ def test_a_uut_that_loses_frames_costs_the_limit_once():
     assert drained.trial(lost=7) == pytest.approx(LIMIT_S, abs=0.1)
     drained.learn(delay=of_largest(2_000_000))
     assert drained.trial(lost=7) < 0.1
-    # ... unless it turns out to have held frames for longer than a trial waited.
+    # ... unless the UUT turns out to have delayed frames for longer than a trial waited.
     drained.learn(late_frames=1)
     assert drained.trial(lost=7) == pytest.approx(LIMIT_S, abs=0.1)
 
@@ -113,5 +113,5 @@ def test_slow_frames_are_waited_for_by_their_gaps():
 
 def test_frames_of_others_do_not_look_like_a_path_that_still_moves():
     drained = Drained()
-    for at_s in (0.62, 0.49):  # so that one comes right before the limit
+    for at_s in (0.62, 0.49):  # so that a frame comes right before the limit
         assert drained.trial(lost=50, chatter_s=at_s) < LIMIT_S + 0.1

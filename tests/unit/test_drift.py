@@ -1,4 +1,4 @@
-"""How steady UUTs were: drift, boots that differ, first trials that do; and how often that is said of steady ones."""
+"""How steady UUTs are: drift, boots that differ, slow first trials; and how often steady ones are reported."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -31,7 +31,7 @@ def test_drift_of_3_percent_is_found_with_its_size_and_only_of_the_uut_that_drif
     assert one.low < -0.03 < one.high < 0
     assert not other.significant
     assert drift_words(other).startswith("none above ")
-    warnings = [one.text for one in steadiness_warnings(found.values()) if one.kind is WarningKind.DRIFT]
+    warnings = [warning.text for warning in steadiness_warnings(found.values()) if warning.kind is WarningKind.DRIFT]
     assert [text.split(":")[0] for text in warnings] == ["UUT one"]
     assert f"drifted by {drift_words(one)} from its first trial to its last" in warnings[0]
 
@@ -39,7 +39,7 @@ def test_drift_of_3_percent_is_found_with_its_size_and_only_of_the_uut_that_drif
 def test_an_hour_and_what_can_be_excluded_are_those_of_the_campaign_s_length():
     drift = steadiness(replace(NINE, scatter=exact, drift=-0.03))["one"].drift
     assert drift.over_s == pytest.approx(2 * 9 * (9 * 10.3 + 4), rel=0.1)
-    # It falls by 3 % from the first trial of the campaign to the last, of which those of one UUT are a part.
+    # It falls by 3 % from the first trial of the campaign to the last; the trials of one UUT span less than that.
     assert drift.change == pytest.approx(-0.03 * drift.over_s / (2 * 9 * (9 * 10.3 + 4)), rel=0.02)
     assert drift_words(drift) == "−2.8 % (−2.8 … −2.8 %)"
     assert drift_an_hour_words(replace(drift, over_s=7200.0)) == "−1.4 %"
@@ -58,7 +58,7 @@ def test_cells_that_keep_up_do_not_hide_the_drift_of_those_that_do_not():
     found = steadiness(replace(NINE, drift=-0.06, loads=loads))["one"]
     assert found.drift.change == pytest.approx(-0.06, abs=0.02)
     assert found.drift.significant
-    assert sum(one.limited for one in found.residuals) == 9 * 3
+    assert sum(residual.limited for residual in found.residuals) == 9 * 3
     assert not found.below_saturation
 
 
@@ -87,10 +87,12 @@ def test_a_single_repetition_tells_nothing_and_an_empty_campaign_neither():
 def test_only_valid_trials_count_but_all_have_their_place_on_a_boot():
     trials = NINE.trials()
     broken = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
-    spoilt = [replace(one, reasons=broken) if one.boot == 1 and place % 2 else one for place, one in enumerate(trials)]
-    found = {one.uut: one for one in steadiness_of(group_trials(campaign(spoilt, uuts=NINE.uuts)))}
-    first = [one for each in found.values() for one in each.residuals if one.trial.boot == 1]
-    assert [one.place for one in first] == [1, 3, 5, 7, 9]
+    spoilt = [
+        replace(trial, reasons=broken) if trial.boot == 1 and place % 2 else trial for place, trial in enumerate(trials)
+    ]
+    found = {summary.uut: summary for summary in steadiness_of(group_trials(campaign(spoilt, uuts=NINE.uuts)))}
+    first = [residual for summary in found.values() for residual in summary.residuals if residual.trial.boot == 1]
+    assert [residual.place for residual in first] == [1, 3, 5, 7, 9]
 
 
 def test_boots_that_differ_are_named_with_the_largest_step():
@@ -101,7 +103,7 @@ def test_boots_that_differ_are_named_with_the_largest_step():
     assert boots.within == pytest.approx(0.01, rel=0.3)
     assert len(boots.boots) == 9
     before, after = boots.largest_step
-    means = [one.mean for one in boots.boots]
+    means = [boot.mean for boot in boots.boots]
     assert abs(after.mean - before.mean) == max(abs(b - a) for a, b in pairwise(means))
     assert f"from boot {before.number} to boot {after.number}" in boots_words(boots)
     assert WarningKind.BOOTS_DIFFER in [warning.kind for warning in steadiness_warnings([found])]
@@ -121,8 +123,8 @@ def test_trials_that_are_slower_at_first_are_found_and_counted():
     assert "warm_up_trials: 2" in warning.text
 
 
-# Of 1,000 steady campaigns at most 5 % may be said to drift: with chance at its most unkind in one test of 10,000, no
-# more than 77 are (binomial, 0.05). Campaigns are of one UUT with two cells above saturation, so that it takes seconds.
+# Of 1,000 steady campaigns at most 5 % may be reported as drifting. No more than 77 are (binomial, 0.05), except in one
+# test of 10,000. Campaigns are of one UUT with two cells above saturation, so that the test takes seconds.
 SMALL = Made(uuts=("one",), sizes=(64,), loads=(100_000, 120_000))
 CAMPAIGNS, AT_MOST = 1000, 77
 
@@ -132,7 +134,7 @@ CAMPAIGNS, AT_MOST = 1000, 77
 def test_steady_campaigns_are_said_to_drift_in_5_percent_of_cases_at_most(how, one_boot):
     way = replace(SMALL, scatter=SCATTER[how], one_boot=one_boot)
     found = [steadiness(way, seed)["one"].drift for seed in range(CAMPAIGNS)]
-    assert sum(one.significant for one in found) <= AT_MOST
+    assert sum(drift.significant for drift in found) <= AT_MOST
 
 
 def test_boots_that_differ_are_no_drift():
@@ -145,4 +147,4 @@ def test_a_drift_of_3_percent_over_a_campaign_is_found_in_nine_of_ten(one_boot):
     """Two UUTs, three frame sizes, three loads of which two are above saturation, nine repetitions."""
     way = Made(drift=-0.03, one_boot=one_boot)
     found = [steadiness(way, seed)["one"].drift for seed in range(100)]
-    assert sum(one.is_large for one in found) >= 90
+    assert sum(drift.is_large for drift in found) >= 90

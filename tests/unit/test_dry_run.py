@@ -1,4 +1,4 @@
-"""What a dry run tells of guests and VMs, on a machine that has no image and whose KVM is not tried."""
+"""What a dry run reports of guests and VMs, on a machine without an image whose KVM is not tried."""
 
 import os
 import re
@@ -15,8 +15,8 @@ from tests.unit.inputs import profile, topology, topology_in_vm
 
 @pytest.fixture(autouse=True)
 def no_image(monkeypatch, tmp_path_factory):
-    """And nothing must be tried."""
-    # It is told, and so must not bear the name of a test.
+    """Have no image, and fail if a guest is started."""
+    # The path is printed, and so must not contain the name of a test.
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(acceleration, "probe", lambda *_: pytest.fail("a guest was started"))
 
@@ -28,7 +28,7 @@ def told(name, *settings, uuts=(), scenarios=(), profile="quick"):
 
 
 def section(lines, title):
-    """The lines below the one that begins with `title`, to the next title."""
+    """Return the lines between the one that begins with `title` and the next title."""
     start = next(number for number, line in enumerate(lines) if line.startswith(title)) + 1
     return [line.strip() for line in lines[start : next(n for n in range(start, len(lines)) if lines[n][0] == "#")]]
 

@@ -1,4 +1,4 @@
-"""What the manifest says about the machine: from a made-up /proc and /sys, and from this one."""
+"""The manifest's data about the machine: from a made-up /proc and /sys, and from this one."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
     assert len(cpu) == 9
     assert environment["activity"].keys() == {"load_average", "cpu_ticks", "cpu_use"}
     told = [cpu, environment["activity"], environment["virtualisation"], environment["tools"]]
-    assert {value for one in told for value in one.values()} == {environment["memory_bytes"]} == {None}
+    assert {value for section in told for value in section.values()} == {environment["memory_bytes"]} == {None}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
     ],
 )
 def test_virtualisation_without_systemd(tmp_path, files, expected):
-    """And turbo without intel_pstate."""
+    """Turbo is read without intel_pstate, too."""
     boost = {"sys/devices/system/cpu/cpufreq/boost": "0"}
     environment = read(root=machine(tmp_path, files | boost), which=nothing)
     assert environment["virtualisation"]["machine"] == expected
@@ -185,12 +185,12 @@ def git(directory, *words):
 
 
 def test_git_revision_is_the_commit_and_says_that_files_are_modified(checkout, monkeypatch):
-    """Files that git does not know are no modifications, a tag does not replace the commit, nor a hook the checkout."""
+    """Untracked files are no modifications, a tag does not replace the commit, nor a hook the checkout."""
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "results.csv").write_text("")
     git(checkout, "-c", "user.name=a", "-c", "user.email=a@b", "tag", "-a", "-m", "release", "v1")
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
-    os.utime(checkout / "__init__.py", (1, 1))  # git reads it anew, and may note in its index that it is as before
+    os.utime(checkout / "__init__.py", (1, 1))  # git reads it anew, and may record in its index that it is unchanged
     index = (checkout / ".git/index").stat()
     assert git_revision(checkout) == commit
     assert (checkout / ".git/index").stat().st_ino == index.st_ino, "netbench writes nothing there"

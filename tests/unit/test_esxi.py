@@ -1,4 +1,4 @@
-"""What a topology may say of a guest of ESXi, what its driver says before it asks anybody, and how errors read."""
+"""Guests of ESXi: valid topologies, what their driver plans without a connection, and its error messages."""
 
 import importlib
 import socket
@@ -45,7 +45,7 @@ def options(**more) -> EsxiOptions:
 
 
 def steps(**more):
-    """What a dry run tells of a guest."""
+    """Return the steps of a guest in a dry run."""
     own = Assignment("g", PATHS, Entitlement(weight=50, limit=0.5), run_id="lab-0123456789ab")
     return Guest(Esxi(options(**more))).plan(own).steps
 
@@ -139,7 +139,7 @@ def test_a_dry_run_tells_what_is_done_in_the_words_of_govc_and_asks_nobody(monke
 
 
 def test_names_of_networks_are_no_longer_than_esxi_takes_them():
-    (path,) = (replace(path, name="n23456789") for path in PATHS)  # no stream's is longer
+    (path,) = (replace(path, name="n23456789") for path in PATHS)  # no stream has a longer name
     changes = Guest(Esxi(options())).plan(Assignment("g", (path,), run_id="lab-0123456789ab")).steps
     names = [change.name for change in changes if isinstance(change, AddEsxiNetwork)]
     assert names == ["nb-0123456789ab-vi-n23456789", "nb-0123456789ab-ve-n23456789"]
@@ -160,7 +160,7 @@ def test_a_change_in_the_journal_says_where_the_password_is_and_not_what(monkeyp
 
 
 def test_a_change_that_does_not_bear_our_prefix_is_never_undone():
-    AddEsxiNetwork("{}", "vSwitch0", "vmnic0").undo(FakeHost())  # else it would ask a server that nobody has named
+    AddEsxiNetwork("{}", "vSwitch0", "vmnic0").undo(FakeHost())  # else it would query a server that was never named
 
 
 def test_a_nic_that_carries_something_else_is_not_taken():
@@ -206,7 +206,7 @@ def test_the_password_is_in_the_environment_or_in_a_file_that_nobody_else_reads(
 
 def test_a_password_that_is_to_be_in_the_environment_is_looked_for_beforehand(monkeypatch):
     needs = Guest(Esxi(options(password_env="OTHER"))).plan(Assignment("g", PATHS)).needs
-    assert [one for one in needs if one.startswith("variable:")] == ["variable:OTHER"]
+    assert [need for need in needs if need.startswith("variable:")] == ["variable:OTHER"]
     monkeypatch.delenv("OTHER", raising=False)
     with pytest.raises(MissingError, match="OTHER is not in the environment, .*: export it"):
         require({"variable:OTHER"})
@@ -288,7 +288,7 @@ def test_it_is_never_taken_for_more_than_it_is():
 
 
 class Task:
-    """One that never ends."""
+    """A task that never ends."""
 
     def __init__(self) -> None:
         self.cancelled = 0

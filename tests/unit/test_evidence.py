@@ -1,4 +1,4 @@
-"""How counters grow: wrapped ones go on, reset ones and those of another NIC say nothing."""
+"""Growth of counters: wrapped counters go on; growth of reset counters and of another NIC is unknown."""
 
 from dataclasses import replace
 

@@ -25,7 +25,7 @@ SENT = Sent(50, 0, 0.05, 1, 2, 1, 0.0)
 
 
 class CountingHost(FakeHost):
-    """A host whose NIC has received 7 frames, and 50 more with each look."""
+    """A host whose NIC has received 7 frames, and 50 more at each reading."""
 
     count = -43
 
@@ -46,7 +46,7 @@ def test_the_sink(tmp_path):
 
 
 class LoopbackHost(FakeHost):
-    """A host that really starts processes, which find the example where the tests do."""
+    """A host that starts real processes, which find the example where the tests do."""
 
     def spawn(self, argv):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""The example of a schedule from outside: it decides by results what comes next."""
+"""The example of an external schedule: results decide which trial comes next."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ LOST = Behaviour(lost_in_uut=1)
 
 @pytest.fixture
 def halving(monkeypatch):
-    """Have it installed, so to speak."""
+    """Register it as if it were installed."""
     known = plugins.installed
 
     def with_halving(group):

@@ -129,7 +129,9 @@ def test_what_the_documentation_does_with_pandas_works(tmp_path, monkeypatch, ca
     (snippet,) = re.findall(r"```python\n(.*?)```", text, re.S)
     results = small_campaign()
     # Calibration trials of a cell, with a throughput that would change its mean.
-    counted = next(one for one in results.trials if one.spec.uut == "kvm" and one.spec.scenario == "cpu-heavy")
+    counted = next(
+        result for result in results.trials if result.spec.uut == "kvm" and result.spec.scenario == "cpu-heavy"
+    )
     (counts,) = counted.streams
     faster = replace(counted.guests[0], streams=(replace(counts, received_frames=10 * (counts.received_frames or 0)),))
     calibrating = replace(counted.spec, finds_maximum=True)

@@ -1,4 +1,4 @@
-"""Figures and tables as files: what is drawn, from which numbers, and whether it can be read."""
+"""Figures and tables as files: what is drawn, from which numbers, and whether it is readable."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("colours", [palette.light(), palette.dark()], ids=["light", "dark"])
 def test_every_colour_that_says_something_is_readable_on_paper_and_has_one_meaning(colours):
-    """As WCAG has contrast. What is left out are grounds and lines between cells, and places, which are outlined."""
+    """Contrast as defined by WCAG, except for grounds, lines between cells, and places, which are outlined."""
     paper = luminance(colours["paper"])
     for name in ("ink", "soft", "link", "doubt", "bad", *(f"u{number}" for number in range(7))):
         high, low = sorted((luminance(colours[name]), paper), reverse=True)
@@ -102,8 +102,8 @@ def test_nothing_is_filled_or_drawn_between_parts_of_a_guide_and_names_are_escap
 
 
 def texts(drawing: str) -> Iterator[str]:
-    for one in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text"):
-        yield one.text or ""
+    for element in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text"):
+        yield element.text or ""
 
 
 def test_every_figure_is_a_file_in_each_format_of_exactly_the_numbers_of_the_page(tmp_path):

@@ -15,25 +15,25 @@ LATE = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 1,800 of 2,00
 
 
 def at(load, *received, uut="raw", scenario="dedicated", reasons=()):
-    """A repetition for each number received at a load in frames/s, of one second."""
+    """Return trials of 1 s at a load in frames/s, a repetition for each number received."""
     return [
         trial(
-            stream_counts(sent=load, received=one, intended_fps=float(load), intended_frames=load),
+            stream_counts(sent=load, received=frames, intended_fps=float(load), intended_frames=load),
             uut=uut,
             scenario=scenario,
             load=f"{load}fps",
             repetition=number,
             reasons=reasons,
         )
-        for number, one in enumerate(received, start=1)
+        for number, frames in enumerate(received, start=1)
     ]
 
 
 def said(trials, **more):
     found = findings(campaign(trials, **more))
     assert len(found) <= 5
-    assert all(one.text.endswith(".") and one.text.count(". ") == 0 for one in found), "one sentence each"
-    return [(one.chart, one.text) for one in found]
+    assert all(finding.text.endswith(".") and finding.text.count(". ") == 0 for finding in found), "one sentence each"
+    return [(finding.chart, finding.text) for finding in found]
 
 
 LOSSY = [*at(100_000, 100_000, 100_000, 100_000), *at(400_000, 150_000, 151_000, 149_000)]
@@ -186,7 +186,7 @@ def test_an_invalid_baseline_leaves_numbers_that_are_relative_to_nothing():
 
 @pytest.mark.parametrize("scenario", ["dedicated", "cpu-heavy"])
 def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(scenario):
-    """Of the side that has only low loads left nothing follows, neither that it is less nor that it is more."""
+    """One side has only low loads left: it follows neither that it is slower nor that it is faster."""
     low_only = [
         *at(50_000, 50_000, 50_000, 50_000, scenario=scenario),
         *at(400_000, 150_000, 150_000, 150_000, scenario=scenario, reasons=LATE),
@@ -202,7 +202,7 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
 
 
 def test_the_neighbour_that_costs_most_and_what_it_leaves():
-    texts = {one.chart: one.text for one in findings(small_campaign())}
+    texts = {finding.chart: finding.text for finding in findings(small_campaign())}
     assert texts["isolation"] == (
         "network-50 costs most: it cuts the peak throughput of kvm by 50 % (48 … 52 %) (64-byte frames, n = 2)."
     )
@@ -239,7 +239,7 @@ def test_emulated_uuts_are_relative_to_those_of_their_own_kind_alone():
 
 def test_many_uuts_make_no_longer_a_sentence():
     names = tuple(f"uut-{number}" for number in range(9))
-    trials = [one for name in names for one in at(200_000, 150_000, 151_000, uut=name)]
+    trials = [result for name in names for result in at(200_000, 150_000, 151_000, uut=name)]
     (_, text), *_ = said(trials, uuts=names)
     assert "and 5 more UUTs less" in text
 
@@ -255,9 +255,9 @@ def test_loads_of_an_unstable_search_are_said_to_be_no_shares():
         "raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "maximum", 0.05, SearchState.FOUND, 0.05, unstable="x"
     )
     results = replace(campaign(LOSSY), maxima_searches=(replace(found, for_maxima=True),))
-    (loads,) = [one for one in findings(results) if one.topic == "Loads"]
+    (loads,) = [finding for finding in findings(results) if finding.topic == "Loads"]
     assert loads.text.startswith("Loads of raw are shares of a maximum whose search was unstable")
-    assert [one for one in findings(campaign(LOSSY)) if one.topic == "Loads"] == []
+    assert [finding for finding in findings(campaign(LOSSY)) if finding.topic == "Loads"] == []
 
 
 def test_one_boot_is_said_to_tell_nothing_of_the_next():

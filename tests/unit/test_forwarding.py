@@ -1,4 +1,4 @@
-"""What makes a kernel forward: streams do not meet, and a guest's own NICs are what its changes name."""
+"""Changes that make a kernel forward: streams do not meet, and a guest's changes name its own NICs."""
 
 import re
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_no_two_streams_meet(streams):
         assert len(set(commands)) == len(commands)
         for number in range(1, streams + 1):
             mine = [command for command in commands if re.search(rf"\bnb-(?:in|out){number}\b", command)]
-            found = {int(other) for command in mine for other in re.findall(r"\bnb-(?:in|out)(\d+)\b", command)}
+            found = {int(named) for command in mine for named in re.findall(r"\bnb-(?:in|out)(\d+)\b", command)}
             assert found == {number}
 
 

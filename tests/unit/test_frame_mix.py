@@ -1,4 +1,4 @@
-"""Frames of several sizes: how mixes are written, their arithmetic, and what sources and captures make of them."""
+"""Frames of several sizes: the notation of mixes, their arithmetic, and how sources and captures treat them."""
 
 import json
 from dataclasses import asdict, replace
@@ -166,8 +166,8 @@ def test_frames_of_one_size_are_as_many_as_before():
 
 
 def test_traffic_comes_back_from_json():
-    for one in (traffic(), traffic(64)):
-        assert traffic_of(json.loads(json.dumps(asdict(one)))) == one
+    for original in (traffic(), traffic(64)):
+        assert traffic_of(json.loads(json.dumps(asdict(original)))) == original
 
 
 EXPECTED = Expected("a", "198.18.0.1", "198.18.0.2", MIX, 300, START_NS, START_NS + 300 * MS)
@@ -266,7 +266,7 @@ def test_exports_have_the_mix_by_name_its_sequence_and_its_frames_by_size():
 
 
 def test_without_counts_by_size_the_genome_stands_for_them():
-    unknown = replace(LOST, by_size=tuple(replace(one, window_frames=None) for one in LOST.by_size))
+    unknown = replace(LOST, by_size=tuple(replace(counts, window_frames=None) for counts in LOST.by_size))
     (row,) = stream_rows([trial(unknown, frame_size=MIX)])
     assert row["throughput_mbps"] == pytest.approx(900 * 8 * (2 * 84 + 220) / 3 / 1e6)
     assert row["window_frames_by_size"] is None

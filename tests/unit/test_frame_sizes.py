@@ -1,4 +1,4 @@
-"""Frames of which sizes are refused beforehand: by the links on their way, by what sends them, by guests."""
+"""Frame sizes that are refused beforehand: by the links on their way, by their sources, by guests."""
 
 import pytest
 

@@ -40,7 +40,7 @@ def test_only_valid_trials_are_averaged_and_the_others_are_kept() -> None:
     assert (len(group.valid), len(group.suspicious), len(group.invalid)) == (2, 1, 1)
     assert group.throughput_fps is not None
     assert (group.throughput_fps.mean, group.throughput_fps.n) == (995, 2)
-    assert [one.trial.spec.repetition for one in (*group.suspicious, *group.invalid)] == [3, 4]
+    assert [totals.trial.spec.repetition for totals in (*group.suspicious, *group.invalid)] == [3, 4]
     assert [reason.kind for reason in group.reasons] == [ReasonKind.FOREIGN_FRAMES, ReasonKind.LINK_DOWN]
 
 
@@ -102,7 +102,7 @@ def test_a_uut_that_never_came_up_has_its_loads_in_order_with_the_others() -> No
         trial(stream_counts(intended_fps=fps), load=load, uut="raw")
         for load, fps in (("10%", 148_809.0), ("1000fps", 1000.0), ("500Mbit/s", 744_047.0))
     ]
-    trials += [trial(streams=("s1",), load=str(one.spec.load), uut="kvm", reasons=gone) for one in trials]
+    trials += [trial(streams=("s1",), load=str(result.spec.load), uut="kvm", reasons=gone) for result in trials]
     groups = [group for group in group_trials(campaign(trials, uuts=("raw", "kvm"))) if group.uut == "kvm"]
     assert [str(group.load) for group in groups] == ["1000fps", "10%", "500Mbit/s"]
     assert {group.intended_fps for group in groups} == {None}
@@ -185,7 +185,7 @@ def test_all_neighbours_together_are_added_up_each_with_its_own_frame_size() -> 
     assert group.neighbours_frame_size is None
     (group,) = group_trials(campaign([with_neighbours(one, small, neighbour(name="c"))]))
     assert group.neighbours_frame_size == 64
-    for others in ((), (neighbour(),)):  # nobody, or nobody who forwards
+    for others in ((), (neighbour(),)):  # no neighbour, or none that forwards
         (group,) = group_trials(campaign([with_neighbours(one, *others)]))
         assert (group.neighbours_offered_mbps, group.neighbours_throughput_mbps) == (None, None)
         assert (group.neighbours_loss_ratio, group.neighbours_frame_size) == (None, None)
@@ -196,8 +196,8 @@ def test_neighbours_are_unknown_where_one_that_forwards_was_not_counted() -> Non
     small = neighbour(stream_counts("s2"), name="a")
     uncounted = neighbour(stream_counts("s3", received=None), name="b")
     silent = uncounted[0], replace(uncounted[1], streams=())
-    for other in (uncounted, silent):
-        (group,) = group_trials(campaign([trial(stream_counts("s1"), neighbours=(small, other))]))
+    for unknown in (uncounted, silent):
+        (group,) = group_trials(campaign([trial(stream_counts("s1"), neighbours=(small, unknown))]))
         assert group.neighbours_throughput_mbps is None
         assert group.neighbours_loss_ratio is None
         assert group.throughput_fps == Interval(1000, None, 1)
@@ -208,7 +208,7 @@ def test_only_valid_repetitions_say_what_a_neighbour_did_but_the_others_name_it(
     (group,) = group_trials(campaign(trials))
     assert group.neighbours_loss_ratio == Interval(100 / 4000, None, 1)
     (group,) = group_trials(campaign(trials[1:]))
-    assert [(one.name, one.valid, one.offered_fps) for one in group.neighbours] == [
+    assert [(summary.name, summary.valid, summary.offered_fps) for summary in group.neighbours] == [
         ("second", (), None),
         ("third", (), None),
     ]
@@ -226,7 +226,7 @@ def test_the_most_throughput_of_each_scenario_is_that_of_its_best_load() -> None
         )
     ]
     best = best_groups(group_trials(campaign(trials)))
-    assert [(one.scenario, str(one.load), one.throughput_fps) for one in best] == [
+    assert [(group.scenario, str(group.load), group.throughput_fps) for group in best] == [
         ("dedicated", "1000fps", Interval(1000, None, 1)),
         ("cpu-heavy", "500fps", Interval(490, None, 1)),
     ]
@@ -247,7 +247,7 @@ def test_the_most_throughput_of_each_scenario_is_that_of_its_best_load() -> None
     ],
 )
 def test_a_maximum_is_valid_two_times_of_three_at_the_first_attempt(attempts, valid, counts) -> None:
-    """Repetitions of a load by attempts and verdicts, with more throughput than those of another load."""
+    """Repetitions of a load, by attempts and verdicts, with more throughput than those of another load."""
     reasons = {"v": (), "s": SUSPICIOUS, "i": INVALID}
     doubtful = [
         replace(
@@ -259,10 +259,10 @@ def test_a_maximum_is_valid_two_times_of_three_at_the_first_attempt(attempts, va
     ]
     steady = [trial(stream_counts(received=900), load="900fps", repetition=number) for number in range(9)]
     groups = group_trials(campaign(doubtful + steady))
-    [found] = [one for one in groups if str(one.load) == "1000fps"]
+    [found] = [group for group in groups if str(group.load) == "1000fps"]
     assert found.counts_as_maximum is counts
     assert found.thrown_away == sum(attempts) - len(attempts)
-    assert [str(one.load) for one in best_groups(groups)] == ["1000fps" if counts else "900fps"]
+    assert [str(group.load) for group in best_groups(groups)] == ["1000fps" if counts else "900fps"]
 
 
 def test_a_saturated_load_may_be_the_maximum_at_what_was_offered_on_average() -> None:
@@ -297,8 +297,8 @@ def test_scenarios_come_in_the_order_of_the_profile_whatever_was_measured_first(
     ]
     results = campaign(trials, uuts=("a", "b"), manifest=manifest)
     in_order = ("dedicated", "shared-idle", "cpu-heavy", "unlisted")
-    assert [(one.uut, one.scenario, one.frame_size) for one in group_trials(results)] == [
+    assert [(group.uut, group.scenario, group.frame_size) for group in group_trials(results)] == [
         (uut, scenario, size) for uut in ("a", "b") for scenario in in_order for size in (64, 500)
     ]
     unlisted = group_trials(campaign(trials, uuts=("a", "b")))
-    assert list(dict.fromkeys(one.scenario for one in unlisted)) == (measured if uut_first else measured[::-1])
+    assert list(dict.fromkeys(group.scenario for group in unlisted)) == (measured if uut_first else measured[::-1])

@@ -1,4 +1,4 @@
-"""The life of a guest as a UUT, on stand-ins for QEMU, the way into its guest and the kernel of its machine."""
+"""The life of a guest as a UUT, on stand-ins for QEMU, the channel into its guest and the kernel of its machine."""
 
 import json
 import os
@@ -37,13 +37,13 @@ LOG: list[str] = []
 
 
 class FakeQemu:
-    """A process that runs until a test says otherwise."""
+    """A process that runs until a test ends it."""
 
     def __init__(self, machine, files) -> None:
         self.machine = machine
         self.guest = f"guest {machine.name}"
         self.dead = ""
-        self.died = ""  # as somebody learns who has seen a sign of it
+        self.died = ""  # the cause of its death, once a sign of it was seen
         self.pins: list[object] = []
 
     def start(self, host) -> None:
@@ -75,7 +75,7 @@ class FakeQemu:
 
 
 class FakeGuest(FakeHost):
-    """A guest that knows its NICs, the MACs of QEMU's command line among them, and its counters."""
+    """A guest with counters, and with NICs that include the MACs of QEMU's command line."""
 
     def __init__(self, name, channel) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class FakeGuest(FakeHost):
         self.told: list[tuple[str, str]] = []
         self.gone = False
         macs = [nic.mac for nic in qemu.machine.nics]
-        # The last of the command line is the first in this guest.
+        # The last NIC of the command line is the first in this guest.
         self.links = [
             {**deepcopy(LINK), "ifname": f"eth{n}", "ifindex": n + 2, "address": mac}
             for n, mac in enumerate(reversed(macs))
@@ -119,7 +119,7 @@ class FakeGuest(FakeHost):
 
 
 class TapHost(FakeHost):
-    """The host of the taps: what is sent into one, the guest receives, unless it is deaf."""
+    """The host of the taps: the guest receives the frames sent into a tap, unless it is deaf."""
 
     def __init__(self, life) -> None:
         version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
@@ -163,7 +163,7 @@ class FakeKernel:
 
 
 class Life:
-    """A UUT with all it stands on."""
+    """A UUT with all the stand-ins that it needs."""
 
     def __init__(self, monkeypatch, **options) -> None:
         self.uut = Guest(qemu.Qemu(QemuOptions.model_validate(options)))
@@ -323,7 +323,9 @@ def test_every_counter_is_read_at_a_point_that_is_declared(life):
     guest = life().bring_up()
     guest.inside.drivers = DRIVERS.replace("eth0", "eth3")
     reading = guest.uut.read()
-    first = [(one.point, one.counter, one.role, one.frames) for one in reading.counters if one.stream == "s1"]
+    first = [
+        (count.point, count.counter, count.role, count.frames) for count in reading.counters if count.stream == "s1"
+    ]
     for expected in (
         ("ingress tap", "tx", "passed", 1000),
         ("ingress tap", "tx_dropped", "dropped", 80),
@@ -333,9 +335,9 @@ def test_every_counter_is_read_at_a_point_that_is_declared(life):
     ):
         assert expected in first
     declared = guest.ready.points
-    assert {one.stream for one in reading.counters} == {*declared, ""} == {"s1", "s2", ""}
-    for one in reading.counters:
-        assert one.point in [point.name for point in declared[one.stream or "s1"]]
+    assert {count.stream for count in reading.counters} == {*declared, ""} == {"s1", "s2", ""}
+    for count in reading.counters:
+        assert count.point in [point.name for point in declared[count.stream or "s1"]]
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
     asked = len(guest.inside.told)
     guest.uut.read()
@@ -344,10 +346,10 @@ def test_every_counter_is_read_at_a_point_that_is_declared(life):
 
 def test_points_are_declared_in_the_order_of_the_path(life):
     (first, second) = life().bring_up().ready.points.values()
-    assert [(one.name, one.where, one.passing, one.names_segment) for one in first] == [
-        (one.name, one.where, one.passing, one.names_segment) for one in GUEST
+    assert [(point.name, point.where, point.passing, point.names_segment) for point in first] == [
+        (point.name, point.where, point.passing, point.names_segment) for point in GUEST
     ]
-    assert [one.name for one in second] == [one.name for one in GUEST]
+    assert [point.name for point in second] == [point.name for point in GUEST]
 
 
 def test_a_guest_that_is_not_well_is_not_asked(life):

@@ -24,7 +24,7 @@ def talk(path: Path) -> QmpConnection:
 
 
 class Agent:
-    """Runs commands here; each is said to have ended at the second time of asking."""
+    """Runs commands here; the second query of its status reports that a command has ended."""
 
     def __init__(self) -> None:
         self._commands: dict[int, dict[str, object]] = {}
@@ -130,7 +130,7 @@ def test_an_agent_that_does_not_run_a_command_says_so(guest, agent, monkeypatch,
 
 
 def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
-    """First there is no socket at all, then nobody who answers; each try is a new connection."""
+    """First there is no socket at all, then no answer; each try is a new connection."""
     servers: list[FakeQmp] = []
     agent.deaf = True
 

@@ -1,4 +1,4 @@
-"""Counters of a guest, and of any machine that is asked by one command, from the texts its kernel and tools print."""
+"""Counters of a guest, and of any machine that one command reads, from the output of its kernel and tools."""
 
 import json
 import struct
@@ -19,7 +19,7 @@ from netbench.linux.readings import Queue
 from netbench.uut.guest_links import GuestNics, points_inside
 from tests.unit.fakes import FakeHost
 
-# Linux 6.1 and iproute2 6.1.0 in a guest with two vmxnet3 NICs; numbers as a test can tell them apart.
+# Linux 6.1 and iproute2 6.1.0 in a guest with two vmxnet3 NICs, with numbers that differ from each other.
 DRIVERS = """--nic--eth0
 NIC statistics:
      Rx Queue#: 0
@@ -102,7 +102,10 @@ def count(printed: str, nics=ONE):
 
 
 def counted(printed: str, nics=ONE):
-    return [(one.stream, one.point, one.counter, one.role, one.frames) for one in count(printed, nics).counters]
+    return [
+        (reading.stream, reading.point, reading.counter, reading.role, reading.frames)
+        for reading in count(printed, nics).counters
+    ]
 
 
 def test_every_counter_along_the_path_and_those_that_streams_share():
@@ -136,7 +139,7 @@ def test_cpu_time_is_what_was_not_idle_nor_waited_for_nor_given_to_others():
 
 def test_every_stream_has_nics_of_its_own():
     found = counted(text(), {"s1": GuestNics("eth0", "eth1"), "s2": GuestNics("eth1", "eth0")})
-    assert sorted(one[0] for one in found) == [""] * 9 + ["s1"] * 9 + ["s2"] * 8
+    assert sorted(row[0] for row in found) == [""] * 9 + ["s1"] * 9 + ["s2"] * 8
     assert ("s2", "guest ingress NIC", "rx", "passed", 102) in found
     assert ("s2", "guest egress NIC", "tx", "passed", 8) in found
 
@@ -144,7 +147,7 @@ def test_every_stream_has_nics_of_its_own():
 def test_a_backlog_that_is_its_machines_is_not_its_own():
     guest = Machine("guest g", FakeHost({"sh": Completed((), 0, text(), "")}))
     found = guest.count(points_inside(ONE, own_kernel=False)).counters
-    assert "guest softnet" not in {one.point for one in found}
+    assert "guest softnet" not in {reading.point for reading in found}
 
 
 def test_a_nic_that_is_gone_is_an_error():
@@ -154,13 +157,13 @@ def test_a_nic_that_is_gone_is_an_error():
 
 @pytest.mark.parametrize("qdiscs", ["", "[]\n", "[]"])
 def test_a_guest_without_tc_cannot_tell_of_queues(qdiscs):
-    """What it cannot tell is not 0: there is no such counter."""
-    assert "guest egress queue" not in {one[1] for one in counted(text(qdiscs=qdiscs))}
+    """Unknown is not 0: there is no such counter."""
+    assert "guest egress queue" not in {row[1] for row in counted(text(qdiscs=qdiscs))}
 
 
 @pytest.mark.parametrize("drivers", ["", "--nic--eth0\n--nic--eth1\n"])
 def test_a_guest_without_ethtool_or_whose_drivers_count_nothing(drivers):
-    assert "rx_out_of_buffers" not in {one[2] for one in counted(text(drivers=drivers))}
+    assert "rx_out_of_buffers" not in {row[2] for row in counted(text(drivers=drivers))}
 
 
 WRONG = [
@@ -202,14 +205,14 @@ def test_a_damaged_text_is_told_or_read_and_nothing_else(start, length, instead)
         found = counted(whole[:start] + instead + whole[start + length :])
     except TestbedError:
         return
-    assert {(one[0], one[1], one[3]) for one in found} <= {(one[0], one[1], one[3]) for one in counted(whole)}
+    assert {(row[0], row[1], row[3]) for row in found} <= {(row[0], row[1], row[3]) for row in counted(whole)}
 
 
 def test_the_command_as_this_machine_answers_it():
-    """Whatever its kernel and its tools are."""
+    """It works with any kernel and any tools."""
     here = Machine("here", LocalHost("here", "x"))
     found = here.count(points_inside({"s1": GuestNics("lo", "lo")}, own_kernel=True))
     assert found.cpu_s > 0
-    assert {"rx", "tx", "InAddrErrors", "InNoRoutes"} <= {one.counter for one in found.counters}
+    assert {"rx", "tx", "InAddrErrors", "InNoRoutes"} <= {reading.counter for reading in found.counters}
     with pytest.raises(TestbedError, match="its NIC no-such-nic is gone"):
         here.count(points_inside({"s1": GuestNics("lo", "no-such-nic")}, own_kernel=True))

@@ -1,4 +1,4 @@
-"""A guest whose VMM is on another machine: cables lead there from source and sink, and nothing of ours is between."""
+"""A guest whose VMM is on another machine: cables lead there from source and sink; nothing of netbench is between."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ PATHS = stream_paths(fake_ports())
 
 
 class GuestElsewhere(RunningGuest):
-    """One that is there at once."""
+    """A guest that is up at once."""
 
     def host(self, gone=None):
         return self.inside
@@ -30,7 +30,7 @@ class GuestElsewhere(RunningGuest):
 
 
 class Elsewhere(Vmm):
-    """It starts guests on a machine that is not this one."""
+    """A VMM that starts guests on another machine."""
 
     elsewhere: ClassVar[bool] = True
     entitles: bool = True
@@ -66,7 +66,7 @@ class Kernel(FakeKernel):
 
 @pytest.fixture
 def up():
-    """A guest of it that is up, its VMM, and this machine."""
+    """Return a guest of it that is up, its VMM, and this machine."""
     vmm, kernel = Elsewhere(GuestOptions()), Kernel()
     machine: Any = kernel
     uut = Guest(vmm)
@@ -95,8 +95,8 @@ def test_its_counters_are_all_inside_it_and_its_testbed_finds_out_whether_frames
     active, _, kernel = up
     reading = active.uut.read()
     along = [point.name for point in whole_path(PATHS[0], active.ready.points["s1"])]
-    assert {one.point for one in reading.counters} <= set(along)
-    assert {"guest ingress NIC", "guest egress NIC"} <= {one.point for one in reading.counters}
+    assert {count.point for count in reading.counters} <= set(along)
+    assert {"guest ingress NIC", "guest egress NIC"} <= {count.point for count in reading.counters}
     assert not [name for name in along if "tap" in name or "bridge" in name]
     assert kernel.read == []
     assert active.ready.probe_limit_s == PROBE_LIMIT_S

@@ -1,4 +1,4 @@
-"""Which frames count as whose: layouts of headers, foreign frames, and what a trial expects."""
+"""Which stream a frame counts for: layouts of headers, foreign frames, and what a trial expects."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""When the host is warned about, and when not."""
+"""When a warning about the host is raised, and when not."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def kinds(before, after=None):
 
 
 def test_a_quiet_machine_of_constant_speed_is_not_warned_about():
-    """The load after a campaign is its own."""
+    """The load after a campaign comes from the campaign."""
     for governor in ("performance", None):
         after = environment(governor=governor, total=2000, load=100.0)
         assert host_warnings(environment(governor=governor), after) == []
@@ -58,7 +58,7 @@ def test_a_limit_below_what_the_cpus_have(cpus, expected):
     ("load", "use", "expected"), [(2.0, None, 0), (2.01, None, 1), (2.01, 0.3, 1), (2.01, 0.05, 0), (1.0, 0.3, 0)]
 )
 def test_a_load_of_more_than_half_the_cpus_before_the_start(load, use, expected):
-    """Unless it was that of programs that have ended."""
+    """There is no warning if the programs that caused the load have ended."""
     assert kinds(environment(load=load, cpus=4, use=use)) == [WarningKind.HOST_WAS_BUSY] * expected
 
 
@@ -68,7 +68,7 @@ def test_a_load_of_more_than_half_the_cpus_before_the_start(load, use, expected)
         ((5000, 70), (6000, 80), ""),
         ((5000, 70), (6000, 81), "1.1%"),
         ((5000, 70), (6000, 320), "25.0% of this host's CPU time to others during the campaign (250 of 1000 ticks"),
-        # Counters that went backwards tell nothing.
+        # Counters that went backwards are ignored.
         ((5000, 70), (1000, 900), ""),
         ((1000, 900), (5000, 70), ""),
     ],

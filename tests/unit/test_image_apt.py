@@ -1,4 +1,4 @@
-"""Packages as apt tells them, and its complaints as a user can use them."""
+"""Packages as apt prints them, and its errors as messages for users."""
 
 import hashlib
 
@@ -23,7 +23,7 @@ def lists(tmp_path):
 
 @pytest.fixture
 def apt_get(tmp_path, monkeypatch):
-    """Put a script in the place of apt-get; its arguments are in the file it writes."""
+    """Replace apt-get by a script; its arguments are in the file that it writes."""
 
     def become(script):
         program = tmp_path / "bin" / "apt-get"

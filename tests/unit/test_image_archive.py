@@ -47,7 +47,7 @@ def test_an_archive_unpacks_to_the_tree(tmp_path):
 
 @pytest.fixture
 def make_deb(tmp_path):
-    """Build a package of a tree of files, whatever the umask and the time."""
+    """Build a package of a tree of files, with any umask and time."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("needs dpkg-deb")
 

@@ -1,4 +1,4 @@
-"""What ELF files say of themselves, and which libraries come with a program."""
+"""The properties of ELF files, and the libraries that come with a program."""
 
 import platform
 import sys

@@ -1,4 +1,4 @@
-"""Kernels that a user may choose, and those that cannot be a guest's."""
+"""Kernels that a user may choose, and those that are unsuitable for a guest."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ SOURCES = {
 
 
 class FakeApt(Apt):
-    """Package sources that hold only SOURCES."""
+    """Package sources that contain only SOURCES."""
 
     def __init__(self):
         """Without a cache."""
 
     def resolve(self, names, chosen=()):
-        return tuple(Package(name, "1", f"{name}_1_amd64.deb", 1, "00") for one in names for name in SOURCES[one])
+        return tuple(Package(name, "1", f"{name}_1_amd64.deb", 1, "00") for source in names for name in SOURCES[source])
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_kernel_file_with_its_modules(kernel, modules, tmp_path):
     assert source == FileKernel(kernel, modules)
     found = read_kernel(source, tmp_path / "scratch", "amd64")
     assert (found.release, found.content) == ("6.1.0-test", kernel.read_bytes())
-    assert sorted(one.name for one in found.selection.modules) == ["pktgen", "virtio_console", "virtio_pci"]
+    assert sorted(selected.name for selected in found.selection.modules) == ["pktgen", "virtio_console", "virtio_pci"]
 
 
 def test_another_content_of_a_module_is_another_input(kernel, modules):
@@ -57,7 +57,7 @@ def test_another_content_of_a_module_is_another_input(kernel, modules):
 def test_a_kernel_package_goes_without_what_it_depends_on():
     source = choose("linux-image-amd64", None, FakeApt(), "amd64")
     assert isinstance(source, PackagedKernel)
-    assert [one.name for one in source.packages()] == ["linux-image-6.1.0-9-amd64", "linux-image-amd64"]
+    assert [package.name for package in source.packages()] == ["linux-image-6.1.0-9-amd64", "linux-image-amd64"]
 
 
 @pytest.mark.parametrize(

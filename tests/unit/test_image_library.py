@@ -1,4 +1,4 @@
-"""Images that were built: where they are, and what is told of those that are damaged."""
+"""Images that were built: where they are, and how damaged ones are reported."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ def test_every_damage_is_found_and_told(make, tmp_path):
         ("manifest.json", b"\xff"),
         ("manifest.json", b"[]"),
         ("manifest.json", json.dumps({**manifest, "files": {"initrd": 5}}).encode()),
-        *(("manifest.json", json.dumps({k: v for k, v in manifest.items() if k != one}).encode()) for one in manifest),
+        *(("manifest.json", json.dumps({k: v for k, v in manifest.items() if k != key}).encode()) for key in manifest),
     ]
     for name, content in damages:
         if content is None:
@@ -82,8 +82,8 @@ def test_all_images_are_listed_and_damaged_ones_told(make, tmp_path):
     make(".building-x")
     (tmp_path / "images" / "broken" / "initrd").unlink()
     found = list_images(tmp_path)
-    assert [one.name for one in found if isinstance(one, Image)] == ["cloud", "micro"]
-    assert ["'broken' is damaged" in str(one) for one in found if not isinstance(one, Image)] == [True]
+    assert [entry.name for entry in found if isinstance(entry, Image)] == ["cloud", "micro"]
+    assert ["'broken' is damaged" in str(entry) for entry in found if not isinstance(entry, Image)] == [True]
     assert list_images(tmp_path / "nothing") == []
 
 

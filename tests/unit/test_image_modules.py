@@ -29,10 +29,10 @@ def directory(tmp_path):
 
 def test_wanted_modules_come_after_what_they_depend_on_and_uncompressed(directory):
     selection = select(directory, ["e1000", "virtio_pci", "vmxnet3"], required=["virtio_pci"])
-    assert [one.name for one in selection.modules] == ["crc", "bits", "phy_core", "e1000"]
+    assert [selected.name for selected in selection.modules] == ["crc", "bits", "phy_core", "e1000"]
     assert (selection.builtin, selection.absent) == (("virtio_pci",), ("vmxnet3",))
-    assert all(one.content.startswith(b"\x7fELF") for one in selection.modules)
-    assert {one.release for one in selection.modules} == {"6.1.0-test"}
+    assert all(selected.content.startswith(b"\x7fELF") for selected in selection.modules)
+    assert {selected.release for selected in selection.modules} == {"6.1.0-test"}
 
 
 def test_the_tables_are_what_modprobe_reads(directory):

@@ -87,7 +87,7 @@ def test_modules_are_built_against_headers_of_the_very_kernel(tmp_path):
     own = tmp_path / "own.c"
     own.write_text("1")
     made = with_built_modules(PackagedKernel(apt, found), Path("/c/dkms.deb"), apt, "x", [own])
-    assert [one.name for one in made.packages()[2:]] == [
+    assert [package.name for package in made.packages()[2:]] == [
         "linux-headers-6.1.0-9-amd64",
         "linux-headers-6.1.0-9-common",
         "linux-kbuild-6.1",

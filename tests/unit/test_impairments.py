@@ -1,4 +1,4 @@
-"""Impairments: what it sends, and what is said to be true of that, are the same."""
+"""Impairments: the frames that are sent agree with the numbers that are predicted for them."""
 
 import pytest
 from hypothesis import given
@@ -9,17 +9,17 @@ from netbench.uut.impairments import Every, Impairments, Late, Ordering
 
 
 def sent(impairments, frames):
-    """What goes out of frames numbered from 0, and those of them made foreign."""
+    """Return the numbers that go out in own frames and in foreign ones, of frames numbered from 0."""
     ordering: Ordering[int] = Ordering(impairments)
-    out = [one for number in range(frames) for one in ordering.take(number)] + ordering.rest()
+    out = [frame for number in range(frames) for frame in ordering.take(number)] + ordering.rest()
     return [number for number, foreign in out if not foreign], [number for number, foreign in out if foreign]
 
 
 def late_extents(numbers):
-    """RFC 4737, section 4.2: by how many frames each reordered one came after the first one with a higher number."""
+    """Return how many frames each reordered one came after the first with a higher number (RFC 4737, section 4.2)."""
     found = []
     for position, number in enumerate(numbers):
-        overtaking = [earlier for earlier, other in enumerate(numbers[:position]) if other > number]
+        overtaking = [earlier for earlier, earlier_number in enumerate(numbers[:position]) if earlier_number > number]
         if overtaking:
             found.append(position - overtaking[0])
     return found

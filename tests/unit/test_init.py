@@ -1,4 +1,4 @@
-"""`netbench init`: two files that `netbench run` takes as they are, and nothing of the user's is overwritten."""
+"""`netbench init`: two files that `netbench run` accepts unchanged; no file of the user is overwritten."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ PORTS = [port("eth0", 1000, ("carries the default route",)), *(port(f"eth{n}", 1
 
 @pytest.fixture
 def ports(monkeypatch):
-    free = {one.name for one in PORTS if not one.in_use} | {"eth#4", "eth\x01"}
+    free = {host_port.name for host_port in PORTS if not host_port.in_use} | {"eth#4", "eth\x01"}
 
     def refuse(name):
         if name not in free:
@@ -42,7 +42,7 @@ def test_namespaces(tmp_path):
     request = made(tmp_path / "new" / "place", "netns")
     assert request.uuts == ("bridge", "route")
     assert len(request.schedule.planned) == 2 * 3 * 3 * 3
-    assert not {one.nic: one.addresses for one in request.topology.ports()}
+    assert not {own_port.nic: own_port.addresses for own_port in request.topology.ports()}
 
 
 def test_what_stands_there_as_a_comment_can_be_had(tmp_path):
@@ -57,7 +57,7 @@ def test_what_stands_there_as_a_comment_can_be_had(tmp_path):
 
 def test_ports_in_pairs_with_the_rates_that_they_have(tmp_path, ports):
     request = made(tmp_path, "eth1", "eth2")
-    assert sorted({one.nic: one.addresses for one in request.topology.ports()}) == ["eth1", "eth2"]
+    assert sorted({own_port.nic: own_port.addresses for own_port in request.topology.ports()}) == ["eth1", "eth2"]
     assert {link.rate for link in request.topology.links} == {10e9}
     assert [stream.name for stream in request.topology.streams] == ["s1"]
 
@@ -79,7 +79,7 @@ def test_it_asks_where_somebody_is_there(tmp_path, ports):
         return next(answers)
 
     request = made(tmp_path, ask=ask)
-    assert sorted({one.nic: one.addresses for one in request.topology.ports()}) == ["eth1", "eth3"]
+    assert sorted({own_port.nic: own_port.addresses for own_port in request.topology.ports()}) == ["eth1", "eth3"]
     assert "eth0             1Gbit/s, in use: carries the default route" in asked[0]
     assert asked[1] == "Which port receives what the UUT forwards? (eth2, eth3)"
     assert made(tmp_path / "none", ask=lambda question: "").uuts == ("bridge", "route"), "no port: namespaces"

@@ -23,7 +23,7 @@ SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "n1", "3 frames"),)
 
 
 def frames(sent: int, received: int | None = None, stream: str = "s1") -> StreamCounts:
-    """One second of them."""
+    """Return the counts of 1 s."""
     return stream_counts(stream, sent=sent, received=sent if received is None else received)
 
 
@@ -47,12 +47,12 @@ def counted(one: Neighbour, *streams: StreamCounts) -> Neighbour:
 
 
 def measured(*received: int, load: str = "1000fps", **more) -> list[TrialResult]:
-    """A trial for each repetition, 1,000 frames sent in each."""
-    return [trial(frames(1000, one), load=load, repetition=number, **more) for number, one in enumerate(received, 1)]
+    """Return a trial for each repetition, with 1,000 frames sent in each."""
+    return [trial(frames(1000, left), load=load, repetition=number, **more) for number, left in enumerate(received, 1)]
 
 
 def about(interval: Interval | None, digits: int = 9) -> tuple[float, float | None, int]:
-    """Mean, half width, repetitions; without what the arithmetic added."""
+    """Return mean, half width and repetitions, without rounding errors of the arithmetic."""
     assert interval is not None
     half_width = None if interval.half_width is None else round(interval.half_width, digits)
     return round(interval.mean, digits), half_width, interval.n
@@ -86,7 +86,10 @@ def test_dedicated_is_the_baseline_and_shared_idle_where_there_is_none():
         *measured(300, 300, frame_size=500, scenario="cpu-light"),
         *measured(300, 300, frame_size=1500, scenario="cpu-light"),
     )
-    found = {(one.victim.frame_size, one.scenario): (one.baseline, one.ratio.ratio) for one in relative_maxima(groups)}
+    found = {
+        (maximum.victim.frame_size, maximum.scenario): (maximum.baseline, maximum.ratio.ratio)
+        for maximum in relative_maxima(groups)
+    }
     assert found == {
         (64, "shared-idle"): ("dedicated", 0.5),
         (64, "cpu-light"): ("dedicated", 1.5),
@@ -107,7 +110,7 @@ def test_only_valid_trials_have_a_say_and_only_victims_with_as_many_sources_are_
 
 
 def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown():
-    """All that was left there are loads so low that nothing could be lost: their ratio would tell of the loads."""
+    """Only loads too low for any loss are left there: their ratio would be that of the loads."""
     invalid = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 800 of 1,000 frames/s"),)
     groups = groups_of(
         *measured(900, 900),
@@ -169,9 +172,10 @@ def test_the_worst_isolation_of_each_uut():
         uuts=("raw", "dead", "kvm"),
     )
     maxima = relative_maxima(groups)
-    assert [one.ratio.unknown for one in maxima if one.victim.uut == "dead"] == [Unknown.BASE_IS_ZERO]
+    assert [maximum.ratio.unknown for maximum in maxima if maximum.victim.uut == "dead"] == [Unknown.BASE_IS_ZERO]
     worst = [
-        (one.victim.uut, one.victim.frame_size, one.scenario, one.isolation_index) for one in worst_isolation(maxima)
+        (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario, maximum.isolation_index)
+        for maximum in worst_isolation(maxima)
     ]
     assert worst == [("raw", 64, "cpu-light", 1.1), ("kvm", 64, "cpu-heavy", 0.4)]
 
@@ -189,7 +193,7 @@ def test_the_matrix_of_victims_and_scenarios():
     small, large = Victim("raw", 1, 64), Victim("raw", 1, 1500)
     assert found.victims == (small, large)
     assert found.scenarios == ("cpu-light", "cpu-heavy")
-    assert {where: one.ratio.ratio for where, one in found.cells.items()} == {
+    assert {where: cell.ratio.ratio for where, cell in found.cells.items()} == {
         (small, "cpu-light"): 0.8,
         (small, "cpu-heavy"): 0.6,
         (large, "cpu-heavy"): 0.7,
@@ -214,7 +218,7 @@ def test_the_background_is_averaged_over_all_loads_and_repetitions():
 
 
 def curve_trials() -> list[TrialResult]:
-    """Highest throughput at 2000fps in dedicated, steps out of order, and at 1000fps numbers that must not show up."""
+    """Highest throughput at 2000fps in dedicated, steps out of order; numbers at 1000fps that must not show up."""
     trials = [
         *measured(600, 600, load="1000fps"),
         *measured(900, 900, load="2000fps"),
@@ -230,7 +234,7 @@ def curve_trials() -> list[TrialResult]:
 
 
 def idle_trials(received: int = 895) -> list[TrialResult]:
-    return [beside(one, idle()) for one in measured(received, received, load="2000fps", scenario="shared-idle")]
+    return [beside(result, idle()) for result in measured(received, received, load="2000fps", scenario="shared-idle")]
 
 
 def test_a_curve_rises_with_what_the_neighbours_were_offered_at_the_best_load_of_the_baseline():
@@ -256,18 +260,18 @@ def test_a_curve_rises_with_what_the_neighbours_were_offered_at_the_best_load_of
 
 def test_a_step_without_a_valid_trial_is_left_out_of_its_curve():
     trials = [
-        replace(one, reasons=INVALID) if one.spec.scenario in ("network-50", "shared-idle") else one
-        for one in (*curve_trials(), *idle_trials())
+        replace(result, reasons=INVALID) if result.spec.scenario in ("network-50", "shared-idle") else result
+        for result in (*curve_trials(), *idle_trials())
     ]
     (curve,) = curves(groups_of(*trials))
     assert [point.scenario for point in curve.points] == ["network-5", "network-95"]
 
 
 def test_without_a_forwarding_neighbour_or_a_baseline_there_is_no_curve():
-    forwarding = [one for one in curve_trials() if one.spec.scenario != "dedicated"]
+    forwarding = [result for result in curve_trials() if result.spec.scenario != "dedicated"]
     assert curves(groups_of(*forwarding)) == ()
     assert curves(groups_of(*measured(900, 900, load="2000fps"), *idle_trials())) == ()
-    failed = [replace(one, reasons=INVALID) for one in forwarding]
+    failed = [replace(result, reasons=INVALID) for result in forwarding]
     assert curves(groups_of(*measured(900, 900, load="2000fps"), *idle_trials(), *failed)) == ()
 
 

@@ -1,4 +1,4 @@
-"""Means and ratios of means with their intervals: as others compute them, whatever the numbers."""
+"""Means and ratios of means with their intervals: as other programs compute them, for any numbers."""
 
 import random
 import re
@@ -80,7 +80,7 @@ def test_the_interval_of_a_loss_holds_it_also_where_hardly_any_frame_is_lost(los
 
 
 def test_the_docs_have_the_tables_that_the_benchmark_prints():
-    """Their rows and columns; the numbers are of more draws, and take minutes."""
+    """Only rows and columns are compared; the numbers in the docs are of more draws, which take minutes."""
     without_numbers = [re.sub(r"[\d.]+ %", "%", line) for line in tables(draws=1) if line]
     docs = (Path(__file__).parents[2] / "docs/interference.md").read_text(encoding="utf-8").splitlines()
     printed = [line for line in docs if re.sub(r"[\d.]+ %", "%", line) in without_numbers]
@@ -100,7 +100,7 @@ def test_the_limits_are_where_the_difference_is_just_significant(new, base, fact
     for limit in (found.low, found.high):
         assert abs(mean(new) - limit * mean(base)) == pytest.approx(sqrt(of_new + limit**2 * of_base), rel=1e-6)
     # Neither the unit nor the order of the repetitions matters.
-    other_unit = [[factor * one for one in rng.sample(values, len(values))] for values in (new, base)]
+    other_unit = [[factor * value for value in rng.sample(values, len(values))] for values in (new, base)]
     scaled = ratio_of_means(*other_unit)
     assert (scaled.ratio, scaled.low, scaled.high) == pytest.approx((found.ratio, found.low, found.high), rel=1e-9)
 
@@ -210,7 +210,7 @@ def test_trials_of_one_boot_that_resemble_their_neighbours_count_as_fewer():
     apart = [100 + rng.gauss(0, 1) for _ in range(40)]
     assert effective_number(alike) < 10
     assert effective_number(apart) == 40
-    widened, plain = boots_interval([(1, one) for one in alike]), mean_interval(alike)
+    widened, plain = boots_interval([(1, sample) for sample in alike]), mean_interval(alike)
     assert (widened.half_width or 0.0) > 2 * (plain.half_width or 0.0)
     assert effective_number([1.0, 1.0, 1.0, 1.0, 1.0]) == 5
     assert effective_number([1.0, 2.0]) == 2
