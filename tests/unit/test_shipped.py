@@ -1,4 +1,4 @@
-"""What comes with netbench is found, listed, and can be measured with."""
+"""Shipped files and plug-ins are found, listed, and can be measured with."""
 
 from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 
