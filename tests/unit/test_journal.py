@@ -57,7 +57,7 @@ def abandoned(directory):
 
 
 def leave(directory, *changes) -> str:
-    """A journal as a killed run leaves it; its run id."""
+    """Leave a journal as a killed run does; return its run ID."""
     journal = Journal.create("lab", directory)
     for change in changes:
         journal.record(change)

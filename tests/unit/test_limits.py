@@ -40,7 +40,7 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
         ([*at(1000, 1000), *at(2000, 1940)], "the load asked: throughput still rises there"),  # 3 %
         ([*at(1000, 1000), *at(2000, 1600)], "the load asked: throughput still rises there"),
         ([*at(500, 250), *at(1000, 500), *at(2000, 1000)], "the load asked: throughput still rises there"),  # in half
-        ([*at(1000, 1000), *at(2000, 1300)], ""),  # less than a third of what is offered in addition
+        ([*at(1000, 1000), *at(2000, 1300)], ""),  # the gain is less than a third of the additional load
         (
             [*at(1000, 1000), at(2000, 1100)[0], at(2000, 1500)[1]],
             "the load asked: throughput still rises there",

@@ -38,7 +38,7 @@ def hurried(monkeypatch):
 
 
 def listening(cpus: tuple[int, ...] = (), awaited: Expected = AWAITED) -> tuple[LiveCapture, int]:
-    """A capture that is read, and where to write it."""
+    """Return a capture that is read, and the descriptor to write it to."""
     end, start = os.pipe()
     live = LiveCapture(awaited)
     live.begin(end, cpus)
@@ -231,7 +231,7 @@ print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).
 
 @pytest.mark.parametrize("lost_of_1000", [0, 10])
 def test_memory_stays_flat(lost_of_1000):
-    """Ten times the frames; with loss, a bit for each frame may be kept."""
+    """Ten times the frames need no more; with loss, a bit for each frame may be kept."""
     record = pcap([stream_frame(0)])[24:].hex()
     peaks_kib = []
     for count in (200_000, 2_000_000):

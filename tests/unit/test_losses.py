@@ -162,7 +162,7 @@ def test_on_the_way_through_a_guest_every_death_has_its_place(truth):
 
 @given(few, few)
 def test_a_counter_on_the_other_side_of_what_it_explains_is_not_counted_twice(dropped, others):
-    """A NIC may count a frame as received and drop it then, or drop it first: the sum stays what is missing."""
+    """A NIC may count a frame as received and then drop it, or drop it first: the sum stays the missing frames."""
     truth = ThroughGuest(guest_nic=dropped, guest=others)
     assert sum(lost(truth.evidence()).values()) == dropped + others
     assert lost(truth.evidence()).get("guest ingress NIC (rx_dropped)", 0) == dropped
@@ -233,7 +233,7 @@ def of_bridge(rules: int) -> list[Growth]:
             ([growth("ingress NIC", "nft i", "dropped", None, silent=why)], {f"ingress NIC (nft i, {why})": 100})
             for why in (REMOVED, RESET)
         ),
-        # A counter of a guest that is unknown is not a rule that does not count.
+        # An unknown counter of a guest is not a rule that does not count.
         ([growth("guest", "dropped", "dropped", None)], {"bridge (between ingress NIC and egress NIC)": 100}),
         ([], {"bridge (between ingress NIC and egress NIC)": 100}),
     ],

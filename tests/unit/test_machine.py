@@ -345,7 +345,7 @@ PORT = [
 
 
 def test_a_lent_port_comes_back_as_it_was_found(guest):
-    """Before its namespace goes, with its offloads, up, and with its addresses."""
+    """It comes back before its namespace goes: up, with its offloads and its addresses."""
     guest.there = PORT
     guest.machine.make([KeepPort("eth1", lent=True), AddNamespace("nb-x"), MovePort("eth1", "nb-x")])
     guest.machine._record.record(OffloadsOff("nb-x", "eth1", old=("gro on",)))

@@ -85,7 +85,7 @@ def test_exports_have_the_mark_and_the_mean_without():
 
 @pytest.mark.parametrize("repetitions", [5, 6, 7, 9, 10, 15, 20, 30, 50])
 def test_about_one_cell_of_normal_noise_in_a_hundred_has_a_mark(repetitions):
-    """Of 4,000 cells 40 are expected to have one; 70 have one in 1 of 100,000 tests (binomial, 0.01)."""
+    """Of 4,000 cells 40 are expected to have one; 70 or more have one in 1 of 100,000 tests (binomial, 0.01)."""
     chance = random.Random(repetitions)
     marked = sum(any(outlying([chance.gauss(1, 0.05) for _ in range(repetitions)])) for _ in range(4000))
     assert marked <= 70

@@ -155,7 +155,7 @@ def test_the_first_reason_to_halt_stands():
 
 @pytest.mark.parametrize("gently", [True, False])
 def test_where_catching_up_is_limited_a_delay_leaves_frames_unsent_and_no_burst(gently):
-    """Of 6 ms at 100,000 frames/s most stays unsent; delays of 250 µs are caught up at once."""
+    """Most of 6 ms at 100,000 frames/s stays unsent; delays of 250 µs are caught up at once."""
     pacer = Paced(10_000, 1e5, time.monotonic_ns(), Halt(), longest_s=0.102, gently=gently, catch_up=0.01)
     handed = [pacer.next_block() or range(0)]
     time.sleep(0.006)

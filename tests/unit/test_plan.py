@@ -37,7 +37,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def all_different(plan):
-    """The number of trials, each of which there is once."""
+    """Return the number of trials, which are all different."""
     assert len({trial.key for trial in plan.trials}) == len(plan.trials)
     assert [trial.index for trial in plan.trials] == list(range(len(plan.trials)))
     return len(plan.trials)

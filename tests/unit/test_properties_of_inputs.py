@@ -32,7 +32,7 @@ TIMES = st.builds(
 
 @given(LOADS)
 def test_a_load_reads_back_as_the_very_same(text):
-    """To the last bit: a campaign that goes on must not intend another load than it began with."""
+    """It is equal to the last bit: a resumed campaign must intend the same load as before."""
     load = Load.parse(text)
     assert Load.parse(str(load)) == load
     assert str(Load.parse(str(load))) == str(load)

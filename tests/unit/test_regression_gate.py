@@ -279,7 +279,7 @@ def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(thresho
 
 
 def test_a_base_that_was_offered_a_little_less_may_have_forwarded_as_much_more():
-    """Of the new loads 0.6 % are lost, so that less comes out than the base would have been able to forward."""
+    """The new loads lose 0.6 %, so that less arrives than the base could have forwarded."""
     base, new = (
         campaign(
             trial(stream_counts(sent=sent, received=out, intended_fps=1e5, intended_frames=100_000), repetition=number)

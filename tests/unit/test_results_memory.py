@@ -17,7 +17,7 @@ from netbench.results.store import Store
 # All have the same few cells, with more repetitions, so that the output about cells is as long.
 FEW, MANY = 400, 1200
 UUTS, CELLS = 4, 16
-# Bytes per trial: of one or, every second time, two streams, and of delays.
+# Bytes per trial, with delays, and with one stream or, in every second trial, two.
 MOST_IN_A_REPORT = 8000
 # Bytes per trial: its key and its cell, which outliers depend on.
 MOST_IN_AN_EXPORT = 700

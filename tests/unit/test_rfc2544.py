@@ -214,7 +214,7 @@ def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
 
 
 def test_the_highest_rate_is_one_that_sources_hold() -> None:
-    """Faster where nothing paces them, and slower the longer a trial is, as real ones are."""
+    """Like real sources, they are faster where nothing paces them, and slower in longer trials."""
 
     def uut(spec: TrialSpec) -> TrialResult:
         if spec.load.kind is LoadKind.MAX:

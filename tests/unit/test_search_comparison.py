@@ -113,7 +113,7 @@ def test_repeated_searches_are_as_wide_as_all_of_them():
     ],
 )
 def test_a_limit_that_was_not_reached_tells_a_least_change(base, new, change):
-    """An upper bound that is the tester's is none of the UUT's."""
+    """An upper bound of the tester is none of the UUT."""
     (one,) = compared([base], [new]).differences
     assert one.change == (None if change is None else pytest.approx(change, abs=0.003))
     assert one.excluded is None or one.excluded < inf
@@ -178,7 +178,7 @@ def test_a_uut_that_fails_now_is_a_regression(compare, directories, why, expecte
 
 
 def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(compare, directories, tmp_path):
-    """Nothing is left to compare, but the requested output is complete."""
+    """Nothing is left to compare, but all that was requested is still reported."""
     dead = found(None, None, state=SearchState.FAILED, why="uut-failed: it died")
     base, new, page = directories("base", found()), directories("new", dead), tmp_path / "page.html"
     code, out, err = compare(base, new, "--fail-on-regression", "2", "--html", page)

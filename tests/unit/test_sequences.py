@@ -118,7 +118,7 @@ def test_numbers_go_on_beyond_what_a_frame_has_room_for(
     for step in steps:  # from the highest so far: numbers further away than half of the room are ambiguous
         true.append(max(highest + step, 0))
         highest = max(highest, true[-1])
-    # If the possible numbers begin with the first, it is where it is; else counting may begin one turn later.
+    # With the full range the first number stays as it is; with the other one counting may begin one turn later.
     within, later = (range(1 << 62), 0) if known else (range(1 << 31, 1 << 62), None)
     found: list[int] = []
     for batch in split(true, cuts):

@@ -158,7 +158,7 @@ def test_a_kind_from_elsewhere_is_listed_too(monkeypatch):
 
 
 class FormOfOptions:
-    """A kind whose options are checked by nothing."""
+    """A kind without checks of its options."""
 
     Options = dict
     supports = None

@@ -85,7 +85,7 @@ def test_how_many_repetitions_a_permutation_test_needs():
 @pytest.mark.parametrize("repetitions", [3, 5, 9])
 @pytest.mark.parametrize("how", SCATTER)
 def test_two_equal_campaigns_raise_an_alarm_in_at_most_one_of_twenty_comparisons(how, repetitions):
-    """As `benchmarks/comparison_alarms.py` finds with more of them: 20 comparisons, at most 4 alarms.
+    """20 comparisons raise at most 4 alarms; `benchmarks/comparison_alarms.py` makes more of them.
 
     At 5 % per comparison, there would be 4 or fewer in 20 in 99.7 % of cases.
     """

@@ -43,7 +43,7 @@ def as_planned(trial) -> float:
 
 
 def three_times_where_it_is_slow(trial) -> float:
-    """Return the time in s of trials where those of one UUT, and those at `max`, are made again and again."""
+    """Return the time of a trial in s; trials of one UUT, and those at `max`, are made again and again."""
     return 1.2 * (3 if trial.uut == "slow" else 1) * (3 if str(trial.load) == "max" else 1)
 
 
