@@ -1,7 +1,7 @@
-"""A kernel with pktgen, behind the Host seam: it takes, refuses and answers commands as net/core/pktgen.c of 6.1 does.
+"""A simulated kernel with pktgen behind the `Host` seam; it handles commands as net/core/pktgen.c of Linux 6.1 does.
 
-Runs take no real time. A run that ends by its count is over when it has begun; one without goes on until it is
-stopped. Tests turn what goes wrong.
+Runs take no real time. A run with a frame count is over as soon as it begins; a run without one lasts until it is
+stopped. Tests choose the faults.
 """
 
 import errno
@@ -22,7 +22,7 @@ from netbench.model.traffic import Traffic
 
 OFFSET_NS = 1_795_243_845_776_849_510
 DIRECTORY = "/proc/net/pktgen"
-_SEND_NS = 2_500  # what one frame costs
+_SEND_NS = 2_500  # cost of one frame
 _NUMBERS = ("count", "delay", "pkt_size", "udp_src_min", "udp_src_max", "udp_dst_min", "udp_dst_max")
 _TEXTS = ("src_min", "src_max", "dst_min", "dst_max", "src_mac", "dst_mac")
 _UNKNOWN_ERROR = 524
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 @dataclass
 class FakeDevice:
-    """`struct pktgen_dev`, as far as it matters here. Times are in ns."""
+    """The fields of `struct pktgen_dev` that matter here. Times are in ns."""
 
     name: str
     values: dict[str, str]
@@ -77,9 +77,9 @@ class FakeKernel:
     drops: int = 0  # frames the driver refuses, each of which takes a slot
     stall_ns: int = 0  # before the last frame of a run
     reads_until_start: int = 0  # of the device file, after the write of `start` has returned
-    shares_frames: bool = False  # what drivers that change frames do not
+    shares_frames: bool = False  # drivers that change frames do not
     shows_threads: bool = True  # in /proc, as its own namespace of processes does
-    wait_ns: int = 0  # for which the threads wait for their CPUs in a run
+    wait_ns: int = 0  # how long the threads wait for their CPUs in a run
     waited_ns: int = 0
     stuck: bool = False  # a run that neither ends nor stops
     lost: bool = False  # with its whole machine
@@ -95,7 +95,7 @@ class FakeKernel:
         return {device.name: device for thread in self.threads.values() for device in thread}
 
     def remove_interface(self, interface: str) -> None:
-        """As NETDEV_UNREGISTER does."""
+        """Remove an interface as NETDEV_UNREGISTER does."""
         self.interfaces.discard(interface)
         for thread in self.threads.values():
             thread[:] = [device for device in thread if device.interface != interface]
@@ -145,9 +145,9 @@ class FakeKernel:
                 self._end(device, device.frames or (0 if self._never_has_its_turn(device) else as_fast))
 
     def _never_has_its_turn(self, device: FakeDevice) -> bool:
-        """Of devices without a delay a thread takes the one that was added last, each time: `next_to_run`."""
+        """Whether its thread never picks this device: of those without a delay, `next_to_run` picks the last added."""
         thread = next(thread for thread in self.threads.values() if device in thread)
-        return not device.delay and device is not [one for one in thread if not one.delay][-1]
+        return not device.delay and device is not [candidate for candidate in thread if not candidate.delay][-1]
 
     def _control(self, command: str) -> None:
         if command == "start":
@@ -232,7 +232,7 @@ class FakeKernel:
 
 
 def show(device: FakeDevice, now_ns: int) -> str:
-    """`pktgen_if_show`."""
+    """Return the device file as `pktgen_if_show` prints it."""
     of = device.values
     stopped_us = (now_ns if device.running else device.stopped_ns) // 1000
     flags = "".join(f"{flag}  " for flag in sorted(device.flags))
@@ -258,7 +258,7 @@ def show(device: FakeDevice, now_ns: int) -> str:
 
 
 class FakeTee:
-    """A process that writes what it reads to pgctrl, and is busy as long as the kernel is."""
+    """A process that copies its input to pgctrl, and is busy as long as the kernel is."""
 
     stdout = stderr = None
 
@@ -298,7 +298,7 @@ class FakeTee:
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        """A signal to whoever writes `start` stops the run."""
+        """Stop the run, as a signal to the process that writes `start` does."""
         if self.returncode is None:
             self.kernel.stop()
             self.returncode = -sig
@@ -311,7 +311,7 @@ class FakeTee:
 
 
 class PktgenHost:
-    """A host that is not this machine, with such a kernel."""
+    """A host other than this machine, with such a kernel."""
 
     netns: str | None = None
     shares_files = False
@@ -343,7 +343,7 @@ class PktgenHost:
     def spawn(self, argv: Sequence[str]) -> Process:
         assert list(argv) == ["tee", f"{DIRECTORY}/pgctrl"]
         self.writers.append(FakeTee(self.kernel))
-        return self.writers[-1]  # type: ignore[return-value]  # its stdin can do what is needed of it
+        return self.writers[-1]  # type: ignore[return-value]  # its stdin suffices
 
     def read(self, path: str) -> str:
         self._require_there()
@@ -396,7 +396,7 @@ def opened(host, *, interface="nb-tx1", cpus=(), made_by=None, **options):
 
 
 def trial(source, traffic=TRAFFIC, timeout_s=1.0, amid=lambda: None):
-    """What a source says it sent; `amid` happens while it sends."""
+    """Return the source's report of a trial; `amid` runs while it sends."""
     source.prepare(traffic)
     source.start(0)
     amid()

@@ -1,4 +1,4 @@
-"""Counting points of made-up paths, and what is counted and lost at them, by the name of the point."""
+"""Counting points of made-up paths, with counts and losses by the name of the point."""
 
 from collections.abc import Sequence
 
@@ -45,12 +45,12 @@ def growth(
     silent: str = "",
     indiscriminate: bool = False,
 ) -> Growth:
-    """How a counter grew at the point of this name."""
+    """The growth of a counter at the point of this name."""
     return Growth(at(name, points), counter, role, frames, shared, silent, indiscriminate, (name, counter))
 
 
 def count(name: str, counter: str, role: str, grew: int | None) -> PointCount:
-    """The same as it is stored."""
+    """The growth of a counter as it is stored."""
     return growth(name, counter, role, grew).count
 
 

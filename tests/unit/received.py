@@ -1,4 +1,4 @@
-"""What a sink says that nobody armed."""
+"""A made-up report of a sink."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ from netbench.model.received import Received
 
 
 def received(frames: int = 1000, duplicates: int = 0, foreign: int = 0, **more: Any) -> Received:
-    """What of a stream arrived, in frames, with 3 reordered and 2 loss runs of at most 4."""
+    """The received frames of a stream, with 3 reordered and 2 loss runs of at most 4 frames."""
     all_of_it = Received(
         frames=frames,
         duplicates=duplicates,

@@ -1,4 +1,4 @@
-"""What a reader sees of a report: the text of the page, and the table on the console."""
+"""The visible text of a report: the page and the table on the console."""
 
 import io
 from html.parser import HTMLParser
@@ -23,7 +23,7 @@ _VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """The text of a page in all its views, checked for well-formed nesting; scripts and styles left aside."""
+    """The text of a page in all its views, without scripts and styles, checked for well-formed nesting."""
 
     def __init__(self, source: str) -> None:
         super().__init__()

@@ -80,7 +80,7 @@ def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None 
 
 
 def spread(smallest_ns: int, median_ns: int, largest_ns: int) -> Spread:
-    """Times of which most are near the median."""
+    """Times that are mostly near the median."""
     return Spread(smallest_ns, median_ns + 0.5, median_ns, median_ns + 1, median_ns + 2, median_ns + 3, largest_ns)
 
 
@@ -102,7 +102,7 @@ def trial(
     steps_s: Mapping[str, float] | None = None,
 ) -> TrialResult:
     """A trial of the given streams; `streams` names the planned ones where not all were counted."""
-    names = streams if streams is not None else tuple(one.stream for one in counts)
+    names = streams if streams is not None else tuple(counted.stream for counted in counts)
     spec = trial_spec(
         uut,
         scenario,
@@ -149,7 +149,7 @@ def neighbour(
     does = activity or ({"network": "1000fps", "frame_size": frame_size} if counts else "idle")
     activity = TypeAdapter(ActivityField).validate_python(does)
     traffic = Frames(activity.frame_size, Load.parse("1000fps")) if isinstance(activity, Network) else None
-    task = GuestTask(name, activity, tuple(one.stream for one in counts), traffic, 1.0)
+    task = GuestTask(name, activity, tuple(counted.stream for counted in counts), traffic, 1.0)
     return task, GuestResult(name, counts, counters, dict(cpu_s or {}))
 
 
@@ -176,7 +176,7 @@ def campaign(
         MANIFEST if manifest is None else manifest,
         facts or {},
         maxima,
-        added_up=[(one, 1) for one in kept],
+        added_up=[(result, 1) for result in kept],
     )
 
 
@@ -204,7 +204,7 @@ def comparison(
     repetitions: int = 3,
     seed: int = 1,
 ) -> CampaignResults:
-    """What a campaign in the manner of the paper might have found, with a few trials gone wrong."""
+    """A campaign like the paper's with plausible results, a few failed trials included."""
     noise = random.Random(seed)
     trials: list[TrialResult] = []
     for uut in uuts:
@@ -224,7 +224,7 @@ def comparison(
 
 
 def guests() -> CampaignResults:
-    """A bare kernel beside three emulated guests, of which the last once did not come up."""
+    """A bare kernel beside three emulated guests; the last one once failed to start."""
     results = comparison(
         uuts=("raw", *GUESTS),
         sizes=(64, 512, 1518),
@@ -232,7 +232,7 @@ def guests() -> CampaignResults:
         sources=(1,),
     )
     gone = (Reason(ReasonKind.UUT_FAILED, "", "the guest did not come up within 60 s"),)
-    trials = [one if one.spec.uut == "raw" else _of_guest(one) for one in results.trials]
+    trials = [result if result.spec.uut == "raw" else _of_guest(result) for result in results.trials]
     trials[-1] = replace(trials[-1], guests=(), reasons=gone, steps_s={})
     facts = {
         uut: {
@@ -249,7 +249,7 @@ def guests() -> CampaignResults:
         for uut, nic in zip(GUESTS, ("virtio-net-pci", "e1000", "vmxnet3"), strict=True)
     }
     facts["virtio"]["vhost"] = "off: no /dev/vhost-net"
-    added_up = [(one, 1) for one in trials]
+    added_up = [(result, 1) for result in trials]
     return replace(
         results,
         trials=tuple(trials),
@@ -259,7 +259,7 @@ def guests() -> CampaignResults:
 
 
 def _of_guest(one: TrialResult) -> TrialResult:
-    """The trial with what only a guest knows."""
+    """The trial with the values that only a guest has."""
     streams: list[StreamCounts] = []
     counters: tuple[PointCount, ...] = ()
     for counts in one.streams:
@@ -333,7 +333,7 @@ def _made_up(
 
 
 def _mishap(noise: random.Random, streams: list[StreamCounts]) -> tuple[Reason, ...]:
-    """Now and then something goes wrong; the counts are changed to match."""
+    """Return the reasons of an occasional fault, and change the counts to match."""
     first = streams[0]
     match noise.randrange(60):
         case 0 if first.received_frames is not None:

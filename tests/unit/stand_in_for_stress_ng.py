@@ -1,6 +1,6 @@
 """Processes like those of stress-ng, for machines without it: a parent, workers, and children of memory workers.
 
-The variable STAND_IN has it misbehave: `refuses` its options, `ends` at once, starts one worker too `few`, or is
+The variable STAND_IN makes it misbehave: it `refuses` its options, `ends` at once, starts one worker too `few`, or is
 `slow`: workers begin one after the other.
 """
 
@@ -13,7 +13,7 @@ SLOW_S = 0.3
 
 
 def worker(work: Callable[[], None]) -> int:
-    """A child that works as long as its parent lives; its number."""
+    """Start a child that works as long as its parent lives; return its process ID."""
     pid = os.fork()
     if pid == 0:
         work()
@@ -22,21 +22,21 @@ def worker(work: Callable[[], None]) -> int:
 
 
 def compute() -> None:
-    """Until the parent dies."""
+    """Compute until the parent dies."""
     parent = os.getppid()
     while os.getppid() == parent:
         sum(range(1000))
 
 
 def fill() -> None:
-    """Have a child compute; another when it is killed."""
+    """Have a child compute, and another one when it is killed."""
     parent = os.getppid()
     while os.getppid() == parent:
         os.waitpid(worker(compute), 0)
 
 
 def main(words: list[str]) -> int:
-    """The exit code."""
+    """Run the stand-in; return the exit code."""
     manner = os.environ.get("STAND_IN", "")
     if "--version" in words:
         return 0

@@ -1,4 +1,4 @@
-"""A host whose tcpdump is a stand-in that says and writes what tcpdump would, and what it is armed for."""
+"""A host with a stand-in that prints and writes what tcpdump would, and the values that it is armed with."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def incoming(record=Path("c/x"), path=PATH, fps: float | None = 1000.0, stamps=N
     return Incoming(path, replace(TRAFFIC, fps=fps), stamps or Stamps(), START_NS, record, **more)
 
 
-# What the stand-in does: says its first words, writes a capture to stdout, waits for SIGINT, says its last words, ends.
+# The stand-in prints its first words, writes a capture to stdout, waits for SIGINT, prints its last words and ends.
 STAND_IN = """
 import os, signal, sys
 first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
@@ -82,7 +82,7 @@ class TcpdumpHost(FakeHost):
 
 
 class GuestHost(TcpdumpHost):
-    """A host that does not share this machine's files: a capture is there only once it is fetched."""
+    """A host that does not share this machine's files: a capture is on this machine only once it is fetched."""
 
     def __init__(self, free_kib=1_000_000, **more):
         super().__init__(**more)
@@ -112,7 +112,7 @@ class GuestHost(TcpdumpHost):
 
 
 class FarHost(GuestHost):
-    """Another machine that netbench was brought to: captures are counted there, by what `counts` answers."""
+    """Another machine that netbench was copied to: captures are counted there, with `counts` as the answer."""
 
     scratch = "/var/tmp/netbench-far-1"
 

@@ -1,14 +1,14 @@
-"""A stand-in for a TRex server: as much of its JSON-RPC over ZMQ as a client uses that sends streams and counts them.
+"""A stand-in for a TRex server: the JSON-RPC over ZMQ that a client needs to send streams and count them.
 
-It sends nothing; it keeps the time that its streams would take, and counts what they would have sent, and what would
-have arrived at the port at the other end. What it answers, and what it refuses, is as trex-core v3.08 has it:
+It sends nothing. It keeps the time that its streams would take, and counts the frames that they would have sent and
+those that would have arrived at the port at the other end. It answers and refuses as trex-core v3.08 does:
 src/stx/common/trex_port.cpp and trex_owner.cpp (who owns a port), src/stx/stl/trex_stl_rpc_cmds.cpp and
 trex_stl_port.cpp (streams, start, stop), trex_stl_fs.cpp (CFlowStatRuleMgr: groups, from 0 once they are added anew,
 and no more counted once their filters are removed), src/time_histogram.cpp (delay) and src/main_dpdk.cpp (counters of
 ports).
 
-By itself, `python -m tests.unit.stand_in_for_trex`, it says where it is in JSON, and when its stdin ends, what each of
-its ports has sent and who owns it.
+Run as `python -m tests.unit.stand_in_for_trex`, it prints its address in JSON and, when its stdin ends, the frames sent
+and the owner of each port.
 """
 
 import json
@@ -29,12 +29,12 @@ _FREE = "<FREE>"  # TrexOwner::g_unowned_name
 
 
 class Refusal(Exception):
-    """What the server answers instead of a result."""
+    """An error that the server answers instead of a result."""
 
 
 @dataclass
 class Port:
-    """One port: who owns it, what is to be sent, since when it is, and what has been sent, by stream."""
+    """One port: its owner, its streams, their start time, and the frames sent by stream."""
 
     owner: str = ""
     handler: str = ""
@@ -47,7 +47,7 @@ class Port:
     starts: int = 0
     missed: int = 0  # ierrors
     counts: bool = False  # whether its groups are counted where they arrive
-    arrived: dict[int, int] = field(default_factory=dict)  # by group, once they are not
+    arrived: dict[int, int] = field(default_factory=dict)  # by group, once they are no longer counted
 
     @property
     def sent(self) -> int:
@@ -57,9 +57,9 @@ class Port:
 class StandInForTrex:
     """It listens on ports of 127.0.0.1 that the kernel chooses, in a thread, while it is entered as a context.
 
-    With `slow`, it is overloaded: its own time goes slower by that factor, and it sends as many frames all the same.
-    `wires` are which port is at the other end of which; of what goes over one, `dropped` (k of each n) is lost, and
-    the rest takes `transit_s`. `twice` has all of it arrive two times.
+    With `slow`, it is overloaded: its own time passes slower by that factor, and it still sends as many frames.
+    `wires` maps each port to the port at its other end. A wire loses `dropped` (k of each n frames) and delays the rest
+    by `transit_s`. `twice` makes all of them arrive two times.
     """
 
     def __init__(self, ports: int = 2, *, slow: float = 1.0, version: str = "v3.08") -> None:
@@ -67,13 +67,13 @@ class StandInForTrex:
         self.methods: list[str] = []
         self.slow = slow
         self.line_fps = 100_000.0  # of continuous streams
-        self.most_frames: int | None = None  # after which a port ends by itself, as where its link went down
+        self.most_frames: int | None = None  # after which a port stops by itself, as when its link went down
         self.wires = {0: 1, 1: 0}
         self.dropped = (0, 1)
         self.transit_s = 0.0
         self.twice = False
         self._version = version
-        self._versions: dict[int, int] = {}  # of the groups that there are
+        self._versions: dict[int, int] = {}  # of the existing groups
         self._ends = threading.Event()
 
     def __enter__(self) -> "StandInForTrex":
@@ -95,12 +95,12 @@ class StandInForTrex:
 
     @property
     def options(self) -> dict[str, object]:
-        """Where it is, as the options of the generator have it."""
+        """Its address as options of the generator."""
         return {"server": "127.0.0.1", "sync_port": self.sync_port, "async_port": self.async_port}
 
     def _serve(self) -> None:
         while not self._ends.is_set():
-            self._publisher.send(b"{}")  # something is new: the client asks what
+            self._publisher.send(b"{}")  # there is news, which the client then requests
             if self._requests.poll(20):
                 self._requests.send(self._answer(self._requests.recv()))
 
@@ -108,7 +108,7 @@ class StandInForTrex:
         is_zipped = len(message) > 8 and struct.unpack(">I", message[:4])[0] == _ZIPPED
         request = json.loads(zlib.decompress(message[8:]) if is_zipped else message)
         several = isinstance(request, list)
-        answers = [self._result(one) for one in (request if several else [request])]
+        answers = [self._result(call) for call in (request if several else [request])]
         return json.dumps(answers if several else answers[0]).encode()
 
     def _result(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -177,8 +177,8 @@ class StandInForTrex:
     def _do_get_active_pgids(self, params: dict[str, Any]) -> dict[str, Any]:
         kinds: dict[str, set[int]] = {"stats": set(), "latency": set()}
         for port in self.ports:
-            for one in port.streams.values():
-                kinds[one["flow_stats"]["rule_type"]].add(one["flow_stats"]["stream_id"])
+            for stream in port.streams.values():
+                kinds[stream["flow_stats"]["rule_type"]].add(stream["flow_stats"]["stream_id"])
         return {"ids": {"flow_stats": sorted(kinds["stats"]), "latency": sorted(kinds["latency"])}}
 
     def _do_get_pgid_stats(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class StandInForTrex:
         return {}
 
     def _do_get_all_streams(self, params: dict[str, Any]) -> dict[str, Any]:
-        streams = {str(name): one for name, one in self._port(params).streams.items()}
+        streams = {str(name): stream for name, stream in self._port(params).streams.items()}
         return {"profiles": {"_": streams}}
 
     def _do_add_stream(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -241,8 +241,8 @@ class StandInForTrex:
         self._pass(port)
         if port.started is not None:
             raise Refusal("Port 0 is active")
-        for one in port.streams.values():
-            self._versions.pop(one["flow_stats"]["stream_id"], None)
+        for stream in port.streams.values():
+            self._versions.pop(stream["flow_stats"]["stream_id"], None)
         port.streams.clear()
         port.sent_by.clear()
         port.arrived.clear()
@@ -284,7 +284,7 @@ class StandInForTrex:
         return port
 
     def _arrived(self, port: Port, group: int) -> int:
-        """How many frames of a group have come to the other end of a port's wire, as far as they are counted."""
+        """The counted frames of a group that arrived at the other end of a port's wire."""
         if not port.counts:
             return port.arrived.get(group, 0)
         if port.stopped is not None and time.monotonic() < port.stopped + self.transit_s:
@@ -295,12 +295,12 @@ class StandInForTrex:
         return (sent - lost) * (2 if self.twice else 1)
 
     def _pass(self, port: Port) -> None:
-        """What has happened on a port until now."""
+        """Bring a port up to the present time."""
         if port.started is None:
             return
         own_s = min((time.monotonic() - port.started) / self.slow, port.limit_s)
-        port.sent_by = {name: self._sent_by(one, own_s) for name, one in port.streams.items()}
-        if own_s >= min(max(self._due_s(one) for one in port.streams.values()), port.limit_s):
+        port.sent_by = {name: self._sent_by(stream, own_s) for name, stream in port.streams.items()}
+        if own_s >= min(max(self._due_s(stream) for stream in port.streams.values()), port.limit_s):
             port.started, port.stopped = None, time.monotonic()
         if self.most_frames is not None and port.sent >= self.most_frames:
             port.started, port.stopped = None, time.monotonic()
@@ -314,7 +314,7 @@ class StandInForTrex:
         return int(min(frames, stream["mode"].get("total_pkts", frames)))
 
     def _due_s(self, stream: dict[str, Any]) -> float:
-        """When its last frame goes, by the server's own time: it does not wait for the end of that one's slot."""
+        """When its last frame is sent, in the server's own time, without the rest of that frame's slot."""
         mode = stream["mode"]
         if mode["type"] == "continuous":
             return float("inf")
@@ -326,7 +326,7 @@ class StandInForTrex:
 
 
 def _of_group(port: Port, group: int) -> list[int]:
-    return [name for name, one in port.streams.items() if one["flow_stats"]["stream_id"] == group]
+    return [name for name, stream in port.streams.items() if stream["flow_stats"]["stream_id"] == group]
 
 
 def _measures(port: Port, group: int) -> bool:
@@ -334,7 +334,7 @@ def _measures(port: Port, group: int) -> bool:
 
 
 def _delay(frames: int) -> dict[str, Any]:
-    """Of so many frames: half of them at once, the others after 25 µs, but for one after 1.2 ms."""
+    """The delays of so many frames: half of them at once, one after 1.2 ms, the others after 25 µs."""
     at_once = frames // 2
     classes = {"0": at_once, "20": frames - at_once - 1, "1000": 1} if frames else {}
     times = {"average": 14, "total_min": 3, "total_max": 1200, "last_max": 30, "jit": 2}

@@ -1,4 +1,4 @@
-"""Campaigns along time: UUTs that drift, whose boots differ, or that are slower at first, as a test says."""
+"""Campaigns over time: UUTs that drift, whose boots differ, or that are slower at first."""
 
 import random
 from collections.abc import Callable
@@ -27,11 +27,11 @@ def exact(_: random.Random) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a campaign is made up: interleaved, each repetition on a boot of its own, unless on `one_boot`.
+    """A made-up campaign: interleaved, with a boot for each repetition unless on `one_boot`.
 
-    `drift` is from the first trial to the last, as a part of what is forwarded; `boots_scatter` the standard deviation
-    of what a boot makes, `first` by how much the first trials of a boot differ. `wander` makes each trial resemble the
-    one before by so much.
+    `drift` is the change from the first trial to the last, as a share of the throughput. `boots_scatter` is the
+    standard deviation between boots. `first` is the deviation of the first trials of a boot. `wander` is how much each
+    trial resembles the one before.
     """
 
     scatter: Callable[[random.Random], float] = one_percent
@@ -51,14 +51,14 @@ class Made:
         return campaign(self.trials(seed), uuts=self.uuts)
 
     def steadiness(self, seed: int = 1) -> dict[str, Steadiness]:
-        """What is found of each UUT."""
-        return {one.uut: one for one in steadiness_of(group_trials(self.campaign(seed)))}
+        """The steadiness of each UUT."""
+        return {steadiness.uut: steadiness for steadiness in steadiness_of(group_trials(self.campaign(seed)))}
 
     def trials(self, seed: int = 1) -> list[TrialResult]:
-        """All trials, in the order of time."""
+        """All trials in order of time."""
         chance = random.Random(seed)
         when_s, number, found = 0.0, 0, list[TrialResult]()
-        boots: dict[str, tuple[int, float]] = {}  # the one that each UUT is on, and what it makes
+        boots: dict[str, tuple[int, float]] = {}  # the boot of each UUT, and its effect
         places = dict.fromkeys(self.uuts, 0)
         planned = len(self.uuts) * self.repetitions * len(self.sizes) * len(self.loads)
         previous = dict.fromkeys(self.uuts, 0.0)

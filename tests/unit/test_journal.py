@@ -1,4 +1,4 @@
-"""The journal, and cleaning up from it: what is on record can be undone by anyone, once its owner is gone."""
+"""The journal, and clean-up from it: any process can undo recorded changes once their owner is gone."""
 
 import contextlib
 import errno
@@ -21,9 +21,9 @@ from netbench.linux.cleaning import Cleaned, clean
 from netbench.linux.journal import Journal
 from netbench.linux.state import append, lock_file, lock_testbed
 
-# Undoing one of a namespace that was never made touches nothing.
+# Undoing a change in a namespace that was never made touches nothing.
 ONE, TWO, THREE = (AddNamespace(f"nb-never-made-{n}") for n in (1, 2, 3))
-STUCK = SetSysctl(None, "kernel.ostype", "1", old="0")  # nobody can write that
+STUCK = SetSysctl(None, "kernel.ostype", "1", old="0")  # cannot be written
 
 HOLD = """
 import sys
@@ -57,7 +57,7 @@ def abandoned(directory):
 
 
 def leave(directory, *changes) -> str:
-    """A journal as a killed run leaves it; its run id."""
+    """Leave a journal as a killed run does; return its run ID."""
     journal = Journal.create("lab", directory)
     for change in changes:
         journal.record(change)
@@ -103,7 +103,7 @@ def test_a_journal_whose_owner_is_alive_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("kept", [1, 20, 50])
 def test_a_last_line_that_was_cut_was_never_acted_on(tmp_path, kept):
-    """And what a clean-up that is itself interrupted has undone after it stays undone."""
+    """Changes that an interrupted clean-up has undone after it stay undone, too."""
     path = tmp_path / "journals" / f"{leave(tmp_path, ONE, TWO, THREE)}.jsonl"
     *whole, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole) + last[:kept])
@@ -142,7 +142,7 @@ def test_a_journal_damaged_in_the_middle_is_undone_up_to_there_and_kept(tmp_path
 
 @pytest.mark.parametrize("line", range(4))
 def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path, line):
-    """And not undone as something else: `nb-never-made-1` may have become somebody's `nb-never-made-9`."""
+    """It is not undone as another change: `nb-never-made-1` may have become the foreign `nb-never-made-9`."""
     path = tmp_path / "journals" / f"{leave(tmp_path, ONE, TWO, THREE)}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     for place, byte in enumerate(lines[line][:-1]):
@@ -187,7 +187,7 @@ def test_a_journal_does_not_grow_with_what_was_undone(tmp_path):
 
 
 def test_a_journal_that_another_was_put_in_place_of_belongs_to_that_one(tmp_path, monkeypatch):
-    """Opened before it was written anew, and tried to lock afterwards."""
+    """It is opened before it is written anew, and locked afterwards."""
     path, new = tmp_path / "a", tmp_path / "b"
     path.touch()
     flock = fcntl.flock

@@ -35,7 +35,7 @@ CLEAN = Evidence(
 
 XDP = "XDP program drop_all (id 7) on nb-in1"
 
-# What is taken for the NIC of the source receives, and what is taken for that of the sink sends.
+# The interface taken for the source's NIC receives, and the one taken for the sink's NIC sends.
 SENDS = replace(NIC, rx=0)
 EXCHANGED = replace(CLEAN, nics={"source": SINK, "ingress": SENDS, "egress": SINK, "sink": SENDS})
 
@@ -45,7 +45,7 @@ def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
 
 
 def of_load(evidence: Evidence) -> list[Reason]:
-    """Those about what was sent, whatever became of it."""
+    """The reasons about sent frames, whether or not they arrived."""
     of_path = (ReasonKind.UNEXPLAINED_FRAMES, ReasonKind.FOREIGN_FRAMES)
     return [reason for reason in reasons(evidence) if reason.kind not in of_path]
 
@@ -81,7 +81,7 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             "the burst may have caused loss",
         ),
         (
-            sent(max_lateness_s=0.04, max_burst_frames=101),  # a tenth of what it sent
+            sent(max_lateness_s=0.04, max_burst_frames=101),  # a tenth of the frames sent
             ReasonKind.UNEVEN_PACING,
             "the source fell 40 ms behind and caught up with up to 101 frames back to back: the burst may have "
             "caused loss",
@@ -282,7 +282,7 @@ def test_the_worst_verdict_wins():
             {"link_s": 0.5, "unevenness": 0.101},
             "it was unsteady: up to 10% of its frames ahead of an even rate, or behind",
         ),
-        # 900 frames should have taken 0.9 s: a tenth of a second is missing, of which the link took most or did not.
+        # 900 frames should have taken 0.9 s: the link took most of the missing 0.1 s, or it did not.
         ({"frames": 900, "link_s": 0.05}, None),
         ({"frames": 900, "link_s": 0.049}, "backpressure by its link for 0.049 s only: the source itself is too slow"),
         (
@@ -295,7 +295,7 @@ def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offe
     given = {"frames": 400, "max_lateness_s": 0.6, "max_burst_frames": 400, **of_source}
     (kind, detail), *others = [(reason.kind, reason.detail) for reason in of_load(sent(**given))]
     if fault is None:
-        assert (kind, others) == (ReasonKind.SATURATED, [])  # it was late all the time: that says nothing more
+        assert (kind, others) == (ReasonKind.SATURATED, [])  # it was late all the time, which adds nothing
         assert detail.endswith(f"; backpressure by its link for {given['link_s']:.3f} s of 1.000 s")
     else:
         assert kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE
@@ -336,7 +336,7 @@ def test_the_edges_of_tolerance(frames, tolerance, within):
 
 
 UNPACED = replace(CLEAN, traffic=replace(TRAFFIC, fps=None))
-# One thing that went wrong is one reason, or none where it is a result.
+# One fault is one reason, or none where it is a result.
 ALONE = {
     "a clean trial": (CLEAN, []),
     "loss in the UUT": (
@@ -371,7 +371,7 @@ ALONE = {
     ),
     "a source without a schedule may pause": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.1)), []),
     "but not for long": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.11)), [ReasonKind.UNEVEN_PACING]),
-    # As fast as it can means against a queue that is full.
+    # A source at its maximum rate sends against a full queue.
     "nor do its failed sends count": (replace(UNPACED, sent=replace(SENT, errors=5000, duration_s=0.1)), []),
     "refused frames that were sent in time after all": (sent(errors=5, link_s=0.01), []),
     "all frames, but in too long a time": (sent(duration_s=1.7), [ReasonKind.OFFERED_OUT_OF_TOLERANCE]),
@@ -416,7 +416,7 @@ def _queued(sent_frames: int, window: Window | None) -> list[str]:
     [
         (Window(1125, 0.225, 4500), True),  # 5,000 of 20,000 frames/s, the rest in a queue
         (Window(1125, 0.225, 301), True),
-        (Window(1125, 0.225, 300), False),  # no more than a twentieth of what was sent
+        (Window(1125, 0.225, 300), False),  # no more than a twentieth of the frames sent
         (Window(4500, 0.225, 301), False),  # it keeps up: some frames were only late at the end
         (None, False),
     ],

@@ -1,4 +1,4 @@
-"""Guests that libvirt starts: what is told of them beforehand, and what is said where it cannot."""
+"""Guests that libvirt starts: their description beforehand, and the messages where libvirt cannot start them."""
 
 import platform
 import sys
@@ -44,10 +44,10 @@ def test_a_domain_has_what_the_direct_guest_has():
         {"cpuset": "3,4"},
     ]
     nics_of = {tag: domain.findall(f"devices/interface/{tag}") for tag in ("model", "target", "driver")}
-    assert [one.get("type") for one in nics_of["model"]] == ["e1000", "vmxnet3", "virtio"]
-    assert [one.attrib for one in nics_of["target"]] == [{"dev": f"nb-{n}", "managed": "no"} for n in range(3)]
-    assert [one.attrib for one in nics_of["driver"]] == [{"name": "vhost", "queues": "2"}]
-    (mark,) = (one for one in domain.iter() if one.tag.endswith("env"))
+    assert [element.get("type") for element in nics_of["model"]] == ["e1000", "vmxnet3", "virtio"]
+    assert [element.attrib for element in nics_of["target"]] == [{"dev": f"nb-{n}", "managed": "no"} for n in range(3)]
+    assert [element.attrib for element in nics_of["driver"]] == [{"name": "vhost", "queues": "2"}]
+    (mark,) = (element for element in domain.iter() if element.tag.endswith("env"))
     assert mark.attrib == {"name": "NETBENCH_RUN", "value": "run-1"}
 
 
@@ -79,7 +79,7 @@ def test_a_disk_image_is_refused():
 
 
 def test_an_empty_uri_is_refused():
-    """libvirt would take it for whatever daemon it likes."""
+    """libvirt would choose a daemon by itself."""
     with pytest.raises(ValidationError, match="uri"):
         LibvirtOptions.model_validate({"uri": ""})
 
@@ -160,7 +160,7 @@ def test_a_defect_is_raised_where_somebody_hears_of_it(monkeypatch):
 
 
 def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch, tmp_path):
-    """It is, until somebody listens to its console."""
+    """It is paused until a client connects to its console."""
     domain = SimpleNamespace(state=lambda: (3, 0), destroy=lambda: None)
     connection = SimpleNamespace(createXML=lambda *_: domain, close=lambda: 0)
     states = ("RUNNING", "BLOCKED", "PAUSED", "SHUTOFF", "CRASHED")

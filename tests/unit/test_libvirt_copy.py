@@ -1,4 +1,4 @@
-"""Copies of domains that somebody has defined: what they keep, what they are given, and which domains have none."""
+"""Copies of domains that users defined: the settings they keep and get, and domains that cannot be copied."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ NICS = (
 OWN = Connected("nb-r-uut-g", NICS, FILES)
 SPEC = GuestSpec("g", FILES.directory, (GuestNic("nb-ti-s1", "02:6e:67:00:01:01"),))
 
-# As `virsh dumpxml --inactive` shows what virt-manager has made, and all that was added by hand since.
+# A domain of virt-manager with all manual additions, as `virsh dumpxml --inactive` prints it.
 FULL = """
 <domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>web</name>
@@ -114,10 +114,10 @@ def full():
 
 def test_a_copy_has_a_name_of_its_own_and_all_that_makes_the_machine(full):
     domain, copy = full
-    assert [one.text for one in domain.findall("name")] == ["nb-r-uut-g"]
+    assert [element.text for element in domain.findall("name")] == ["nb-r-uut-g"]
     assert not [tag for tag in ("title", "metadata") if domain.find(tag) is not None]
     assert domain.findtext("uuid") == own_uuid("nb-r-uut-g") != "6695eb01-f6a4-8304-79aa-97f2502e193f"
-    assert [one.text for one in domain.findall("sysinfo/system/entry")] == ["web"], "its uuid is another"
+    assert [element.text for element in domain.findall("sysinfo/system/entry")] == ["web"], "its uuid is another"
     assert domain.get("type") == "kvm"
     for tag in ("currentMemory", "features/apic", "devices/memballoon", "devices/input", "iothreads", "os/smbios"):
         assert len(domain.findall(tag)) == 1, tag
@@ -126,13 +126,13 @@ def test_a_copy_has_a_name_of_its_own_and_all_that_makes_the_machine(full):
     assert (copy.accelerator, copy.cpus, copy.memory_mib) == ("kvm", 2, 2048)
     assert (copy.emulator, copy.nvram) == ("/opt/qemu/bin/qemu-system-x86_64", None)
     assert "emulated" not in copy.facts()
-    assert [one.attrib for one in domain.findall("seclabel")] == [{"type": "none", "model": "dac"}]
-    env = [one.attrib for one in domain.iter() if one.tag.endswith("}env")]
+    assert [element.attrib for element in domain.findall("seclabel")] == [{"type": "none", "model": "dac"}]
+    env = [element.attrib for element in domain.iter() if element.tag.endswith("}env")]
     assert env == [{"name": "LANG", "value": "C"}, {"name": "NETBENCH_RUN", "value": "run-1"}]
 
 
 def test_what_its_guest_writes_goes_elsewhere(full):
-    disks = {one.find("target").get("dev"): one for one in full[0].findall("devices/disk")}
+    disks = {disk.find("target").get("dev"): disk for disk in full[0].findall("devices/disk")}
     kept = {
         name: [(child.tag, child.attrib) for child in disk if child.tag in ("transient", "readonly", "shareable")]
         for name, disk in disks.items()
@@ -153,14 +153,14 @@ def test_what_its_guest_writes_goes_elsewhere(full):
 def test_its_nics_and_its_ways_in_are_those_of_netbench(full):
     domain, _ = full
     nics = domain.findall("devices/interface")
-    assert [one.find("target").attrib for one in nics] == [
+    assert [nic.find("target").attrib for nic in nics] == [
         {"dev": "nb-ti-s1", "managed": "no"},
         {"dev": "nb-te-s1", "managed": "no"},
     ]
-    assert [one.find("model").get("type") for one in nics] == ["virtio", "e1000"]
+    assert [nic.find("model").get("type") for nic in nics] == ["virtio", "e1000"]
     assert nics[0].find("driver").attrib == {"name": "vhost", "queues": "2"}
-    assert [one.find("rom").get("enabled") for one in nics] == ["no", "no"]
-    assert not [one for nic in nics for one in nic if one.tag in ("boot", "address", "alias")]
+    assert [nic.find("rom").get("enabled") for nic in nics] == ["no", "no"]
+    assert not [child for nic in nics for child in nic if child.tag in ("boot", "address", "alias")]
     (serial,) = domain.findall("devices/serial")
     assert (serial.get("type"), serial.find("source").get("path")) == ("unix", str(FILES.console))
     (channel,) = domain.findall("devices/channel")
@@ -168,12 +168,12 @@ def test_its_nics_and_its_ways_in_are_those_of_netbench(full):
     assert channel.find("source") is None, "libvirt makes the socket, and alone talks with the agent"
     for tag in ("console", "graphics", "redirdev", "tpm", "video/model/acceleration"):
         assert domain.find(f"devices/{tag}") is None, tag
-    assert [one.get("dev") for one in domain.findall("os/boot")] == ["hd"], "nobody answers in a network"
+    assert [element.get("dev") for element in domain.findall("os/boot")] == ["hd"], "nobody answers in a network"
     assert domain.find("os/bootmenu") is None
 
 
 def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
-    assert [one.tag for one in full[0].findall("cputune/*")] == [
+    assert [element.tag for element in full[0].findall("cputune/*")] == [
         "shares",
         *["vcpupin"] * 2,
         "emulatorpin",
@@ -181,7 +181,7 @@ def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
     ]
     assert full[0].find("vcpu").get("cpuset") == "0-3"
     pinned, _ = copied(FULL, Connected("nb", NICS, FILES, (6, 7), Pinning(vcpus=((5,),))))
-    assert [(one.tag, one.get("vcpu"), one.get("cpuset")) for one in pinned.findall("cputune/*")] == [
+    assert [(element.tag, element.get("vcpu"), element.get("cpuset")) for element in pinned.findall("cputune/*")] == [
         ("shares", None, None),
         ("vcpupin", "0", "5"),
         ("vcpupin", "1", "6,7"),
@@ -195,7 +195,7 @@ def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
 
 def test_a_domain_that_says_next_to_nothing_gets_what_it_needs():
     domain, copy = copied("<domain type='qemu'/>")
-    assert [one.tag for one in domain.findall("devices/*")] == ["interface", "interface", "serial", "channel"]
+    assert [element.tag for element in domain.findall("devices/*")] == ["interface", "interface", "serial", "channel"]
     assert (copy.cpus, copy.emulator) == (1, "")
     assert copy.facts()["emulated"] == "the domain asks for emulation"
 
@@ -266,7 +266,7 @@ def test_what_could_write_or_cannot_be_started_is_refused(defined, why):
 
 
 def test_what_would_be_done_is_told_and_nobody_asked():
-    """No such daemon is there."""
+    """There is no such daemon."""
     driver = Libvirt(LibvirtOptions(uri=URI, domain="my web"))
     told = driver.command(SPEC)
     assert told.startswith("virsh -c qemu:///system dumpxml --inactive 'my web' >/run/netbench/vm/r-uut-g/domain.xml\n")
@@ -335,7 +335,7 @@ def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):
     for path in ("none.fd", "web.fd"):
         libvirt = SimpleNamespace(whose="guest g", defined=lambda _: xml.format(tmp_path / path))  # noqa: B023 - asked at once
         existing = ExistingDomain("web", Connected("nb-g", NICS, files), HERE)
-        existing.define(libvirt, "run-1")  # type: ignore[arg-type]  # as much of one as is asked
+        existing.define(libvirt, "run-1")  # type: ignore[arg-type]  # the part of it that is used
         assert files.nvram.exists() == (path == "web.fd")
     assert files.nvram.read_bytes() == b"boots this"
     assert files.directory.stat().st_mode & 0o777 == 0o711, "QEMU need not be root"
@@ -348,7 +348,7 @@ def test_the_agent_is_asked_through_libvirt():
         asked.append(command)
         return '{"return": {"pid": 7}}'
 
-    agent = LibvirtAgent(SimpleNamespace(ask_agent=ask))  # type: ignore[arg-type]  # as much of one as is asked
+    agent = LibvirtAgent(SimpleNamespace(ask_agent=ask))  # type: ignore[arg-type]  # the part of it that is used
     assert agent.command("guest-exec", {"path": "ls"}) == {"pid": 7}
     agent.command("guest-ping", timeout_s=2.0)
     agent.close()

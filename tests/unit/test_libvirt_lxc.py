@@ -1,5 +1,5 @@
-"""Containers of libvirt's LXC driver: what their domains are, and the control groups that they need."""
-# What the XML must have is looked up as if it were there: `union-attr` is left to fail in the test.
+"""Containers of libvirt's LXC driver: their domains, and the control groups that they need."""
+# Required XML elements are used unchecked: where one is missing, the test fails (`union-attr`).
 
 import os
 from dataclasses import replace
@@ -37,13 +37,13 @@ UNIFIED = ("cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0",)
 
 
 def machine(mounts, own=("0::/user.slice",), test: int = 1, *, is_here: bool = False) -> FakeHost:
-    """A machine with these mounts, on which netbench is in these groups; `test` is what that command answers."""
+    """A machine with these mounts and with netbench in these groups; `test` is the exit code of that command."""
     files = {"/proc/self/mounts": "\n".join(mounts), "/proc/self/cgroup": "\n".join(own)}
     return FakeHost({"test": Completed((), test, "", "")}, files, is_here=is_here)
 
 
 def found(element, path):
-    """The first element at a path, which is there."""
+    """Return the first element at a path, which must exist."""
     there = element.find(path)
     assert there is not None
     return there
@@ -56,9 +56,9 @@ def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
     domain = ElementTree.fromstring(domain_xml(SPEC, root, ["/bin/sh", "-c", "echo a&b"], HERE))
     assert (domain.get("type"), domain.findtext("name")) == ("lxc", "g")
     assert found(domain, "vcpu").get("cpuset") == "1,3"
-    assert [one.text for one in domain.findall("os/initarg")][-3:] == ["/bin/sh", "-c", "echo a&b"]
+    assert [element.text for element in domain.findall("os/initarg")][-3:] == ["/bin/sh", "-c", "echo a&b"]
     assert found(domain, "os/initenv").attrib == {"name": "NETBENCH_RUN"}
-    mounted = {found(one, "target").get("dir"): one for one in domain.findall("devices/filesystem")}
+    mounted = {found(mount, "target").get("dir"): mount for mount in domain.findall("devices/filesystem")}
     assert mounted.keys() == {"/", "/usr"}
     assert (mounted["/"].find("readonly"), mounted["/usr"].find("readonly") is None) == (None, False)
     assert domain.find("devices/interface") is None
@@ -68,7 +68,7 @@ def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
 
 def test_groups_are_where_netbench_is_but_for_shares_of_cpus():
     there = hierarchies(machine(APART, OWN))
-    assert [replace(one, root="") for one in there] == [
+    assert [replace(hierarchy, root="") for hierarchy in there] == [
         Hierarchy("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"),
         Hierarchy("cpuset", "/sys/fs/cgroup/cpuset"),
         Hierarchy("devices", "/sys/fs/cgroup/devices"),
@@ -91,7 +91,7 @@ def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
     monkeypatch.setattr(libvirt_lxc_groups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
-    others = " ".join(f"/sys/fs/cgroup/{one}/nb-x" for one in ("cpuset", "devices", "memory/user"))
+    others = " ".join(f"/sys/fs/cgroup/{controller}/nb-x" for controller in ("cpuset", "devices", "memory/user"))
     assert change.command == (
         f"mkdir -p {cpu} {others} && echo 2048 >{cpu}/cpu.shares && "
         f"echo 100000 >{cpu}/cpu.cfs_period_us && echo 50000 >{cpu}/cpu.cfs_quota_us"

@@ -1,5 +1,5 @@
-"""Copies of containers that somebody has defined at libvirt: what they keep, and which have none."""
-# What the XML must have is looked up as if it were there: `union-attr` is left to fail in the test.
+"""Copies of containers that users defined in libvirt: what they keep, and containers that cannot be copied."""
+# Required XML elements are used unchecked: where one is missing, the test fails (`union-attr`).
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from netbench.vmm.libvirt_lxc_copy_xml import ContainerCopy, copy_of_container
 
 SPEC = GuestSpec("box", Path("/run/netbench/vm/r-uut-box"))
 FIRST = ["/bin/sh", "-c", "echo up", "sh"]
-# As `virsh dumpxml --inactive` shows one, and all that was added by hand since.
+# A container with all manual additions, as `virsh dumpxml --inactive` prints it.
 FULL = """
 <domain type='lxc' xmlns:lxc='http://libvirt.org/schemas/domain/lxc/1.0'>
   <name>web</name>
@@ -67,32 +67,32 @@ def test_what_makes_it_is_kept_and_what_connects_it_is_not():
     assert domain.findtext("os/initdir") == "/srv"
     gone = ("title", "resource", "features/privnet", "devices/interface")
     assert [tag for tag in gone if domain.find(tag) is not None] == []
-    assert not [one for one in domain if "namespace" in one.tag]
-    assert [one.attrib for one in domain.findall("devices/console")] == [{"type": "pty"}]
-    allowed = {one.tag: one.get("state") for one in domain.findall("features/capabilities/*")}
+    assert not [child for child in domain if "namespace" in child.tag]
+    assert [element.attrib for element in domain.findall("devices/console")] == [{"type": "pty"}]
+    allowed = {element.tag: element.get("state") for element in domain.findall("features/capabilities/*")}
     assert allowed == {"net_admin": "on", "sys_admin": "on"}, "its first process makes settings writable"
     assert domain.findtext("on_reboot") == "destroy"
 
 
 def test_its_first_process_is_its_own_and_bears_the_mark():
     _, domain = copied()
-    words = [one.text for one in domain.findall("os/initarg")]
+    words = [element.text for element in domain.findall("os/initarg")]
     assert (domain.findtext("os/init"), words[0]) == ("/bin/sh", "-c")
     assert words[-7:] == [*FIRST, "/usr/sbin/webd", "--port", "80"]
-    assert {one.get("name"): one.text for one in domain.findall("os/initenv")} == {
+    assert {element.get("name"): element.text for element in domain.findall("os/initenv")} == {
         "HOME": "/root",
         "NETBENCH_RUN": "@RUN@",
     }
     _, without = copied("<domain type='lxc'><os><type>exe</type></os></domain>")
-    assert [one.text for one in without.findall("os/initarg")][-1] == "/sbin/init", "which libvirt would start"
+    assert [element.text for element in without.findall("os/initarg")][-1] == "/sbin/init", "which libvirt would start"
 
 
 def test_nothing_that_it_may_write_to_is_a_directory_of_this_machine():
     copy, domain = copied()
     assert copy.directories == ("/srv/web root", "/var/web")
     sources = {
-        one.find("target").get("dir"): one.find("source").get("dir")  # type: ignore[union-attr]  # it is there, or the test fails
-        for one in domain.findall("devices/filesystem")
+        filesystem.find("target").get("dir"): filesystem.find("source").get("dir")  # type: ignore[union-attr]  # it is there, or the test fails
+        for filesystem in domain.findall("devices/filesystem")
     }
     assert sources == {
         "/": "/run/libvirt-own/copies/0/merged",

@@ -1,4 +1,4 @@
-"""What limited a maximum, and what is made of one that was limited by what was offered."""
+"""The limit of each maximum, and the treatment of a maximum that the offered load limited."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
         ([*at(1000, 1000), *at(2000, 1940)], "the load asked: throughput still rises there"),  # 3 %
         ([*at(1000, 1000), *at(2000, 1600)], "the load asked: throughput still rises there"),
         ([*at(500, 250), *at(1000, 500), *at(2000, 1000)], "the load asked: throughput still rises there"),  # in half
-        ([*at(1000, 1000), *at(2000, 1300)], ""),  # less than a third of what is offered in addition
+        ([*at(1000, 1000), *at(2000, 1300)], ""),  # the gain is less than a third of the additional load
         (
             [*at(1000, 1000), at(2000, 1100)[0], at(2000, 1500)[1]],
             "the load asked: throughput still rises there",
@@ -123,7 +123,7 @@ def test_campaigns_compared_say_which_maxima_are_lower_bounds():
         for name, trials in (("base", AT_LEAST), ("same", AT_LEAST), ("slower", LESS))
     )
     (alike,) = compare(base, [same])
-    assert [(one.throughput.unknown, one.base.limited_by) for one in alike.maxima] == [
+    assert [(maximum.throughput.unknown, maximum.base.limited_by) for maximum in alike.maxima] == [
         (Unknown.BOTH_AT_LEAST, "the load asked")
     ]
     (worse,) = compare(base, [slower])
@@ -208,7 +208,7 @@ def test_what_varies_between_runs_is_part_of_maxima_and_of_ratios_of_uuts_but_no
 
 def test_a_difference_below_the_noise_floor_is_none():
     alone, beside = curve((500, 500), (1000, 800), (1200, 800)), curve((500, 500), (1000, 760), (1200, 760))
-    beside = (replace(one, spec=replace(one.spec, scenario="cpu-heavy")) for one in beside)
+    beside = (replace(result, spec=replace(result.spec, scenario="cpu-heavy")) for result in beside)
     results = campaign([*alone, *beside])
     (exact,) = relative_maxima(with_limits(group_trials(results)))
     (noisy,) = relative_maxima(with_limits(group_trials(replace(results, noise_floor=NoiseFloor(0.08, 6, "a trial")))))

@@ -1,4 +1,4 @@
-"""What a process writes, waited for no longer than it may take."""
+"""Reading the output of a process with a time limit."""
 
 import os
 
@@ -9,7 +9,7 @@ from netbench.hosts.lines import Lines, Tail, last_words
 
 @pytest.fixture
 def pipe():
-    """Both ends: what is read as text by others, and the descriptor that is written to."""
+    """Both ends of a pipe: the text to read, and the descriptor to write to."""
     end, start = os.pipe()
     with os.fdopen(end) as file, os.fdopen(start, "wb", buffering=0) as writer:
         yield file, writer
@@ -58,7 +58,7 @@ def test_of_what_is_said_without_end_the_beginning_and_the_end_are_kept(pipe):
     reader, writer = pipe
     tail = Tail(reader)
     writer.write(b"begins\n")
-    for _ in range(20):  # nobody else reads, and the writer does not wait
+    for _ in range(20):  # nothing else reads, and the writer does not wait
         writer.write(bytes(1_000_000))
     writer.write(b"ends")
     writer.close()

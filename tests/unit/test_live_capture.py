@@ -33,12 +33,12 @@ def ours(seq: int, sent_ns: int = SENT_NS, size: int = 128) -> Frame:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
-    """Pieces as small as they come."""
+    """Read pieces as small as they come."""
     monkeypatch.setattr(live_module, "_GATHER_S", 0.0)
 
 
 def listening(cpus: tuple[int, ...] = (), awaited: Expected = AWAITED) -> tuple[LiveCapture, int]:
-    """A capture that is read, and where to write it."""
+    """Return a capture that is read, and the descriptor to write it to."""
     end, start = os.pipe()
     live = LiveCapture(awaited)
     live.begin(end, cpus)
@@ -46,7 +46,7 @@ def listening(cpus: tuple[int, ...] = (), awaited: Expected = AWAITED) -> tuple[
 
 
 def hear(content: bytes, pieces: list[int], awaited: Expected = AWAITED) -> LiveCapture:
-    """Have a capture heard that comes in pieces of these sizes, and the rest at once."""
+    """Read a capture that arrives in pieces of these sizes, and the rest at once."""
     live, start = listening(awaited=awaited)
     with os.fdopen(start, "wb", buffering=0) as file:
         for size in pieces:
@@ -113,7 +113,7 @@ def test_it_finds_what_a_file_of_it_holds(in_order, others, pieces, damage, cut,
     ids=["next number", "far later number", "too early", "too late", "not stamped as its source said"],
 )
 def test_a_frame_that_could_have_been_ours_and_is_not_makes_all_counts_unknown(strange, otherwise):
-    """It was counted before anybody knew."""
+    """It was counted before the difference showed."""
     live = hear(pcap([*map(ours, range(100)), strange]), [])
     with pytest.raises(UsageError, match="the capture of s1: frames with the stream's addresses.*keep_captures"):
         live.counts(dataclasses.replace(EXPECTED, **otherwise))
@@ -128,7 +128,7 @@ def test_a_frame_that_could_have_been_ours_and_is_not_makes_all_counts_unknown(s
     ],
 )
 def test_what_is_no_capture_is_read_to_its_end_and_refused(content, why):
-    """tcpdump must be able to end, and to say why it wrote that."""
+    """tcpdump must be able to end and to report the cause."""
     live = hear(content + bytes(3 << 20) * bool(content), [])
     with pytest.raises(UsageError, match=f"the capture of s1: {why}"):
         live.counts(EXPECTED)
@@ -164,7 +164,7 @@ def test_a_flush_is_not_kept_waiting_for_more(monkeypatch):
 
 
 def test_what_comes_in_drops_is_read_in_draughts(monkeypatch):
-    """Half of the pipe at a time, and what is left at its end."""
+    """Half of the pipe is read at a time, and the rest at its end."""
     monkeypatch.setattr(live_module, "_GATHER_S", 60.0)
     end, start = os.pipe()
     pipe = GatheringPipe(end)
@@ -231,7 +231,7 @@ print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).
 
 @pytest.mark.parametrize("lost_of_1000", [0, 10])
 def test_memory_stays_flat(lost_of_1000):
-    """Ten times the frames; with loss, a bit for each frame may be kept."""
+    """Ten times the frames need no more; with loss, a bit for each frame may be kept."""
     record = pcap([stream_frame(0)])[24:].hex()
     peaks_kib = []
     for count in (200_000, 2_000_000):
@@ -243,7 +243,7 @@ def test_memory_stays_flat(lost_of_1000):
 
 
 def test_of_what_came_before_the_trial_only_frames_of_earlier_trials_count():
-    """They are late whenever they arrive; what else came then the counters of the trial did not see either."""
+    """Those are late whenever they arrive. The trial's counters did not see other frames of that time, either."""
     before = [stream_frame(n, size=128, src="198.18.0.77", sent_ns=START_NS - 10**9) for n in range(3)] + [
         ours(1),
         FOREIGN,

@@ -1,4 +1,4 @@
-"""When the thread of the source `xdp` leaves the kernel: at the end, by a timer of its own, whoever else runs."""
+"""The thread of the source `xdp` leaves the kernel at the end, by its own timer, whatever else runs."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Plays the kernel's loop by pause(2), which ends at a signal alone. The main thread sleeps and ends nothing.
+# Emulates the kernel's loop by pause(2), which only a signal ends. The main thread sleeps and ends nothing.
 PLAYED = """
 import ctypes, json, sys, time
 from netbench.generators.xdp import live_run

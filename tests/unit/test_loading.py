@@ -232,7 +232,7 @@ def test_wrong_topologies_are_refused(setting, says):
 
 
 def test_every_problem_of_a_file_is_told_at_once_and_no_other(tmp_path):
-    """A list of wrong items is not called too short besides."""
+    """A list of wrong items is not reported as too short, too."""
     path = tmp_path / "mine.yaml"
     path.write_text("frame_sizes: ['6\n\n  3']\nloads: [max]\n")
     with pytest.raises(UsageError) as caught:

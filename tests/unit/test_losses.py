@@ -1,4 +1,4 @@
-"""Where frames were lost: a truth is made up, its counters are shown, and the truth must come out again."""
+"""Attribution of losses: the counters of a made-up truth must lead back to that truth."""
 
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ def passed(**counts) -> NicDelta:
 
 
 def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", egress_dropped: int = 0) -> Evidence:
-    """Of SENT frames so many entered the unit under test and so many left it; nothing else happened to them."""
+    """Evidence that of SENT frames so many entered the UUT and so many left it, and that nothing else happened."""
     points = PATHS[stack]
     return Evidence(
         path=PATH,
@@ -41,7 +41,7 @@ def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", eg
             "sink": passed(rx=left),
         },
         points=points,
-        growths=tuple(replace(one, point=at(one.point.name, points)) for one in growths),
+        growths=tuple(replace(grown, point=at(grown.point.name, points)) for grown in growths),
     )
 
 
@@ -49,7 +49,7 @@ def lost(given_: Evidence) -> dict[str, int]:
     return {loss.place: loss.frames for loss in losses([given_])[given_.path.name].losses}
 
 
-@pytest.mark.parametrize("told", [0, 300])  # the kernel tells the ingress of what came as XDP frames alone
+@pytest.mark.parametrize("told", [0, 300])  # the kernel reports the drops to the ingress for XDP frames only
 def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
     along = PATHS["bridge"]
     given_ = evidence(SENT - 300, SENT - 370, growth("bridge", "nft drop rule", "dropped", 70), stack="bridge")
@@ -60,12 +60,12 @@ def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
     assert lost(full) == {"ingress NIC (receive ring full)": 300, "bridge (nft drop rule)": 70}
     assert (account(full).unexplained_frames, account(full).foreign_frames) == (0, 0)
     assert all_counted([full]), "nobody waits for them"
-    # The sink's backlog was full, which is no backlog of the UUT's.
+    # The full backlog is the sink's, not the UUT's.
     growths = (*given_.growths, growth("softnet backlog", "dropped", "repeated", 40, along, shared=True))
     ends = {"egress": passed(tx=SENT - 410, tx_dropped=40), "sink": passed(rx=SENT - 410, rx_dropped=40)}
     behind = replace(full, growths=growths, received=received(SENT - 410), nics={**nics, **ends})
     assert lost(behind) == {**lost(full), "sink NIC": 40}
-    # Without a ring the same counters say that the source's NIC dropped them.
+    # Without a ring the same counters show that the source's NIC dropped them.
     assert lost(replace(full, path=PATH)) == {"source NIC": 300, "bridge (nft drop rule)": 70}
     # Nothing at all came in: no ring is as small as that.
     nics = {"source": passed(tx_dropped=SENT), "ingress": passed()}
@@ -98,7 +98,7 @@ def test_without_a_uut_a_ring_stands_before_the_sink(receive, by_ring):
 
 @dataclass(frozen=True)
 class ThroughGuest:
-    """What becomes of frames on the way through a guest, in frames: those with a counter, and those without."""
+    """The fate of frames on the way through a guest, in frames, with and without a counter."""
 
     ingress_hook: int = 0
     bridge: int = 0
@@ -162,7 +162,7 @@ def test_on_the_way_through_a_guest_every_death_has_its_place(truth):
 
 @given(few, few)
 def test_a_counter_on_the_other_side_of_what_it_explains_is_not_counted_twice(dropped, others):
-    """A NIC may count a frame as received and drop it then, or drop it first: the sum stays what is missing."""
+    """A NIC may count a frame as received and then drop it, or drop it first: the sum stays the missing frames."""
     truth = ThroughGuest(guest_nic=dropped, guest=others)
     assert sum(lost(truth.evidence()).values()) == dropped + others
     assert lost(truth.evidence()).get("guest ingress NIC (rx_dropped)", 0) == dropped
@@ -186,7 +186,7 @@ def test_whatever_a_uut_declares_is_placed_by_the_same_rules():
         growth("egress veth", "qdisc tbf", "dropped", 20, points, indiscriminate=True),
     )
     found = losses([replace(evidence(SENT, SENT - 36), points=points, growths=grown)])[PATH.name].losses
-    assert [(one.place, one.where, one.frames) for one in found] == [
+    assert [(loss.place, loss.where, loss.frames) for loss in found] == [
         ("container (between ingress veth and egress veth)", Where.INSIDE, 5),
         ("uut (between ingress NIC and ingress veth)", Where.UUT, 1),
         ("egress veth (qdisc tbf)", Where.BEHIND, 20),
@@ -218,7 +218,7 @@ def of_bridge(rules: int) -> list[Growth]:
             [INGRESS_RULE, growth("egress NIC", "nft e", "dropped", 40)],
             {"ingress NIC (nft i, which does not count)": 60, "egress NIC (nft e)": 40},
         ),
-        # Of several none is blamed alone.
+        # Of several rules none is blamed alone.
         ([INGRESS_RULE, *of_bridge(1)], {"uut (ingress NIC: nft i or bridge: nft 0, which do not count)": 100}),
         (of_bridge(2), {"bridge (nft 0 or nft 1, which do not count)": 100}),
         (of_bridge(9), {"bridge (nft 0 or nft 1 or 7 more, which do not count)": 100}),
@@ -233,7 +233,7 @@ def of_bridge(rules: int) -> list[Growth]:
             ([growth("ingress NIC", "nft i", "dropped", None, silent=why)], {f"ingress NIC (nft i, {why})": 100})
             for why in (REMOVED, RESET)
         ),
-        # A counter of a guest that is unknown is not a rule that does not count.
+        # An unknown counter of a guest is not a rule that does not count.
         ([growth("guest", "dropped", "dropped", None)], {"bridge (between ingress NIC and egress NIC)": 100}),
         ([], {"bridge (between ingress NIC and egress NIC)": 100}),
     ],
@@ -244,7 +244,7 @@ def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have(grow
 
 @pytest.mark.parametrize("shown", [30, 12])
 def test_what_streams_share_names_the_place_and_the_streams_own_counters_the_number(shown):
-    """30 frames of all streams found no route; of this one 12 are missing."""
+    """30 frames of all streams found no route; of this stream 12 are missing."""
     shared = growth("IP layer", "OutNoRoutes", "dropped", shown, shared=True)
     assert lost(evidence(SENT, SENT - 12, shared, stack="IP layer")) == {
         "IP layer (OutNoRoutes, counted for all streams)": 12
@@ -269,7 +269,7 @@ def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
 
 @pytest.mark.parametrize("others", [0, 500])
 def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(others):
-    """And when it dropped frames of other streams as well, it is blamed for this one's only."""
+    """If it dropped frames of other streams, too, it is blamed for those of this stream only."""
     seen = evidence(SENT - 40, SENT - 40, growth("softnet backlog", "dropped", "repeated", 40 + others, shared=True))
     ends = {"source": passed(tx=SENT - 40, tx_dropped=40), "ingress": passed(rx=SENT - 40, rx_dropped=40)}
     assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
@@ -293,7 +293,7 @@ def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
 
 
 def of_streams(missing: list[int], *shared: Growth, own: dict[int, Growth] | None = None) -> list[dict[str, int]]:
-    """What streams lost in one kernel that routes them all, and counts some drops for all of them together."""
+    """Return the losses of streams through one kernel that counts some drops for all of them together."""
     trial = [
         replace(
             evidence(SENT, SENT - frames, *shared, *([own[number]] if own and number in own else []), stack="IP layer"),
@@ -302,7 +302,7 @@ def of_streams(missing: list[int], *shared: Growth, own: dict[int, Growth] | Non
         for number, frames in enumerate(missing)
     ]
     placed = losses(trial)
-    return [{loss.place: loss.frames for loss in placed[one.path.name].losses} for one in trial]
+    return [{loss.place: loss.frames for loss in placed[stream.path.name].losses} for stream in trial]
 
 
 def for_all(counter: str, frames: int) -> Growth:
@@ -317,11 +317,11 @@ RULE = "IP layer (nft r, counted for all streams)"
     ("missing", "places"),
     [
         ([70, 70, 70], [{RULE: 70}] * 3),  # all that it counted, and all that is missing
-        ([30, 3000, 0], [{RULE: 30}, {BETWEEN: 3000}, {}]),  # only what one stream lacks can be it
+        ([30, 3000, 0], [{RULE: 30}, {BETWEEN: 3000}, {}]),  # the rule explains only what one stream lacks
         ([1000, 0, 0], [{RULE: 210, BETWEEN: 790}, {}, {}]),
         ([1000, 70, 140], [{BETWEEN: 1000}, {RULE: 70}, {RULE: 140}]),
         ([5, 5, 5], [{RULE: 5}] * 3),  # it has counted frames of others, too
-        # Of the first at least 140, as the others lack no more than 70; of those perhaps none.
+        # At least 140 are of the first stream, as the others lack at most 70; perhaps none are of those.
         ([1000, 40, 30], [{RULE: 140, BETWEEN: 860}, {BETWEEN: 40}, {BETWEEN: 30}]),
         ([1010, 1010, 1010], [{BETWEEN: 1010}] * 3),
     ],
@@ -367,7 +367,7 @@ def test_a_backlog_of_all_streams_has_dropped_no_more_than_it_counted():
 )
 def test_a_rule_on_both_bridges_of_a_guest_is_named_on_both(before, behind, places):
     at_both = [growth(name, "nft b", "dropped", 135, indiscriminate=True) for name in ("bridge", "egress bridge")]
-    at_both = [replace(one, identity=("nft b",)) for one in at_both]
+    at_both = [replace(grown, identity=("nft b",)) for grown in at_both]
     tap = growth("ingress tap", "tx", "passed", SENT - before)
     guest = [
         growth("guest ingress NIC", "rx", "passed", SENT - before),

@@ -1,4 +1,4 @@
-"""Where frames were lost, as results and the report tell it, and what that says of the paper's finding."""
+"""Lost frames by place, in results and in the report, and their verdict on the paper's finding."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def lossy(
     load: str = "1000fps",
     reasons: tuple[Reason, ...] = (),
 ) -> TrialResult:
-    """1,000 frames of which these were lost."""
+    """A trial of 1,000 frames that lost these."""
     received = 1000 - sum(frames for _, frames in places) - unexplained
     lost_at = tuple(loss(place, frames) for place, frames in places)
     counts = stream_counts(
@@ -116,7 +116,7 @@ def test_losses_by_place_add_up_to_what_was_lost() -> None:
         UNEXPLAINED.name: 3,
         UNKNOWN_PLACE.name: 4,
     }
-    assert places.total() == sum(counts.lost_frames or 0 for one in trials for counts in one.streams)
+    assert places.total() == sum(counts.lost_frames or 0 for result in trials for counts in result.streams)
 
 
 def test_sent_is_received_plus_all_that_was_lost() -> None:
@@ -268,8 +268,8 @@ def counted(tap: int | None) -> tuple[PointCount, ...]:
 
 def uut_counters(trials: Iterable[TrialResult], neighbour: str = "") -> list[UutCounter]:
     counters = Counted()
-    for one in trials:
-        counters.add(one)
+    for result in trials:
+        counters.add(result)
     return counters.sums["raw", neighbour].counters()
 
 
@@ -286,7 +286,7 @@ def test_counters_are_summed_over_streams_and_trials_from_source_to_sink() -> No
 
 def test_what_the_only_stream_shares_with_none_is_not_counted_twice() -> None:
     alone = trial(stream_counts(counters=(*counted(10), *SHARED)), counters=SHARED)
-    assert {one.counter: one.frames for one in uut_counters([alone])} == {
+    assert {total.counter: total.frames for total in uut_counters([alone])} == {
         "tx_dropped": 10,
         "dropped": 2,
         "ForwDatagrams": 900,
@@ -296,8 +296,8 @@ def test_what_the_only_stream_shares_with_none_is_not_counted_twice() -> None:
 
 def test_an_unknown_growth_is_no_zero() -> None:
     trials = [trial(stream_counts(counters=counted(10))), trial(stream_counts(counters=counted(None)))]
-    assert [(one.frames, one.trials) for one in uut_counters(trials) if one.point == "ingress tap"] == [(10, 1)]
-    assert "ingress tap" not in [one.point for one in uut_counters(trials[1:])]
+    assert [(total.frames, total.trials) for total in uut_counters(trials) if total.point == "ingress tap"] == [(10, 1)]
+    assert "ingress tap" not in [total.point for total in uut_counters(trials[1:])]
 
 
 def test_counters_of_a_neighbour_are_none_of_the_uuts() -> None:

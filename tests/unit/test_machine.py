@@ -1,4 +1,4 @@
-"""A machine that is changed and counted by commands: which ones, where, in which order, on what record."""
+"""A machine that is changed and counted by commands: the commands, their places and order, and the record."""
 
 import json
 import struct
@@ -52,7 +52,7 @@ OFF = "".join(
 
 
 class Guest(FakeHost):
-    """A Linux whose commands all succeed until told otherwise; `log` has those that change it, a line each."""
+    """A Linux whose commands succeed unless a test fails them; `log` has those that change it, one per line."""
 
     def __init__(self, **answers: Completed) -> None:
         super().__init__(
@@ -65,7 +65,7 @@ class Guest(FakeHost):
             }
         )
         self.log: list[str] = []
-        self.failing: dict[str, str] = {}  # pieces of lines that fail, and the words then
+        self.failing: dict[str, str] = {}  # parts of lines that fail, with their messages
         self.there: list[dict[str, object]] = []  # interfaces, as `ip -j address` lists them
         self.answers = {"ethtool": Completed((), 0, OFF, ""), **answers}
         self.machine = Machine("lab", self)
@@ -180,7 +180,7 @@ def test_offloads_are_switched_in_their_namespace_and_back(guest):
 
 @pytest.mark.parametrize(("words", "left"), [("Operation not supported", 3), ("File exists", 2)])
 def test_a_change_that_fails_is_named_with_the_words_of_the_machine_and_nothing_after_it_is_tried(guest, words, left):
-    """It may be half there, unless somebody else has made it this very moment; the next one of its command is not."""
+    """It may be half made, unless another program made it just then; the next change of its command is not made."""
     guest.failing = {"type bridge": words}
     with pytest.raises(TestbedError) as caught:
         guest.machine.make(EACH)
@@ -254,7 +254,7 @@ def test_what_has_gone_meanwhile_is_undone(guest, words):
 
 
 def test_what_lives_in_a_namespace_goes_with_it(guest):
-    """One by one, that would take as long as making it did."""
+    """Undoing it one by one would take as long as making it did."""
     guest.machine.make([AddNamespace("nb-x"), SetSysctl("nb-x", "net.ipv4.ip_forward", "1"), SetUp("nb-x", "eth1")])
     guest.log.clear()
     assert guest.machine.undo() == []
@@ -263,7 +263,7 @@ def test_what_lives_in_a_namespace_goes_with_it(guest):
 
 @pytest.mark.parametrize("code", [-2, -9, 130, 137])
 def test_a_killed_command_may_have_made_each_of_its_changes(guest, code):
-    """They stay on record, so that each is undone; what is not there is undone already."""
+    """They stay on record, so that each is undone; one that is missing is undone already."""
     run = guest._batch
     guest._batch = lambda argv, stdin: Completed((), code, "", "")
     with pytest.raises(TestbedError, match="`ip -batch -` was killed and may have made only some"):
@@ -288,7 +288,7 @@ def test_what_was_killed_while_it_undid_changes_is_tried_again(guest):
     "words", ["File exists", "Operation not permitted", ""], ids=["name taken", "refused", "killed"]
 )
 def test_a_namespace_is_not_removed_as_long_as_a_lent_port_is_in_it(guest, words):
-    """The port would go with it, and what it had at home would never be given back."""
+    """The port would vanish with it, and its settings at home would never be restored."""
     port = {"ifname": "eth1", "ifindex": 7, "flags": ["UP"], "addr_info": []}
     guest.there = [port]
     changes = [AddNamespace("nb-x"), KeepPort("eth1", lent=True), MovePort("eth1", "nb-x"), SetUp("nb-x", "eth1")]
@@ -345,7 +345,7 @@ PORT = [
 
 
 def test_a_lent_port_comes_back_as_it_was_found(guest):
-    """Before its namespace goes, with its offloads, up, and with its addresses."""
+    """It comes back before its namespace goes: up, with its offloads and its addresses."""
     guest.there = PORT
     guest.machine.make([KeepPort("eth1", lent=True), AddNamespace("nb-x"), MovePort("eth1", "nb-x")])
     guest.machine._record.record(OffloadsOff("nb-x", "eth1", old=("gro on",)))
@@ -377,7 +377,7 @@ def test_a_machine_that_died_took_its_changes_with_it(guest):
 
 @dataclass(frozen=True, slots=True)
 class Noted(Change):
-    """A change that notes what is asked of it, and whether it is on record by then, and fails as told."""
+    """A change that notes each call, and whether it is on record by then, and fails on request."""
 
     name: str
     log: list[str]
@@ -428,7 +428,7 @@ def test_what_cannot_be_recorded_is_not_made(guest, tmp_path):
 
 @pytest.mark.parametrize("how", ["bridge", "route"])
 def test_a_uut_in_a_vm_comes_and_goes(how, guest):
-    """All that a kernel is told to forward is taken back."""
+    """All forwarding settings of a kernel are undone."""
     lab = topology_in_vm(2)
     guest.machine.make(base_changes(lab, "lab"))
     made = len(guest.log)
@@ -446,7 +446,7 @@ def test_a_uut_in_a_vm_comes_and_goes(how, guest):
             assert command.replace(" add ", " del ") in gone
 
 
-# Of iproute2 6.1.0 on a veth pair and a bridge, with counters as a test can tell them apart.
+# From iproute2 6.1.0 on a veth pair and a bridge, with a different number for each counter.
 LISTING = Path(__file__).with_name("ip_links.json").read_text()
 NICS = {"nb-in1", "nb-out1", "nb-br-s1", "lo"}
 

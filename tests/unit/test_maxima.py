@@ -1,4 +1,4 @@
-"""The maxima that loads are a share of: searched for first, stored, resumed, told; and what is none."""
+"""The maxima that loads are shares of: searched for first, stored, resumed and reported; and values that are none."""
 
 import re
 
@@ -37,7 +37,7 @@ CAPACITY = 4321.0  # frames/s; the fake source sends 10,000
 
 @pytest.fixture
 def campaign(monkeypatch, tmp_path):
-    """Of two UUTs that forward as much, beside a neighbour each."""
+    """A campaign of two UUTs of equal capacity, each beside a neighbour."""
     made = FakeCampaign.on(shared_topology(uuts=TWO), tmp_path / "results", monkeypatch)
     made.testbed.usual = Behaviour(capacity_fps=CAPACITY)
     return made
@@ -61,22 +61,22 @@ def test_shares_are_of_what_a_search_finds_though_the_list_of_loads_ends_far_bel
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     finding = [trial.spec for trial in results.trials if trial.spec.finds_maximum]
     planned = [trial.spec for trial in results.wanted_trials]
-    assert {(one.scenario, one.frame_size, one.phase) for one in finding} == {("shared-idle", 64, 1)}
-    assert {one.phase for one in planned} == {2}
+    assert {(spec.scenario, spec.frame_size, spec.phase) for spec in finding} == {("shared-idle", 64, 1)}
+    assert {spec.phase for spec in planned} == {2}
     assert len(planned) == 2 * 3 * 2 * 2
-    assert [one.index for one in (*finding, *planned)] == list(range(len(results.trials)))
+    assert [spec.index for spec in (*finding, *planned)] == list(range(len(results.trials)))
     assert results.planned_trials == len(results.trials)
     assert results.manifest["planned_trials"] is None
-    assert [(one.uut, one.state, one.scenario) for one in results.maxima_searches] == [
+    assert [(search.uut, search.state, search.scenario) for search in results.maxima_searches] == [
         (uut, SearchState.FOUND, "shared-idle") for uut in ("bridge", "route")
     ]
     assert results.searches == ()
-    assert [(one.uut, one.limited_by) for one in results.maxima] == [("bridge", ""), ("route", "")]
+    assert [(maximum.uut, maximum.limited_by) for maximum in results.maxima] == [("bridge", ""), ("route", "")]
 
 
 @pytest.mark.parametrize("stop", [1, 2, 6, 9, 10, 17, 18, 20, 27])
 def test_stopped_anywhere_and_resumed_it_is_the_same_campaign(campaign, tmp_path, monkeypatch, stop):
-    """In the first search or the second, between these and the plan, in the plan."""
+    """It stops in the first search or the second, between these and the plan, or in the plan."""
     whole = FakeCampaign.on(campaign.lab, tmp_path / "whole", monkeypatch)
     whole.testbed.usual = campaign.testbed.usual
     expected = whole.run(**SHARES, repetitions=2)
@@ -86,7 +86,7 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_campaign(campaign, tmp_path
     kept = first.trials[:]
     assert first.planned_trials > len(kept)
     results = again.resume()
-    assert [one.spec for one in results.trials] == [one.spec for one in expected.trials]
+    assert [result.spec for result in results.trials] == [result.spec for result in expected.trials]
     assert results.trials[: len(kept)] == kept
     assert offered(results) == offered(expected)
     assert results.maxima == expected.maxima
@@ -111,7 +111,7 @@ def test_one_search_serves_all_shares_of_a_frame_size_and_each_size_has_its_own(
     assert schedule.trials is None
     assert "shared-idle" in schedule.scenarios, "the neighbour is needed for it"
     alone = make_schedule(choose(campaign.lab, profile(loads=["500fps"])))
-    search_s = (schedule.expected_s(()) or 0) - sum(one.duration_s for one in schedule.planned)
+    search_s = (schedule.expected_s(()) or 0) - sum(spec.duration_s for spec in schedule.planned)
     assert search_s > 4 * 2 * 2.0, "each of four takes twice its duration_sum, or so"
     assert alone.expected_s(()) is not None
 
@@ -125,14 +125,14 @@ def test_rates_need_no_search(campaign):
 def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_so(campaign):
     campaign.testbed.usual = Behaviour()  # nothing is lost
     results = campaign.run(**SHARES)
-    assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
+    assert {maximum.limited_by for maximum in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
     for trial in results.wanted_trials:
         kinds = [reason.kind for reason in trial.reasons]
         shares = trial.spec.scenario.startswith("network")
         assert kinds == ([ReasonKind.SHARE_OF_LOWER_BOUND] if shares else [])
         assert trial.verdict is Verdict.VALID
     assert set(offered(results).values()) == {4900.0, 9310.0}
-    texts = [one.text for one in results.warnings if one.kind is WarningKind.MAXIMUM_IS_LOWER_BOUND]
+    texts = [warning.text for warning in results.warnings if warning.kind is WarningKind.MAXIMUM_IS_LOWER_BOUND]
     assert len(texts) == 2
     assert "is at least 9,800 frames/s, limited by the source, which can be paced at 9,800 frames/s" in texts[0]
     assert "≥ 9.8" in report_page(results)
@@ -142,10 +142,10 @@ OF_VICTIM = {"loads": ["25% of maximum", "100% of maximum", "150% of maximum"]}
 
 
 def test_loads_may_be_shares_of_what_each_uut_forwards_alone(campaign):
-    """The fake UUT loses what is above its capacity, and a second frame size has a maximum of its own."""
+    """The fake UUT loses the frames above its capacity, and a second frame size has a maximum of its own."""
     results = campaign.run(**OF_VICTIM, frame_sizes=[64, 1500], scenarios=["dedicated", {"network": ["100fps"]}])
     finding = [trial.spec for trial in results.trials if trial.spec.finds_maximum]
-    assert {(one.scenario, one.streams, one.frame_size) for one in finding} == {
+    assert {(spec.scenario, spec.streams, spec.frame_size) for spec in finding} == {
         ("dedicated", ("s1",), 64),
         ("dedicated", ("s1",), 1500),
     }
@@ -169,14 +169,14 @@ def test_each_number_of_sources_has_a_maximum_and_idle_neighbours_are_there_if_t
     assert [line.split(":")[0].split() for line in schedule.announced] == [
         ["bridge", "shared-idle", streams, "64", "B"] for streams in ("s1", "s1+s2")
     ]
-    assert {str(one.load) for one in schedule.planned} == set(OF_VICTIM["loads"])
+    assert {str(spec.load) for spec in schedule.planned} == set(OF_VICTIM["loads"])
 
 
 def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
     campaign.testbed.usual = Behaviour()  # nothing is lost
     results = campaign.run(**OF_VICTIM)
-    assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
-    intended = {str(one.spec.load): one.streams[0].intended_fps for one in results.wanted_trials}
+    assert {maximum.limited_by for maximum in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
+    intended = {str(result.spec.load): result.streams[0].intended_fps for result in results.wanted_trials}
     shares = {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
     assert intended == {**shares, "max": None}
     for trial in results.wanted_trials:
@@ -190,10 +190,10 @@ def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
 
 
 def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(campaign):
-    """It is paced at 9,800 frames/s at most, less than half as much again as what the UUT forwards."""
+    """Its pace is 9,800 frames/s at most, less than 1.5 times the UUT's capacity."""
     campaign.testbed.usual = Behaviour(capacity_fps=8000.0)
     results = campaign.run(**OF_VICTIM)
-    assert {one.limited_by for one in results.maxima} == {""}
+    assert {maximum.limited_by for maximum in results.maxima} == {""}
     for trial in results.wanted_trials:
         is_less = str(trial.spec.load) == "150% of maximum"
         intended = 9600.0 if is_less else 8000.0 * trial.spec.load.value / 100
@@ -212,7 +212,7 @@ def test_shares_of_the_victim_are_the_same_after_a_campaign_was_stopped(campaign
     again.testbed.usual = campaign.testbed.usual
     again.stopped_at(stop, TestbedError("x"), **OF_VICTIM)
     results = again.resume()
-    assert [one.spec for one in results.trials] == [one.spec for one in expected.trials]
+    assert [result.spec for result in results.trials] == [result.spec for result in expected.trials]
 
 
 def test_a_uut_without_a_maximum_costs_its_own_trials(campaign):
@@ -232,11 +232,11 @@ def test_shares_of_two_maxima_are_other_loads_and_the_maxima_are_compared_instea
     new = slower.run(**OF_VICTIM, repetitions=3)
     (found,) = compare(Campaign.of("base", base), [Campaign.of("new", new)])
     assert found.differences == ()
-    assert {str(one.place.load) for one in found.left_out} == set(OF_VICTIM["loads"])
-    assert all("the load is a share of a maximum" in one.why for one in found.left_out)
+    assert {str(cell.place.load) for cell in found.left_out} == set(OF_VICTIM["loads"])
+    assert all("the load is a share of a maximum" in cell.why for cell in found.left_out)
     # The machine that runs the tests may be busy.
     gate = judge(found, 0.02, compare_maxima("base", base, "new", new, accept_disturbed=True))
-    assert {getattr(one.place, "goal", "") for one in gate.with_outcome(Outcome.FAILED)} == {"maximum (PDR 5 %)"}
+    assert {getattr(cell.place, "goal", "") for cell in gate.with_outcome(Outcome.FAILED)} == {"maximum (PDR 5 %)"}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_trials_that_search_are_in_no_mean_and_marked_in_the_export(campaign):
     results = campaign.run(**{**SHARES, "scenarios": ["shared-idle", {"network": ["50%"]}]}, repetitions=2)
     rows = list(stream_rows(results.trials))
     marked = [row for row in rows if row["finds_maximum"] == "yes"]
-    assert len(marked) == sum(one.trials + 2 for one in results.maxima_searches), "and overload"
+    assert len(marked) == sum(search.trials + 2 for search in results.maxima_searches), "and overload"
     page = report_page(results)
     assert "Highest loads" in page
     assert "maximum (PDR 5 %)" in page
@@ -318,12 +318,12 @@ def test_the_console_tells_bounds_as_they_narrow(campaign, capsys):
 
 
 def test_a_search_may_have_neighbours_with_shares_too(campaign):
-    """First what the neighbours' loads are a share of, then what was asked for."""
+    """The maxima of the neighbours' loads are found first, then the requested ones."""
     scenarios = ["shared-idle", {"network": ["50%"]}]
     options = {"kind": "search", "method": "tst009", "width": "5%"}
     results = campaign.run(scenarios=scenarios, loads=[], schedule=options)
     assert len(results.searches) == 2 * 2
-    assert {one.state for one in results.searches} == {SearchState.FOUND}
+    assert {search.state for search in results.searches} == {SearchState.FOUND}
     assert len(results.maxima_searches) == 2
     assert all(fps == pytest.approx(CAPACITY / 2, rel=0.01) for fps in offered(results).values())
     assert [trial.spec.index for trial in results.trials] == list(range(len(results.trials)))
@@ -367,7 +367,7 @@ def test_the_papers_own_profile_keeps_the_papers_way():
 def test_a_campaign_from_before_there_were_such_searches_goes_on_as_it_was_planned(campaign):
     campaign.testbed.usual = Behaviour(capacity_fps=600)
     campaign.stopped_at(5, TestbedError("x"), **SHARES, maxima="loads")
-    text = campaign.directory.profile.read_text()  # it knew nothing of the key, nor did the manifest
+    text = campaign.directory.profile.read_text()  # neither it nor the manifest had the key
     campaign.directory.profile.write_text(text.replace("maxima:\n  kind: loads\n", ""))
     manifest = campaign.directory.read_manifest()
     del manifest["digests"]["profile"]["maxima.kind"], manifest["planned_after_search"]

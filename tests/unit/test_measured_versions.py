@@ -19,7 +19,7 @@ from tests.unit.results_factory import campaign, stream_counts, trial
 
 
 def in_turn(factor, *, seed=1, repetitions=9, drift=0.1, scatter=0.003):
-    """A UUT and its base, whose host is as fast in both trials of a repetition, and otherwise in each other one."""
+    """A UUT and its base: the host is equally fast in both trials of a repetition, and differs between repetitions."""
     chance = random.Random(seed)
     trials: list[TrialResult] = []
     for repetition in range(1, repetitions + 1):
@@ -41,7 +41,7 @@ def gate(results, threshold=0.02, *, in_turn=True):
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, Outcome.PASSED), (1.1, Outcome.PASSED), (0.97, Outcome.FAILED)])
 def test_what_both_versions_have_in_common_is_no_difference(factor, expected):
-    """The host varies by 10 %, and 1 % is told apart."""
+    """The host varies by 10 %, and a difference of 1 % is still detected."""
     assert gate(in_turn(factor)).outcome is expected
     assert gate(in_turn(factor), in_turn=False).outcome is Outcome.INCONCLUSIVE
 
@@ -57,7 +57,7 @@ def test_equal_versions_hardly_ever_fail_and_slower_ones_never_pass():
 def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complete(missing, expected):
     measured = in_turn(1.0, repetitions=9 - missing // 2).trials
     finding = [trial(stream_counts(), uut=uut, index=number) for number, uut in enumerate(("raw", "raw", "raw.base"))]
-    finding = [replace(one, spec=replace(one.spec, finds_maximum=True)) for one in finding]
+    finding = [replace(result, spec=replace(result.spec, finds_maximum=True)) for result in finding]
     results = campaign((*finding, *measured), planned=21, uuts=("raw", "raw.base"))
     versions = split_versions(results)
     assert versions is not None
@@ -67,7 +67,7 @@ def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complet
 def test_few_repetitions_are_inconclusive_and_more_are_asked_for():
     found = gate(in_turn(1.0, repetitions=3, scatter=0.02))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert {one.repetitions for one in found.cells} != {None}
+    assert {cell.repetitions for cell in found.cells} != {None}
 
 
 def test_the_command_compares_the_split_versions_one_directory(compare, tmp_path):

@@ -1,4 +1,4 @@
-"""Neighbours as topologies have them: what they are beside each UUT, where they run, and what is refused in words."""
+"""Neighbours in topologies: their kind beside each UUT, their CPUs, and the messages for wrong ones."""
 
 import pytest
 import yaml

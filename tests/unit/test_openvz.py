@@ -1,4 +1,4 @@
-"""What OpenVZ's tools are told, and what is made of their answers: by programs that answer as the manual pages say."""
+"""Commands of OpenVZ's tools and the use of their answers, with programs that answer as in the manual pages."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def driver(**options):
 
 
 def changes(vmm, spec):
-    """All that is there before a guest starts; a NIC with it."""
+    """All changes before a guest starts, those of its NICs included."""
     own = list(vmm.changes(spec))
     return [
         *own,
@@ -56,7 +56,7 @@ def changes(vmm, spec):
 
 
 def went(vmm, spec=SPEC):
-    """A guest from its changes to the end of them; what it was while it ran."""
+    """Run a guest from its changes to their undoing; return its state while it ran."""
     machine = Machine(None, LocalHost("here", "no-run"))
     try:
         machine.make(changes(vmm, spec))

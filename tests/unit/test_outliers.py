@@ -39,7 +39,7 @@ def test_the_score_is_that_of_iglewicz_and_hoaglin():
 
 def test_one_that_stands_apart_is_marked_and_stays_in_the_mean():
     group, found = marked_in(trials(NINE))
-    assert [one.trial.spec.repetition for one in found.marked] == [9]
+    assert [outlier.trial.spec.repetition for outlier in found.marked] == [9]
     assert group.throughput_fps.mean == pytest.approx(sum(NINE) / 9)
     assert found.mean_without == pytest.approx(sum(NINE[:-1]) / 8)
     assert found.change_without == pytest.approx(1000.125 / (sum(NINE) / 9) - 1)
@@ -49,7 +49,7 @@ def test_one_that_stands_apart_is_marked_and_stays_in_the_mean():
     ("values", "marked"),
     [
         (NINE[-4:], 0),  # too few to tell
-        ([1000] * 8 + [995], 0),  # without scatter any other value is far off, and this one is no matter
+        ([1000] * 8 + [995], 0),  # without scatter any other value is far off; this one is negligible
         ([1000] * 8 + [980], 1),
         ([1000] * 5 + [500] * 4, 4),  # two modes
         ([0] * 9, 0),
@@ -85,7 +85,7 @@ def test_exports_have_the_mark_and_the_mean_without():
 
 @pytest.mark.parametrize("repetitions", [5, 6, 7, 9, 10, 15, 20, 30, 50])
 def test_about_one_cell_of_normal_noise_in_a_hundred_has_a_mark(repetitions):
-    """Of 4,000, where 40 are expected; 70 are so in one test of 100,000 (binomial, 0.01)."""
+    """Of 4,000 cells 40 are expected to have one; 70 or more have one in 1 of 100,000 tests (binomial, 0.01)."""
     chance = random.Random(repetitions)
     marked = sum(any(outlying([chance.gauss(1, 0.05) for _ in range(repetitions)])) for _ in range(4000))
     assert marked <= 70

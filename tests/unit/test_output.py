@@ -1,4 +1,4 @@
-"""Standard output that cannot be written to: what is only printed fails, what is at work goes on."""
+"""Standard output that cannot be written to: commands that only print fail, running work goes on."""
 
 import io
 import os
@@ -34,7 +34,7 @@ def test_without_standard_input_nothing_is_asked():
 @pytest.mark.parametrize("command", ["doctor", "doctor --json", "--help", "run --help"])
 @pytest.mark.parametrize("how", ["", "PYTHONUNBUFFERED=1"])
 def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
-    """Rich, and the library that reads the command line, as well."""
+    """So do Rich and the library that parses the command line."""
     full = "netbench: standard output was not written: No space left on device\n"
     assert said_of(f"{how} {NETBENCH} {command} >/dev/full") == (4, full)
     as_it_deserves = said_of(f"{NETBENCH} {command} >/dev/null")
@@ -61,7 +61,7 @@ def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_said(gone):
 
 
 def test_a_reader_that_has_seen_enough_is_none():
-    """Also of more than a pipe holds."""
+    """That holds for output larger than a pipe, too."""
     plan = f"{NETBENCH} run netns-3 schlosser2011-dedicated --dry-run"
     for command in (LIST, plan):
         assert said_of(f"set -o pipefail; {command} | head -n 1") == (0, "")

@@ -1,4 +1,4 @@
-"""What a pacer hands out: which frames, in which blocks, and when at the earliest."""
+"""The output of a pacer: its frames, their blocks, and the earliest time of each."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ def test_what_is_overdue_at_the_end_is_sent_for_a_while_and_then_left():
         handed = block.stop
         time.sleep(0.04)  # a link that takes 256 frames in that
     assert 256 <= handed <= 6 * 256
-    assert pacer.max_lateness_ns >= 150_000_000  # that of what was left, too
+    assert pacer.max_lateness_ns >= 150_000_000  # including the frames that were left
     assert pacer.unevenness(handed, time.monotonic_ns()) < 0.5
 
 
@@ -81,7 +81,7 @@ def test_lateness_is_caught_up_gently_where_a_burst_would_overrun_a_ring():
     handed = [pacer.next_block() for _ in range(100)]
     passed_ns = time.monotonic_ns() - begin_ns
 
-    assert {len(block or ()) for block in handed} == {10}  # what is due in 50 µs, and never more
+    assert {len(block or ()) for block in handed} == {10}  # the frames due in 50 µs, and never more
     assert passed_ns >= 99 * 50_000 / 1.5 * 0.99
     assert pacer.max_lateness_ns >= 10_000_000
 
@@ -155,7 +155,7 @@ def test_the_first_reason_to_halt_stands():
 
 @pytest.mark.parametrize("gently", [True, False])
 def test_where_catching_up_is_limited_a_delay_leaves_frames_unsent_and_no_burst(gently):
-    """Of 6 ms at 100,000 frames/s most stays unsent; delays of 250 µs are caught up at once."""
+    """Most of 6 ms at 100,000 frames/s stays unsent; delays of 250 µs are caught up at once."""
     pacer = Paced(10_000, 1e5, time.monotonic_ns(), Halt(), longest_s=0.102, gently=gently, catch_up=0.01)
     handed = [pacer.next_block() or range(0)]
     time.sleep(0.006)

@@ -1,4 +1,4 @@
-"""Where streams run: names, addresses and numbers, all told from the topology."""
+"""The paths of streams: names, addresses and numbers, all derived from the topology."""
 
 import ipaddress
 from dataclasses import replace

@@ -10,7 +10,7 @@ FAMILY = 21
 
 
 class Kernel:
-    """The socket of one: as Linux 6.1 answers for NICs that count (eth0), pause without counting (eth1), do neither."""
+    """A socket that answers as Linux 6.1 does for NICs that count (eth0), only pause (eth1), or do neither."""
 
     def __init__(self, *_: object) -> None:
         self._answer = b""

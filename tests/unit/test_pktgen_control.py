@@ -1,4 +1,4 @@
-"""Who shares pktgen of one namespace: its sources, their threads, and somebody else."""
+"""Sharing of pktgen in one namespace: its sources, their threads, and other programs."""
 
 import signal
 from contextlib import closing

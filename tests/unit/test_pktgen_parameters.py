@@ -1,4 +1,4 @@
-"""What pktgen is told: the lattice of rates, whole nanoseconds between frames, and options."""
+"""Parameters of pktgen: the lattice of rates, whole nanoseconds between frames, and options."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ SIZES = st.integers(64, 1518)
 def test_the_lattice_is_the_nearest_whole_nanosecond(fps, size):
     delay = delay_ns(fps, size)
     assert abs(delay - 1e9 / fps) <= 0.5 or delay == 0x7FFFFFFF + 1
-    assert delay_ns(paced_fps(delay), size) == delay  # what can be paced is paced as it is
+    assert delay_ns(paced_fps(delay), size) == delay  # a rate that can be paced stays as it is
 
 
 @given(fps=st.floats(1, 1e8), size=SIZES)
@@ -43,7 +43,7 @@ def test_the_papers_formula_under_offers_by_4_5_percent_at_64_bytes():
 
 @pytest.mark.parametrize(("reading", "less"), [("frame-size", 0), ("pktgen-size", 4)])
 def test_profiles_with_the_papers_delay_offer_what_its_formula_says(reading, less):
-    """8000 × (s + 24) / b ns, s being the frame size or pktgen's, which counts no FCS; 0 ns at last."""
+    """8000 × (s + 24) / b ns, where s is the frame size or pktgen's, which excludes the FCS; 0 ns at last."""
     files = shipped(PROFILES)
     names = (f"schlosser2011-delay-{reading}", "schlosser2011-dedicated")
     paper, usual = (load_profile(files[name], profile_kinds()) for name in names)
@@ -62,7 +62,7 @@ def test_delays_the_kernel_would_misread_are_not_used():
     never = 0x7FFFFFFF  # pktgen's "never transmit"
     assert delay_ns(1e9 / never, 64) == never + 1
     assert delay_ns(1e-9, 64) == LONGEST_DELAY_NS
-    assert delay_ns(3e9, 64) == 1  # 0 would be: without a pause
+    assert delay_ns(3e9, 64) == 1  # 0 would mean: no pause
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where it is wrong: line and column of what a message speaks of, also where one part of a file refers to another."""
+"""Error positions: line and column of the wrong value, also where one part of a file refers to another."""
 
 import pytest
 

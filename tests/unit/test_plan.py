@@ -37,7 +37,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def all_different(plan):
-    """The number of trials, each of which there is once."""
+    """Return the number of trials, which are all different."""
     assert len({trial.key for trial in plan.trials}) == len(plan.trials)
     assert [trial.index for trial in plan.trials] == list(range(len(plan.trials)))
     return len(plan.trials)
@@ -70,10 +70,10 @@ def test_where_sweeps_may_end_early_no_load_comes_before_a_lower_one_had_its_fir
     plan = make_plan(topology(2, UUTS), profile(stop_when_saturated=1, streams=[1, 2], **wanted))
     usual = make_plan(topology(2, UUTS), profile(streams=[1, 2], **wanted))
     assert {trial.key for trial in plan.trials} == {trial.key for trial in usual.trials}
-    own = [one for one in plan.trials if (one.uut, one.frame_size, len(one.streams)) == ("a", 64, 2)]
-    begun = list(dict.fromkeys(str(one.load) for one in own))
+    own = [spec for spec in plan.trials if (spec.uut, spec.frame_size, len(spec.streams)) == ("a", 64, 2)]
+    begun = list(dict.fromkeys(str(spec.load) for spec in own))
     assert begun == ["1%", "60000fps", "500Mbit/s", "900000fps", "max"]
-    assert [str(one.load) for one in own if one.repetition == 1] == begun
+    assert [str(spec.load) for spec in own if spec.repetition == 1] == begun
 
 
 def test_only_a_plan_of_loads_can_end_sweeps_early():
@@ -83,7 +83,7 @@ def test_only_a_plan_of_loads_can_end_sweeps_early():
 
 def test_another_seed_gives_another_order():
     wanted = [profile(seed=seed, frame_sizes=list(range(64, 74))) for seed in range(5)]
-    orders = [tuple(trial.key for trial in make_plan(topology(1, UUTS), one).trials) for one in wanted]
+    orders = [tuple(trial.key for trial in make_plan(topology(1, UUTS), seeded).trials) for seeded in wanted]
     assert len(set(orders)) == 5
 
 
@@ -92,7 +92,7 @@ def test_interleaved_visits_every_uut_in_each_repetition():
     for repetition in (1, 2, 3):
         visited = [trial.uut for trial in plan.trials if trial.repetition == repetition]
         assert Counter(visited) == {"a": 3, "b": 3}
-        assert sum(1 for one, other in itertools.pairwise(visited) if one != other) == 1
+        assert sum(1 for before, after in itertools.pairwise(visited) if before != after) == 1
 
 
 def test_sequential_is_as_written():
@@ -133,7 +133,7 @@ def test_the_expected_time_counts_traffic_and_settling():
 
 @given(ORDERS, SEEDS, st.integers(1, 4))
 def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions):
-    """One that takes long to come up does so at each of its visits, and a UUT that is not known at none."""
+    """A UUT that starts slowly costs that time at each of its visits; a UUT of unknown cost adds none."""
     wanted = profile(order=order, seed=seed, repetitions=repetitions, frame_sizes=[64, 65])
     costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guests={"a": Pace(8.0), "elsewhere": Pace(1000.0)})
     plan = make_plan(topology(1, UUTS), wanted, costs=costs)
@@ -149,7 +149,7 @@ def test_the_expected_time_counts_every_start_of_a_vm_and_what_is_slow_on_it(ord
     costs = replace(usual, vms=dict.fromkeys(("b", "d"), VmCosts("lab", start_s=20.0, trial_s=3.0)))
     plan = plan_on_vms(costs=costs, **wanted)
     visits = [place for place, _ in itertools.groupby(ON[trial.uut] for trial in plan.trials)]
-    plain, on_vm = expected_s(plan_on_vms(costs=Costs(), **wanted)), sum(bool(ON[one.uut]) for one in plan.trials)
+    plain, on_vm = expected_s(plan_on_vms(costs=Costs(), **wanted)), sum(bool(ON[spec.uut]) for spec in plan.trials)
     assert expected_s(plan) - plain == pytest.approx(20.0 * visits.count("lab") + 3.0 * on_vm + 1.0 * len(visits))
 
 
@@ -159,10 +159,10 @@ def test_what_is_handed_out_is_the_rest_in_the_same_order(order, seed, data):
     done = data.draw(st.sets(st.sampled_from([trial.key for trial in plan.trials])))
     results = {key: trial() for key in done}
     handed_out = []
-    while isinstance(one := plan.next(results), TrialSpec):
-        handed_out.append(one)
-        results[one.key] = trial()
-    assert handed_out == [one for one in plan.trials if one.key not in done]
+    while isinstance(spec := plan.next(results), TrialSpec):
+        handed_out.append(spec)
+        results[spec.key] = trial()
+    assert handed_out == [planned for planned in plan.trials if planned.key not in done]
 
 
 def test_loads_above_line_rate_are_found():
@@ -210,7 +210,7 @@ def in_phase(plan, phase):
             },
         ),
         ({"scenarios": ["dedicated", "cpu-heavy"], "frame_sizes": [64]}, {("dedicated", 64), ("cpu-heavy", 64)}, set()),
-        # A maximum that nobody asked for is measured all the same.
+        # A maximum that was not requested is measured nevertheless.
         (
             {"scenarios": ["network-*"], "frame_sizes": [1500]},
             {("shared-idle", 64)},
@@ -230,9 +230,9 @@ def test_scenarios_with_the_same_neighbours_are_shuffled_together_within_a_visit
     assert len(second) == 2 * 4, "every UUT is visited once a repetition"
     for visit in second:
         alone = [trial.scenario == "dedicated" for trial in visit]
-        assert sum(one != other for one, other in itertools.pairwise(alone)) == 1, "the neighbour comes or goes once"
+        assert sum(old != new for old, new in itertools.pairwise(alone)) == 1, "the neighbour comes or goes once"
         shared = [trial.scenario for trial in visit if trial.scenario != "dedicated"]
-        assert sum(one != other for one, other in itertools.pairwise(shared)) > len(set(shared)) - 1
+        assert sum(old != new for old, new in itertools.pairwise(shared)) > len(set(shared)) - 1
     assert len({visit[0].scenario == "dedicated" for visit in second}) == 2, "sometimes alone first, sometimes not"
 
 
@@ -313,7 +313,7 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
         "idle",
     ]
     plan = make_plan(there, profile(scenarios=[{"network": "50%"}]))
-    assert {tuple(one.name for one in trial.neighbours) for trial in plan.trials} == {("second", "third")}
+    assert {tuple(neighbour.name for neighbour in trial.neighbours) for trial in plan.trials} == {("second", "third")}
     told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
     with pytest.raises(UsageError, match="neighbour third has no streams to forward"):
         make_plan(there, profile(scenarios=[told]))

@@ -1,4 +1,4 @@
-"""What testbed and profile imply for the numbers, said before the first frame is sent."""
+"""Warnings that testbed and profile imply for the numbers, given before the first frame is sent."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_singular_and_plural():
 
 @pytest.mark.parametrize(("load", "nominal"), [("50%", True), ("10Mbit/s", True), ("1000fps", False), ("max", False)])
 def test_a_line_rate_that_nothing_enforces(load, nominal):
-    """Only a load that is counted in it depends on it."""
+    """Only a load that is a share of the line rate depends on it."""
     assert (WarningKind.NOMINAL_LINE_RATE in found(topology(), profile(**GOOD, loads=[load]))) is nominal
     assert WarningKind.NOMINAL_LINE_RATE not in found(PORTS, profile(**GOOD, loads=[load]))
 

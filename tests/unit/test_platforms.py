@@ -1,4 +1,4 @@
-"""What each kind of UUT is on this machine, by what was found of it, and how that is told."""
+"""How real each kind of UUT is on this machine, judged by its checks, and how that is printed."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ USER = 65534
 
 
 class Boxes(Vmm):
-    """Guests of a VMM from outside."""
+    """The guests of a VMM from an external package."""
 
     kinds = (Virtualisation.PARA,)
     may_need = (Tool("boxctl", "box-tools", "boxes", optional=True),)
@@ -38,16 +38,16 @@ class Boxes(Vmm):
 
 
 class Simulated(Boxes):
-    """Likewise, of which frames were never seen."""
+    """A VMM from an external package that was never seen to forward frames."""
 
     unproven = "API only, against a simulator"
 
 
 class Choosy(Boxes):
-    """Likewise, with an option that must be given."""
+    """A VMM from an external package with a required option."""
 
     class Options(GuestOptions):
-        """It has one."""
+        """The required option."""
 
         domain: str
 
@@ -81,7 +81,7 @@ def test_how_real_a_platform_is(platform, wrong, told):
 
 @pytest.fixture
 def from_outside(monkeypatch):
-    """The same as installed packages would bring, beside netbench's own."""
+    """Register these VMMs beside netbench's own, as installed packages would."""
     kinds = {**plugins(UUTS), "boxes": Boxes, "choosy": Choosy}
     monkeypatch.setattr(platforms_module, "plugins", lambda group: kinds)
     return kinds
@@ -89,8 +89,8 @@ def from_outside(monkeypatch):
 
 def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch, from_outside):
     judged = judge_platforms(lambda name, path=None: None, USER)
-    assert [one.name for one, _ in judged] == list(from_outside)
-    here = {one.name: str(judgement) for one, judgement in judged}
+    assert [platform.name for platform, _ in judged] == list(from_outside)
+    here = {platform.name: str(judgement) for platform, judgement in judged}
     assert here["boxes"] == "cannot run here because: boxctl: not installed"
     assert here["choosy"].startswith("not known: its options decide")
     assert here["raw"] == "not known: bridge: not checked: needs root; bridge-nf: not checked: needs root"

@@ -1,4 +1,4 @@
-"""The path of a stream as its counting points, set together from what the tester knows and what a UUT declares."""
+"""The path of a stream as counting points, combined from the tester's own and those that a UUT declares."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ways that others made: probes find out whether they are ready, before the first trial and after a silent one."""
+"""Foreign paths: probes check whether they are ready, before the first trial and after a silent one."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ NOTHING = Behaviour(lost_in_uut=3)  # of a probe
 
 
 class Changing(FakeClock):
-    """Time, at some moments of which a stream's behaviour changes."""
+    """A clock that changes a stream's behaviour at some times."""
 
     def __init__(self, fake: FakeSetup, behaviours: dict[float, Behaviour]) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Changing(FakeClock):
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        for at_s in [one for one in self.behaviours if one <= self.now_s]:
+        for at_s in [due_s for due_s in self.behaviours if due_s <= self.now_s]:
             self.fake.wires["s1"].behaviour = self.behaviours.pop(at_s)
 
     @property
@@ -36,7 +36,7 @@ class Changing(FakeClock):
 
 @pytest.fixture
 def wait():
-    """Wait for a way with a behaviour that changes at some moments: how long that took, and what was done."""
+    """Wait for a path whose behaviour changes at some times; return how long that took, and the log."""
 
     def run(first: Behaviour, changes: dict[float, Behaviour], limit_s: float = 60.0) -> tuple[float, list[str]]:
         fake = FakeSetup.on(PATHS, s1=first)
@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_at_once(wait):
 
 
 def test_frames_that_come_later_than_a_probe_waits_are_waited_for_longer(wait):
-    """It is ready when a probe of its own has come: none is left on the way to disturb the first trial."""
+    """A path is ready when its own probe has arrived: none is left on the way to disturb the first trial."""
     slow = replace(NOTHING, late=3)
     took_s, log = wait(NOTHING, {1.5: slow, 5.0: Behaviour()})
     assert 6.0 < took_s < 6.2
@@ -117,7 +117,7 @@ def test_a_link_without_carrier_is_named():
 @pytest.mark.parametrize(
     ("afterwards", "why"),
     [
-        (Behaviour(), ""),  # the probe comes out: what was lost the UUT has lost
+        (Behaviour(), ""),  # the probe comes out: the UUT lost the frames
         (NOTHING, "stream s1: not ready any more: nothing arrived, and neither do probes"),
         (replace(NOTHING, late=1000), "come out more than 5 s late; raise drain_limit"),
     ],

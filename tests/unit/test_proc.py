@@ -1,4 +1,4 @@
-"""What /proc says of processes and CPU time, and lists of CPUs."""
+"""Processes and CPU time from /proc, and lists of CPUs."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from netbench.linux.proc import (
     softirq_s,
 )
 
-# As of Linux 6.18, but for a name that holds what divides the fields.
+# From Linux 6.18, but with a name that contains the separators of the fields.
 LINE = "813 (a) S 1 (b) S 7 813 813 0 -1 4194560 1 2 3 4 50 6 70 8 20 -5 1 0 900 10000 200 18446744073709551615\n"
 STAT = "cpu  100 20 300 4000 50 6 70 800 9 10\ncpu0 100 20 300 4000 50 6 70 800 9 10\nintr 1\n"
 
@@ -61,7 +61,7 @@ def test_times_that_are_none_are_refused(text):
 def test_this_process_is_among_all():
     own = read_process("self")
     assert (own.pid, own.parent, own.nice) == (os.getpid(), os.getppid(), os.getpriority(os.PRIO_PROCESS, 0))
-    assert (own.pid, own.name, own.parent) in [(one.pid, one.name, one.parent) for one in all_processes()]
+    assert (own.pid, own.name, own.parent) in [(listed.pid, listed.name, listed.parent) for listed in all_processes()]
     with pytest.raises(OSError, match="No such file"):
         read_process(0)
 

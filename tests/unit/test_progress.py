@@ -1,4 +1,4 @@
-"""What a campaign shows while it runs: lines in a file, a bar on a terminal."""
+"""The progress of a running campaign: lines in a file, a bar on a terminal."""
 
 import io
 import re
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-ENDLESS = {"planned": None, "expected_s": None}  # results decide what comes next: nobody knows how many there will be
+ENDLESS = {"planned": None, "expected_s": None}  # results decide the next trial: the total is unknown
 
 
 @pytest.mark.parametrize(

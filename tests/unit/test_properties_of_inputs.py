@@ -1,4 +1,4 @@
-"""What must hold of all that a user can write: it reads back as it was, and a mistake is named where it stands."""
+"""Properties of all user input: it reads back unchanged, and a mistake is reported with its position."""
 
 import math
 from decimal import Decimal
@@ -32,7 +32,7 @@ TIMES = st.builds(
 
 @given(LOADS)
 def test_a_load_reads_back_as_the_very_same(text):
-    """To the last bit: a campaign that goes on must not intend another load than it began with."""
+    """It is equal to the last bit: a resumed campaign must intend the same load as before."""
     load = Load.parse(text)
     assert Load.parse(str(load)) == load
     assert str(Load.parse(str(load))) == str(load)
@@ -57,7 +57,7 @@ def test_a_percentage_reads_back_as_the_very_same(value):
 @pytest.mark.parametrize(
     "parse",
     [Load.parse, parse_bit_rate, parse_seconds, parse_mebibytes, parse_percent],
-    ids=lambda one: one.__qualname__,
+    ids=lambda function: function.__qualname__,
 )
 @given(text=st.one_of(st.text(), st.from_regex(r"\A[0-9.]{1,400}\s?(bit/s|fps|%|s|h|M|G)\Z")))
 def test_any_text_is_a_finite_value_or_a_value_error(parse, text):
@@ -71,13 +71,13 @@ def test_any_text_is_a_finite_value_or_a_value_error(parse, text):
 
 
 def some(values):
-    """A few different ones."""
+    """Lists of a few different values."""
     return st.lists(values, min_size=1, max_size=4, unique=True)
 
 
 @st.composite
 def profiles(draw):
-    """Profiles as somebody could write them."""
+    """Profiles as a user could write them."""
     return {
         "name": draw(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")),
         "description": draw(st.text(st.characters(exclude_categories=["Cs", "Cc"]))),
@@ -105,7 +105,7 @@ def test_a_profile_that_results_keep_reads_back_the_same(written):
 
 
 def leaves(data, path=()):
-    """Where the scalars of plain data are."""
+    """The paths of the scalars in plain data."""
     if isinstance(data, dict | list):
         items = data.items() if isinstance(data, dict) else enumerate(data)
         return [leaf for key, value in items for leaf in leaves(value, (*path, key))]
@@ -134,7 +134,7 @@ def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
     document = parse_document(text, str(path))
     around = {document.where(wrong[:length], key=key) for length in range(1, len(wrong) + 1) for key in (False, True)}
     around.add(document.where((*wrong, "no-such-key"), key=True))
-    if wrong[-1] == "name":  # what refers to it by that is wrong, too
+    if wrong[-1] == "name":  # references to that name are wrong, too
         around |= {document.where(path) for path in leaves(good) if value_at(good, path) == value_at(good, wrong)}
     assert any(f"{place}: " in str(caught.value) for place in around), str(caught.value)
     assert any(str(key) in str(caught.value) for key in wrong if isinstance(key, str))

@@ -1,4 +1,4 @@
-"""The program that pushes captured frames out of the kernel, and the process that is asked for it."""
+"""The program that pushes captured frames out of the kernel, and the process that runs it on request."""
 
 import inspect
 import io
@@ -26,7 +26,7 @@ def test_the_flush_frame_goes_where_no_bridge_forwards():
 
 @pytest.fixture
 def flushing(monkeypatch, capsys, tmp_path):
-    """Run the program on one request with a stand-in for what sends: its answer."""
+    """Run the program on one request with a stand-in for the sender; return its answer."""
     capture = tmp_path / "a capture.pcap"
 
     def run(*arrivals: bytes, request="7 0.05 {}"):
@@ -80,7 +80,7 @@ def test_a_learning_frame_is_one_to_the_address_asked_for(flushing, monkeypatch)
 
 
 def test_the_program_that_flushes_needs_nothing_but_python():
-    """As a guest starts it; a NIC that is not there is what it complains of, each time, and it ends with its stdin."""
+    """Started as in a guest, it reports the missing NIC each time and ends with its stdin."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", inspect.getsource(flush), "nb-no-such"],
         input="1 0.1 /no/capture\n1 0\n",
@@ -133,9 +133,9 @@ def pusher():
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
-        one.close()
+    for opened in made:
+        opened.close()
+        opened.close()
 
 
 def test_one_process_serves_one_trial_after_the_other(pusher):
@@ -159,7 +159,7 @@ def test_a_process_that_died_or_talks_nonsense_sent_nothing_and_there_is_a_new_o
 
 
 def test_a_host_without_netbench_is_given_the_program(pusher):
-    """By itself: it must not need anything of netbench."""
+    """The program stands alone: it must not need netbench."""
     host = PushingHost(["seen"], shares_files=False)
     assert pusher(host).push(Path("/tmp/x.pcap"), 0.5)
     assert host.spawned == [["python3", "-I", "-S", "/tmp/netbench-flush.py", "nb-rx1"]]

@@ -1,4 +1,4 @@
-"""Processes of our own that import nothing from the current directory, nor from where the environment says."""
+"""netbench's own processes import nothing from the current directory or from paths of the environment."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The command line that makes a guest, and which guests a topology may ask for."""
+"""The command line of a guest, and the guests that a topology may request."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ MODELS = ["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 
 @pytest.fixture(autouse=True)
 def on_a_pc(monkeypatch):
-    """The architecture is the host's."""
+    """Make this host a PC."""
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
 
@@ -106,7 +106,7 @@ def test_on_arm_it_has_another_board_and_another_console(monkeypatch):
 
 @given(st.integers(2, 64), st.booleans())
 def test_queues_and_vhost(queues, vhost):
-    """Two vectors a queue, and two more."""
+    """There are two vectors per queue, and two more."""
     nic = VirtualNic("nb-ti-s1", "02:6e:67:00:01:01", "virtio-net-pci", queues, vhost)
     guest = VirtualMachine("g", BOOT, "tcg", queues, nics=(nic,))
     (backend,) = values(guest, "-netdev")
@@ -118,7 +118,7 @@ def test_queues_and_vhost(queues, vhost):
 
 @pytest.mark.parametrize("is_here", [True, False])
 def test_macvtaps_are_opened_for_qemu_outside_its_directory(is_here):
-    """Which is below /run, where no device can be opened if that is mounted `nodev`."""
+    """That directory is below /run, where no device can be opened if that is mounted `nodev`."""
     nics = tuple(VirtualNic(name, "02:6e:67:00:01:01", "e1000", macvtap=True) for name in ("nb-mi-s1", "nb-me-s1"))
     guest = VirtualMachine("g", BOOT, "tcg", nics=nics)
     command = qemu_command(guest, FILES, is_here=is_here)
@@ -353,7 +353,7 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
 def test_qemu_gives_up_what_it_can(lacks, expected):
     class Host(FakeHost):
         def run(self, argv, *, stdin="", timeout_s=30.0):
-            return Completed(tuple(argv), int(any(one in argv for one in lacks)), "", "")
+            return Completed(tuple(argv), int(any(tool in argv for tool in lacks)), "", "")
 
     found = qemu.confinement(Host())
     assert " ".join(word for word in found.options if word.startswith("-")) == expected

@@ -1,4 +1,4 @@
-"""A guest that runs, on a stand-in for QEMU: how it starts, how it is found to have ended, and what is said of it."""
+"""A guest on a stand-in for QEMU: its start, the detection of its end, and the messages about it."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu_process import QemuProcess
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
-# What the stand-in does: complains, ends when told by the file `end` to, with the exit code that is in there.
+# The stand-in prints its complaint and ends when the file `end` appears, with the exit code in that file.
 STAND_IN = """
 import os, signal, sys, threading, time
 place, complaint, console = sys.argv[1:]
@@ -33,7 +33,7 @@ MACHINE = VirtualMachine("g", KernelBoot(Path("/k"), Path("/i")), "tcg", 2)
 
 
 class QemuHost(LocalHost):
-    """A host with the stand-in, and the monitor of what it started."""
+    """A host with the stand-in, and the monitor of the started guest."""
 
     def __init__(self, place: Path, complaint: str = "", console: str = "") -> None:
         super().__init__("here", "no-run")
@@ -70,7 +70,7 @@ class QemuHost(LocalHost):
 
 @pytest.fixture
 def started(tmp_path):
-    """Start the stand-in; what it leaves is ended."""
+    """Start the stand-in, and end what it leaves behind."""
     hosts, guests = [], []
 
     def start(complaint="", console=""):
@@ -142,7 +142,7 @@ def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(starte
 
 
 def test_a_guest_that_was_killed(started):
-    """From outside: what the guest said before has nothing to do with it."""
+    """It was killed from outside: earlier output of the guest is unrelated."""
     host, guest = started("qemu-system-x86_64: terminating on signal 9 from pid 1\n", "login:\n")
     host.processes[0].kill()
     assert guest.death_just_now() == "guest g: QEMU was killed by signal 9"

@@ -1,4 +1,4 @@
-"""What a machine counts beyond its NICs, from what its namespaces count; tests/netns has the same with frames."""
+"""Counters of a machine beyond its NICs, read from its namespaces; tests/netns does the same with frames."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SOURCE = ("s1", CountingPoint("source NIC", Where.SOURCE, Kind.INTERFACE, Place(
 BACKLOG = CountingPoint("softnet backlog", kind=Kind.BACKLOG, place=Place(None, None, ""))
 OTHER = ("s2", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out2"), "tx"))
 
-# Linux 6.18; numbers as a test can tell them apart.
+# Linux 6.18, with a different number for each counter.
 PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
 Ip: 1 64 1000 21 22 990 991
 Udp: InDatagrams NoPorts InErrors
@@ -37,7 +37,7 @@ def readings(
         along[stream].append(point)
     if stack:
         along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=Place(None, "uut", "")))
-    return [replace(one, handle=(), owner="") for one in counter_readings(along, {"uut": there}, softnet)]
+    return [replace(reading, handle=(), owner="") for reading in counter_readings(along, {"uut": there}, softnet)]
 
 
 def rules(*hooks: Hook) -> NamespaceCounters:
@@ -130,7 +130,7 @@ def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
 
     def streams(*only: str) -> list[str]:
         rule = Dropper("nft rule", frozenset({Hook("bridge", "forward", "")}), 7, only=(frozenset(only),))
-        return [one.stream for one in counter_readings(along, {"uut": NamespaceCounters(rules=(rule,))}, "")]
+        return [reading.stream for reading in counter_readings(along, {"uut": NamespaceCounters(rules=(rule,))}, "")]
 
     assert streams("rx in1") == ["s1"]
     assert streams("tx out2") == ["s2"]

@@ -1,4 +1,4 @@
-"""Links that receive like NICs: what is asked of the kernel, by which thread on which CPU, and what if it cannot."""
+"""Links that receive like NICs: the kernel's settings, the receiving thread and its CPU, and the fallback."""
 
 import pytest
 
@@ -23,7 +23,7 @@ class Kernel(FakeHost):
     def __init__(self, **features: str) -> None:
         super().__init__(files={THREADED: "0"})
         self.features = {GRO: "off", "rx-gro-list": "on", "rx-udp-gro-forwarding": "off [fixed]"} | features
-        self.threads = {7: "napi/nb-in1-9"}  # of the same name, in somebody else's namespace
+        self.threads = {7: "napi/nb-in1-9"}  # of the same name, in a foreign namespace
         self.bindable = 0
         self.told: list[str] = []
 
@@ -51,7 +51,7 @@ class Kernel(FakeHost):
 
 
 def switched_on(kernel, cpus=(1,), lab=None):
-    lab = lab or topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    lab = lab or topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
     machines: dict[str | None, Machine] = {None: Machine(None, kernel)}
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda machine: [0, *cpus]), machines)
     rings.switch_on()
@@ -60,7 +60,7 @@ def switched_on(kernel, cpus=(1,), lab=None):
 
 def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
     machine = Machine(None, kernel)
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {"one": {"s1": (0, 3)}})
     rings.switch_on()
@@ -84,7 +84,7 @@ def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
 
 def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
     machine = Machine(None, kernel)
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {}, {"one": "rr"})
     rings.switch_on()
@@ -99,7 +99,7 @@ def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
 
 def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its_own():
     kernel = Kernel()
-    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: Machine(None, kernel)})
     rings.switch_on()
 
@@ -131,7 +131,7 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     assert (kernel.features[GRO], kernel.features["rx-gro-list"], kernel.files[THREADED]) == ("on", "off", "1")
     assert "taskset -p 2 31" in kernel.told
     told = len(kernel.told)
-    rings.switch_on()  # all is as it was: it only looks
+    rings.switch_on()  # nothing has changed: it only checks
     assert len(kernel.told) == told + 1
     kernel.threads = {7: "napi/nb-in1-9", 40: "napi/nb-in1-11"}  # the link was down
     rings.switch_on()
@@ -205,7 +205,7 @@ def test_the_uut_has_cpus_of_its_own_as_far_as_there_are_any(streams, cpus, foun
 
 
 def test_a_dry_run_shows_what_would_be_done_where():
-    links = [{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links]
+    links = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
     lab = topology_in_vm(links=links)
     rings = wanted_rings(lab, stream_paths(lab), lambda machine: [0, 1])
     assert not list(planned_changes(rings, None))

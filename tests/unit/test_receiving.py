@@ -1,4 +1,4 @@
-"""The sinks of a trial, all at once: what they are told, and that none begins for which there is no room."""
+"""All sinks of a trial at once: their parameters, and that none starts without enough room."""
 
 import resource
 import shutil
@@ -28,7 +28,7 @@ TRAFFIC = {path.name: Traffic(path.name, "", "", path.src_ip, path.dst_ip, 64, 1
 
 
 class WritingSink(FakeSink):
-    """Says that it writes 4,000 bytes."""
+    """A sink that reports that it writes 4,000 bytes."""
 
     def writes(self, incoming: Incoming) -> int:
         return 4000
@@ -52,10 +52,10 @@ def test_what_sinks_are_told(receiving, monkeypatch, tmp_path):
     told: list[Incoming] = []
     monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
     receiving(FakeSink, keep_captures="invalid", snap_length=96)[0].arm()
-    assert [(one.path, one.traffic, one.record) for one in told] == [
+    assert [(armed.path, armed.traffic, armed.record) for armed in told] == [
         (path, TRAFFIC[path.name], tmp_path / f"trial-000007-{path.name}") for path in PATHS
     ]
-    assert {(one.from_ns, one.keep, one.snap_length, one.sinks) for one in told} == {(START_NS, True, 96, 2)}
+    assert {(armed.from_ns, armed.keep, armed.snap_length, armed.sinks) for armed in told} == {(START_NS, True, 96, 2)}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_late_is_told_by_the_clock_that_stamps_it(monkeypatch, tmp_path,
     endpoints = [Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for wire in wires]
     clocks = {"far": difference, None: SAME_CLOCK}
     Receiving(endpoints, TRAFFIC, Recording(tmp_path), 7, START_NS, clocks.__getitem__).arm()
-    assert [one.from_ns for one in told] == [from_ns, START_NS]
+    assert [armed.from_ns for armed in told] == [from_ns, START_NS]
 
 
 def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):

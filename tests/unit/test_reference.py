@@ -1,4 +1,4 @@
-"""What a reference UUT is told to drop, where, and by which rules."""
+"""The drops of a reference UUT: their place, their number and their rules."""
 
 import pytest
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ OWN = Assignment("x", PATHS)
 
 
 def rules(**options):
-    """The rules it would put in place, as one text."""
+    """Return its rules as one text."""
     uut = Reference(ReferenceOptions.model_validate(options))
     return next(command for command in planned_commands(uut, OWN) if "nft" in command)
 

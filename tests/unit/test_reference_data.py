@@ -90,7 +90,7 @@ def test_what_is_said_of_the_tables_is_what_their_numbers_say(paper: PublishedPa
     assert f"loses {lost_percent(paper, 2, 'OpenVZ', 64):.0f} %" in paper.on_table(2)
     assert round(lost_percent(paper, 3, "OpenVZ", 64)) == 50
     assert "124.4 Mbit/s offered and 62.7 forwarded" in paper.on_table(3)
-    # The text's 20 %, and that the bare host forwards everything, are not what Table 3 has.
+    # Table 3 contradicts the text's 20 %, and that the bare host forwards everything.
     assert [round(lost_percent(paper, 3, uut, 64)) for uut in ("VM-VMXNET3", "raw")] == [2, 2]
     assert "contradicts" in paper.on_figure(5)
     assert {table.sources for table in paper.tables.values()} == {1}

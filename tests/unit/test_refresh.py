@@ -1,4 +1,4 @@
-"""Counters of NICs whose drivers look at them now and then, by a kernel that answers ioctl(2) as those do."""
+"""Counters that NIC drivers refresh periodically, with a kernel that answers ioctl(2) as those drivers do."""
 
 import ctypes
 import errno
@@ -14,7 +14,7 @@ GSTATS, GCOALESCE, GSSET_INFO = 0x1D, 0x0E, 0x37
 
 
 class Driver:
-    """A driver with statistics of its own, None for one without; the NIC tells it every so many µs."""
+    """A driver with its own statistics, None for one without; the NIC updates them every so many µs."""
 
     def __init__(self, statistics, stats_block_usecs):
         self.statistics, self.stats_block_usecs = statistics, stats_block_usecs

@@ -21,7 +21,7 @@ SEARCH = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "PDR", 0.
 
 
 def gate(base, new, threshold=0.02, **options):
-    sides = [Campaign.of(name, one) for name, one in (("base", base), ("new", new))]
+    sides = [Campaign.of(name, results) for name, results in (("base", base), ("new", new))]
     (comparison,) = compare(sides[0], [sides[1]], **options)
     maxima = compare_maxima("base", base, "new", new)
     return judge(comparison, threshold, maxima)
@@ -52,15 +52,15 @@ def test_an_inconclusive_cell_has_the_smallest_detectable_change_and_the_repetit
     base, new = (made_up(80_000, noisy(0.006), seed=seed) for seed in (1, 2))
     cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
     assert cells
-    for one in cells:
-        assert 0.01 < one.detectable < 0.1
-        assert one.is_beyond_repetitions or 3 < one.repetitions <= 1000
+    for cell in cells:
+        assert 0.01 < cell.detectable < 0.1
+        assert cell.is_beyond_repetitions or 3 < cell.repetitions <= 1000
 
 
 def test_no_number_of_repetitions_is_enough_where_runs_differ_by_more():
     base, new = (made_up(80_000, noisy(0.05), seed=seed, repetitions=9) for seed in (1, 2))
     cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
-    assert all(one.is_beyond_repetitions and one.repetitions is None for one in cells)
+    assert all(cell.is_beyond_repetitions and cell.repetitions is None for cell in cells)
 
 
 @pytest.mark.parametrize("warning", [BUSY, OTHER])
@@ -73,7 +73,7 @@ def test_cells_of_a_disturbed_campaign_are_inconclusive(warning, disturbed):
         new = replace(new, warnings=(warning,))
     found = gate(base, new)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert {one.why for one in found.cells} == {f"{disturbed} was disturbed ({warning.kind.value})"}
+    assert {cell.why for cell in found.cells} == {f"{disturbed} was disturbed ({warning.kind.value})"}
     assert gate(base, new, accept_disturbed=True).outcome is Outcome.FAILED
 
 
@@ -82,12 +82,14 @@ def test_a_cell_that_lost_many_trials_to_a_disturbance_is_inconclusive():
 
     def spoilt(repetitions):
         trials = made_up(64_000, repetitions=9).trials
-        return campaign(replace(one, reasons=reasons) if one.spec.repetition <= repetitions else one for one in trials)
+        return campaign(
+            replace(result, reasons=reasons) if result.spec.repetition <= repetitions else result for result in trials
+        )
 
     assert gate(made_up(repetitions=9), spoilt(3)).outcome is Outcome.FAILED
     found = gate(made_up(repetitions=9), spoilt(4))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "the tester was disturbed in 4 of 9 trials of new" in {one.why for one in found.cells}
+    assert "the tester was disturbed in 4 of 9 trials of new" in {cell.why for cell in found.cells}
     assert gate(made_up(repetitions=9), spoilt(4), accept_disturbed=True).outcome is Outcome.FAILED
 
 
@@ -109,13 +111,15 @@ def test_a_noise_floor_is_not_of_a_uut_that_keeps_up():
 
 
 def test_runs_differ_as_much_as_the_repetitions_of_the_cell_itself():
-    """The other cells of the UUT, which hardly scatter, say nothing of one that does."""
+    """The other cells of the UUT, which hardly scatter, are no evidence about one that does."""
     scatter = (0.98, 1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.02, 1.0)
     base, new = (
         campaign(
             [
                 *trials_of(repetitions=9, loads=(120_000,), sizes=(512, 1024, 1518)),
-                *trials_of(most=map(round, (most * one for one in scatter)).__next__, repetitions=9, loads=(120_000,)),
+                *trials_of(
+                    most=map(round, (most * factor for factor in scatter)).__next__, repetitions=9, loads=(120_000,)
+                ),
             ]
         )
         for most in (80_000, 76_000)
@@ -150,24 +154,24 @@ def test_several_boots_are_the_units_of_replication():
     base, new = booted((1.0, 1.02, 0.98), 1), booted((0.96, 0.98, 0.95), 2)
     found = gate(base, new)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert all(one.difference.sides[0].units == 3 for one in found.cells)
+    assert all(cell.difference.sides[0].units == 3 for cell in found.cells)
     two = gate(booted((1.0, 1.0), 1), booted((0.8, 0.8), 2))
     assert two.outcome is Outcome.INCONCLUSIVE
-    assert {(one.why, one.repetitions) for one in two.cells} == {
+    assert {(cell.why, cell.repetitions) for cell in two.cells} == {
         ("fewer than 3 boots, or valid pairs of repetitions", 3)
     }
 
 
 def test_a_uut_on_one_boot_counts_as_repeatable_within_ten_percent():
     """Boots of the same UUT may differ by more than trials on one of them do."""
-    base = campaign(replace(one, boot=1) for one in made_up(seed=1, repetitions=5).trials)
+    base = campaign(replace(result, boot=1) for result in made_up(seed=1, repetitions=5).trials)
     for factor, expected in ((1.0, Outcome.INCONCLUSIVE), (0.95, Outcome.INCONCLUSIVE), (0.5, Outcome.FAILED)):
         new = made_up(80_000 * factor, seed=2, repetitions=5)
         found = gate(base, new)
         assert found.outcome is expected
         assert any("--set reboot=scenario" in line for line in gate_advice(found))
     booted = [
-        campaign(replace(one, boot=one.spec.repetition) for one in made_up(seed=seed, repetitions=5).trials)
+        campaign(replace(result, boot=result.spec.repetition) for result in made_up(seed=seed, repetitions=5).trials)
         for seed in (1, 2)
     ]
     assert gate(*booted).outcome is Outcome.PASSED
@@ -202,10 +206,10 @@ def of_maximum(maximum, **more):
 @pytest.mark.parametrize("moved", [0.93, 1.07])
 def test_a_maximum_that_moved_by_7_percent_is_no_regression_and_no_improvement(moved):
     base, new = of_maximum(100_000.0), of_maximum(100_000.0 * moved)
-    sides = [Campaign.of(name, one) for name, one in (("base", base), ("new", new))]
+    sides = [Campaign.of(name, results) for name, results in (("base", base), ("new", new))]
     (comparison,) = compare(sides[0], [sides[1]])
     assert comparison.differences == ()
-    assert all("--loads-from" in one.why for one in comparison.left_out)
+    assert all("--loads-from" in cell.why for cell in comparison.left_out)
     found = gate(base, new)
     assert found.outcome is Outcome.INCONCLUSIVE
     (searched,) = found.with_outcome(Outcome.INCONCLUSIVE)
@@ -275,7 +279,7 @@ def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(thresho
 
 
 def test_a_base_that_was_offered_a_little_less_may_have_forwarded_as_much_more():
-    """Of the new loads 0.6 % are lost, so that less comes out than the base would have been able to forward."""
+    """The new loads lose 0.6 %, so that less arrives than the base could have forwarded."""
     base, new = (
         campaign(
             trial(stream_counts(sent=sent, received=out, intended_fps=1e5, intended_frames=100_000), repetition=number)
@@ -285,21 +289,21 @@ def test_a_base_that_was_offered_a_little_less_may_have_forwarded_as_much_more()
     )
     assert gate(base, new, 0.02).outcome is Outcome.PASSED
     found = gate(base, new, 0.005)
-    assert [one.why for one in found.with_outcome(Outcome.INCONCLUSIVE)] == ["the source offered less in the base"]
+    assert [cell.why for cell in found.with_outcome(Outcome.INCONCLUSIVE)] == ["the source offered less in the base"]
 
 
 @pytest.mark.parametrize("loads", [(50_000,), (50_000, 100_000)])
 def test_a_base_that_forwarded_nothing_is_named_as_the_reason(loads):
     dead = campaign(trials_of(most=lambda: 0, loads=loads))
     found = gate(dead, campaign(trials_of(loads=loads)))
-    assert [one.why for one in found.with_outcome(Outcome.INCONCLUSIVE)] == [
+    assert [cell.why for cell in found.with_outcome(Outcome.INCONCLUSIVE)] == [
         "no load could be compared: the baseline is 0"
     ]
 
 
 def test_a_maximum_that_one_source_did_not_reach_decides_nothing_whatever_lower_loads_show():
     low = trials_of(loads=(50_000,))
-    reached, not_reached = (campaign((*low, *at_max(*each).trials)) for each in ((80_000, 200_000), (59_990, 60_000)))
+    reached, not_reached = (campaign((*low, *at_max(*rates).trials)) for rates in ((80_000, 200_000), (59_990, 60_000)))
     assert gate(reached, reached).outcome is Outcome.PASSED
     assert gate(reached, not_reached).outcome is Outcome.INCONCLUSIVE
     assert gate(not_reached, reached).outcome is Outcome.INCONCLUSIVE
@@ -315,7 +319,9 @@ def test_a_cell_that_is_missing_in_an_unfinished_campaign_decides_nothing():
 
 def test_a_cell_without_a_valid_trial_decides_nothing():
     invalid = (Reason(ReasonKind.CAPTURE_DROPPED, "s1", "1 frame"),)
-    trials = [replace(one, reasons=invalid) if one.spec.load.value == 120_000 else one for one in trials_of()]
+    trials = [
+        replace(result, reasons=invalid) if result.spec.load.value == 120_000 else result for result in trials_of()
+    ]
     assert gate(made_up(), campaign(trials)).outcome is Outcome.INCONCLUSIVE
 
 
@@ -323,7 +329,7 @@ def test_only_selected_cells_are_judged():
     base = campaign([*trials_of("one"), *trials_of("two")], uuts=("one", "two"))
     new = campaign([*trials_of("one"), *trials_of("two", lambda: 60_000)], uuts=("one", "two"))
     for uut, expected in (("one", Outcome.PASSED), ("t*", Outcome.FAILED)):
-        sides = [Campaign.of(name, one, Selection(uuts=(uut,))) for name, one in (("base", base), ("new", new))]
+        sides = [Campaign.of(name, results, Selection(uuts=(uut,))) for name, results in (("base", base), ("new", new))]
         assert judge(compare(sides[0], [sides[1]])[0], 0.02).outcome is expected
 
 

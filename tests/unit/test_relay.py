@@ -18,7 +18,7 @@ HERE = LocalHost("here", "no-run")
 
 
 class Elsewhere(LocalHost):
-    """This machine, as if it were another one; and what was started there."""
+    """This machine, as if it were another one, with the processes started there."""
 
     def __init__(self) -> None:
         super().__init__("there", "no-run")
@@ -40,7 +40,7 @@ def host(request):
 
 @pytest.fixture
 def server(tmp_path):
-    """Greets who comes, and sends back what it is sent, the other way round, until that ends."""
+    """A server that greets each client, and returns its data reversed until that ends."""
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(tmp_path / "socket"))
     listening.listen()
@@ -48,7 +48,7 @@ def server(tmp_path):
     def serve():
         with listening, listening.accept()[0] as connection:
             connection.sendall(b"welcome\n")
-            with suppress(ConnectionResetError):  # who came went without having read that
+            with suppress(ConnectionResetError):  # the client left without reading it
                 while data := connection.recv(1 << 16):
                     connection.sendall(data[::-1])
 
@@ -95,7 +95,7 @@ def test_who_insists_on_a_file_has_one_as_long_as_it_is_opened(host, server):
 
 
 def test_who_has_connected_is_served_though_the_file_goes_at_once(tmp_path):
-    """The block is left before anybody could accept: ten times, as it depends on who is scheduled first."""
+    """The block is left before the connection is accepted: ten times, as the outcome depends on scheduling."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         listening.listen()

@@ -39,7 +39,7 @@ def request(rates, **more) -> Request:
 
 
 def rate(spec):
-    """What identifies a measurement, and all rates in it."""
+    """Return the identity of a measurement, and all rates in it."""
     loads = [guest.traffic.load for guest in spec.guests if guest.traffic is not None]
     key = (spec.uut, spec.scenario, spec.streams, str(spec.frame_size), str(spec.load), spec.repetition)
     return key, tuple(load.found_fps or load.value for load in loads)
@@ -50,7 +50,7 @@ def test_each_trial_has_the_rates_of_the_base_and_no_maximum_is_searched_for(bas
     planned = dict(rate(spec) for spec in request(rates).schedule.planned)
     assert planned == measured
     assert len(planned) == 2 * 2 * 4 * 2
-    assert {one.neighbour for one in rates.loads} == {"", "second"}
+    assert {replayed.neighbour for replayed in rates.loads} == {"", "second"}
 
 
 def test_a_measurement_that_the_base_does_not_have_is_refused_by_name(rates):
@@ -68,7 +68,7 @@ def test_the_dry_run_shows_the_rates_and_where_they_come_from(rates):
     lines = list(describe(request(rates)))
     (first,) = [number for number, line in enumerate(lines) if line.startswith("# loads from ")]
     assert "started 2025-03-04: the shares of maxima have its rates" in lines[first]
-    found = next(one for one in rates.loads if one.load == "90% of maximum")
+    found = next(replayed for replayed in rates.loads if replayed.load == "90% of maximum")
     assert f"  bridge, dedicated, s1, 64 bytes, 90% of maximum: {found.fps:,.0f} frames/s" in lines
     assert any(f"90% of maximum ({found.fps:,.0f} frames/s)" in line for line in lines)
 
@@ -85,5 +85,5 @@ def test_a_replay_is_measured_stored_resumed_and_compared(base, rates, monkeypat
     again = made.resume()
     assert len(again.trials) == len(results.trials)
     (comparison,) = compare(Campaign.of("base", base), [Campaign.of("new", results)])
-    loads = {str(one.place.load) for one in comparison.by_load}
+    loads = {str(cell.place.load) for cell in comparison.by_load}
     assert {"30% of maximum", "90% of maximum"} <= loads

@@ -42,8 +42,8 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
     page = page_of(campaign(trials, planned=6, warnings=(warning,)))
     assert "2 of 4 trials valid, 1 suspicious, 1 invalid; 2 of 6 planned missing" in page.text
     assert {"#verdicts", "#warnings"} <= set(page.links)
-    for found in ("foreign-frames – 1 time", "3 frames of others", "link-down – 1 time", "egress NIC was down"):
-        assert found in page.text
+    for text in ("foreign-frames – 1 time", "3 frames of others", "link-down – 1 time", "egress NIC was down"):
+        assert text in page.text
     assert "few-repetitions : Only 2 repetitions: the intervals are wide." in page.text
 
 
@@ -220,7 +220,7 @@ def test_error_bars_of_loss_stay_between_zero_and_everything() -> None:
 
 
 def test_the_error_bar_of_no_loss_ends_at_the_limit_that_it_is_below() -> None:
-    """Of none lost of 3,000,000 frames, at 10⁻⁶, which no other loss makes a decade of the scale."""
+    """None of 3,000,000 frames was lost: the limit is 10⁻⁶, a decade of the scale that no other loss adds."""
     trials = [trial(stream_counts(sent=10**6, received=10**6), repetition=number) for number in (1, 2, 3)]
     figure = loss_against_offered(group_trials(campaign(trials)), styles(["raw"]))
     ((mark,),) = [line.marks for line in lines(figure)]
@@ -253,7 +253,7 @@ def test_numbers_have_separators_units_and_honest_unknowns() -> None:
     assert formats.mbps_interval(Interval(400.04, 0.002, 9)) == "400.0 ± 0.00200"
     assert formats.percent_interval(Interval(0.07, 0.01, 9)) == "7.000 % ± 1.000"
     assert formats.percent_interval(Interval(0.0, 0.000101, 9)) == "0 % < 0.011"
-    # What cannot be less than nothing, or more than all, has no interval that is.
+    # The interval of a value between nothing and all stays between these.
     assert formats.percent_interval(Interval(0.07, 0.1, 2)) == "7.000 % (0 … 17.000)"
     assert formats.percent_interval(Interval(0.9, 0.2, 2)) == "90.000 % (70.000 … 100)"
     assert formats.mbps_interval(Interval(15.3, 20.0, 2)) == "15.3 (0.0 … 35.3)"
@@ -267,8 +267,8 @@ def test_numbers_have_separators_units_and_honest_unknowns() -> None:
 def test_limits_of_a_significant_change_never_hide_it() -> None:
     tiny, same = (ratio_of_means([new, new], [100.0, 100.0]) for new in (100.01, 100.0))
     assert formats.change(tiny.change) == "0.0 %"
-    assert [formats.change_limits(one) for one in (tiny, same)] == ["+0.01 … +0.01", "0.0 … 0.0"]
-    assert [formats.index_limits(one) for one in (tiny, same)] == ["1.0001 … 1.0001", "1.000 … 1.000"]
+    assert [formats.change_limits(ratio) for ratio in (tiny, same)] == ["+0.01 … +0.01", "0.0 … 0.0"]
+    assert [formats.index_limits(ratio) for ratio in (tiny, same)] == ["1.0001 … 1.0001", "1.000 … 1.000"]
 
 
 def test_a_uut_keeps_its_colour_in_every_figure_and_none_looks_like_another() -> None:

@@ -1,4 +1,4 @@
-"""What the report says of kinds of virtualisation, and that nothing is compared that does not compare."""
+"""Kinds of virtualisation in the report; UUTs that are not comparable are not compared."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_no_figure_has_uuts_in_it_whose_cpu_is_emulated_and_others(results: Camp
 
 
 def test_the_page_says_first_what_was_compared_and_the_baseline_where_there_is_one() -> None:
-    """That is the first UUT of the topology, though others may be shown before it; of several settings each has one."""
+    """The baseline is the first UUT of the topology, even if others are shown before it; each setting has its own."""
     facts = {"lxc": FACTS["lxc"], "raw": FACTS["raw"], "kvm": {"accelerator": "tcg", "emulated": NO_KVM}}
     trials = [trial(stream_counts(), uut=uut) for uut in facts]
     alike = page_of(campaign(trials[:2], uuts=("lxc", "raw"), facts=facts))

@@ -1,4 +1,4 @@
-"""What the report says of guests that share a host: the paper's Figure 5 and Tables 1 to 3, and what is beyond them."""
+"""Guests that share a host in the report: the paper's Figure 5 and Tables 1 to 3, and further results."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -156,8 +156,8 @@ def test_reasons_name_scenario_and_the_neighbour_whose_stream_they_are_about() -
 def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
     unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle")
     missing = [
-        replace(one, guests=(), reasons=(unknown,), steps_s={}, machine_cpu_s=None)
-        for one in twice("network-50", (0, 0))
+        replace(result, guests=(), reasons=(unknown,), steps_s={}, machine_cpu_s=None)
+        for result in twice("network-50", (0, 0))
     ]
     results = campaign(twice("dedicated", (900, 902)) + missing, uuts=("kvm",))
     page = page_of(results)
@@ -167,14 +167,14 @@ def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
 
 
 def test_figure_5_has_a_panel_per_scenario_and_a_bar_per_uut_and_size(whole: CampaignResults) -> None:
-    maxima = [one for one in relative_maxima(group_trials(whole)) if one.scenario.startswith("network")]
+    maxima = [ratio for ratio in relative_maxima(group_trials(whole)) if ratio.scenario.startswith("network")]
     figure = relative_maximum(maxima, styles(whole.uuts, whole.settings))
     assert [panel.title for panel in figure.panels] == ["(a) network-25", "(b) network-50", "(c) network-95"]
     assert len(bars(figure)) == 3 * len(CAPACITY)
     assert {panel.x.categories for panel in figure.panels} == {("1,500", "1,000", "500", "64")}
     assert [entry.name for entry in figure.legend] == ["raw", "kvm (emulated)", "openvz", "xen"]
     assert {y for panel in figure.panels for guide in panel.guides for _, y in filter(None, guide.points)} == {100}
-    (worst,) = [one for one in maxima if one.scenario == "network-95" and one.victim.uut == "kvm"][:1]
+    (worst,) = [ratio for ratio in maxima if ratio.scenario == "network-95" and ratio.victim.uut == "kvm"][:1]
     (drawn,) = [series for series in figure.panels[2].series if series.name == "kvm (emulated)"]
     mark = drawn.marks[["1,500", "1,000", "500", "64"].index(f"{worst.victim.frame_size:,}")]
     assert worst.ratio.ratio is not None
@@ -189,12 +189,12 @@ def test_curves_start_where_the_neighbours_are_idle_and_rise_with_their_load(who
     for draw in (curves_of_throughput, curves_of_loss):
         drawn = lines(draw(found, styles(whole.uuts)))
         assert len(drawn) == 4 * len(CAPACITY)
-        for one in drawn:
-            offered = [mark.x for mark in one.marks]
+        for line in drawn:
+            offered = [mark.x for mark in line.marks]
             assert (offered[0], len(offered)) == (0, 4)
             assert offered == sorted(offered)
     last = curves_of_throughput(found, styles(whole.uuts)).panels[3]
-    (heights,) = [[mark.y for mark in one.marks] for one in last.series if one.name == "openvz"]
+    (heights,) = [[mark.y for mark in series.marks] for series in last.series if series.name == "openvz"]
     assert heights == sorted(heights, reverse=True)
 
 
@@ -250,7 +250,7 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
         for scenario, received in (("dedicated", (1000, 1000)), ("cpu-heavy", (500, 502)))
         for number, got in enumerate(received, start=1)
     ]
-    busy = [beside(one, computing(8)) if one.spec.scenario == "cpu-heavy" else one for one in two]
+    busy = [beside(result, computing(8)) if result.spec.scenario == "cpu-heavy" else result for result in two]
     one = twice("dedicated", (900, 902), uut="raw") + twice("cpu-heavy", (700, 702), computing(8), uut="raw")
     text = page_of(campaign([*one, *busy])).text
     assert re.search(r"1 source Measured here, % packet size raw heavy 64 −22\.2 %", text)

@@ -1,4 +1,4 @@
-"""What the report says of delay that a tester's own software measured: it stands apart, and is called coarse."""
+"""Delay that a tester's own software measured: the report shows it apart, and calls it coarse."""
 
 from netbench.model.distributions import DelayClass, SoftwareDelay
 from netbench.model.verdict import Reason, ReasonKind
@@ -9,7 +9,7 @@ INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
 
 
 def measured(*classes: DelayClass, smallest: float, mean: float, largest: float, jitter: float) -> SoftwareDelay:
-    frames = sum(one.frames for one in classes)
+    frames = sum(delay_class.frames for delay_class in classes)
     return SoftwareDelay("TRex v3.08, in software", frames, smallest, mean, largest, jitter, classes)
 
 

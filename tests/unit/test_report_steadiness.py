@@ -1,4 +1,4 @@
-"""The section of the report about time, and what the console says of it."""
+"""The section of the report about stability over time, and its lines on the console."""
 
 import io
 import re
@@ -67,7 +67,7 @@ def test_each_trial_is_a_point_boots_are_lines_and_outliers_hollow():
     assert [mark.symbol for mark in series.marks] == [""] * 4 + ["circle-open"] + [""] * 4
     assert "outlier" in series.marks[4].hover
     figure = offered_against_throughput(group_trials(results), styles(made.uuts))
-    (apart,) = (one for one in figure.panels[0].series if one.name == "one, outliers")
+    (apart,) = (line for line in figure.panels[0].series if line.name == "one, outliers")
     assert [mark.symbol for mark in apart.marks] == ["circle-open-dot"]
     assert apart.marks[0].y == pytest.approx(60_000 * 84 * 8 / 1e6)
     assert "outlier (averaged too)" in [entry.name for entry in figure.legend]
@@ -85,7 +85,7 @@ def test_very_many_trials_are_drawn_as_means():
 
 
 def calls_for(repetitions):
-    """How many functions are called for the report of UUTs that forward all they are offered."""
+    """Return the number of function calls for a report of UUTs that forward all offered frames."""
     results = Made(loads=(10_000, 20_000), sizes=(64,), repetitions=repetitions, one_boot=True).campaign()
     called = 0
 
@@ -102,6 +102,6 @@ def calls_for(repetitions):
 
 
 def test_what_is_asked_of_a_trial_does_not_depend_on_how_many_others_there_are():
-    report_page(campaign([trial(stream_counts())]))  # what is loaded once
+    report_page(campaign([trial(stream_counts())]))  # loads what is loaded only once
     few, some, many = map(calls_for, (50, 100, 150))
     assert many - some < 1.2 * (some - few)

@@ -1,4 +1,4 @@
-"""What the report says of delay, of order, and of the tester itself."""
+"""Delay, reordering and the tester itself in the report."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -61,8 +61,8 @@ def test_percentiles_of_valid_trials_are_averaged_and_extremes_kept() -> None:
     text = page_of(campaign(trials)).text
     assert "raw 1000fps 1.3 10.0 40.0 40.0" in text
     drawn = lines(delay_against_offered([group], styles(["raw"])))
-    assert [one.look.dash for one in drawn] == ["solid", "dot"]
-    assert [mark.y for one in drawn for mark in one.marks] == pytest.approx([0.04, 0.040003], rel=1e-9)
+    assert [line.look.dash for line in drawn] == ["solid", "dot"]
+    assert [mark.y for line in drawn for mark in line.marks] == pytest.approx([0.04, 0.040003], rel=1e-9)
     assert drawn[0].marks[0].numbers["delay_p999_us"] == pytest.approx(40.003)
 
 

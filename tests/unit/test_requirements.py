@@ -1,4 +1,4 @@
-"""What is asked for before anything is touched."""
+"""Requirements that are checked before anything is touched."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What reports and exports hold in memory: next to nothing of a trial that they have read, as campaigns grow large."""
+"""Memory of reports and exports: almost nothing for a trial that they have read, since campaigns grow large."""
 
 import gc
 import tracemalloc
@@ -14,12 +14,12 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.row_files import export
 from netbench.results.store import Store
 
-# Of the same few cells with more repetitions, so that what is said of cells is as long.
+# All have the same few cells, with more repetitions, so that the output about cells is as long.
 FEW, MANY = 400, 1200
 UUTS, CELLS = 4, 16
-# Of a trial with one stream, or two every second time, and delays.
+# Bytes per trial, with delays, and with one stream or, in every second trial, two.
 MOST_IN_A_REPORT = 8000
-# The key of each trial, and what its cell is, by which outliers are told.
+# Bytes per trial: its key and its cell, which outliers depend on.
 MOST_IN_AN_EXPORT = 700
 
 
@@ -37,7 +37,7 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> dict[int, ResultDirec
 
 
 def peak(work: Callable[[CampaignResults], object], directory: ResultDirectory) -> int:
-    """Bytes that are in use at most while something is made of results, beyond what was before."""
+    """Return the peak memory in bytes that `work` adds while it reads results."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -49,7 +49,7 @@ def peak(work: Callable[[CampaignResults], object], directory: ResultDirectory) 
 
 
 def bytes_a_trial(work: Callable[[CampaignResults], object], campaigns: dict[int, ResultDirectory]) -> float:
-    work(campaigns[FEW].results(counters=False))  # whatever is loaded, or kept once, is so afterwards
+    work(campaigns[FEW].results(counters=False))  # loads what is loaded or cached only once
     few, many = (peak(work, campaigns[count]) for count in (FEW, MANY))
     return (many - few) / (MANY - FEW)
 

@@ -114,11 +114,11 @@ def test_all_tests_follow_the_throughput() -> None:
     assert tests.line_rate_fps == pytest.approx(1_488_095.2, rel=1e-6)
     assert tests.latency is not None
     assert (tests.latency.load_fps, tests.latency.trial_s, len(tests.latency.means_ns)) == (found.lower_fps, 3.0, 4)
-    assert [round(one.share, 3) for one in tests.losses] == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
-    assert [one.loss_ratio for one in tests.losses[:2]] == [
+    assert [round(loss.share, 3) for loss in tests.losses] == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
+    assert [loss.loss_ratio for loss in tests.losses[:2]] == [
         pytest.approx(1 - (CAPACITY + 100) / fps) for fps in (40_000, 36_000)
     ]
-    assert [one.loss_ratio for one in tests.losses[-2:]] == [0, 0]
+    assert [loss.loss_ratio for loss in tests.losses[-2:]] == [0, 0]
     bursts = tests.back_to_back
     assert bursts is not None
     # n frames at R pass where n − C·n/R ≤ B: RFC 9004's model, of which the correction gives B again.
@@ -134,21 +134,21 @@ def test_all_tests_follow_the_throughput() -> None:
     assert list(tests.recovery.seconds) == [pytest.approx(0.25, rel=0.001)] * 3
     assert tests.reset is not None
     assert list(tests.reset.seconds) == [pytest.approx(1.5, rel=0.001)] * 2
-    of_search = [one for one in results.values() if not one.spec.benchmark]
+    of_search = [result for result in results.values() if not result.spec.benchmark]
     assert found.trials == len(of_search) - 4 - len(tests.losses), "those of the tests are none of the search"
 
 
 def test_trials_without_a_steady_load_are_no_measurement_of_one() -> None:
     _, _, results = followed(schedule())
     every = list(results.values())
-    aside = [one for one in every if one.spec.benchmark]
-    assert {one.spec.benchmark for one in aside} == {"back-to-back", "system-recovery", "reset"}
+    aside = [result for result in every if result.spec.benchmark]
+    assert {result.spec.benchmark for result in aside} == {"back-to-back", "system-recovery", "reset"}
     shown = sum(len(group.everything) for group in group_trials(campaign(every)))
     assert shown == len(every) - len(aside) > 0
 
 
 def test_what_follows_depends_on_the_results_alone() -> None:
-    """Another process, after any trial, asks for the same trials, and finds the same."""
+    """Another process that goes on after any trial requests the same trials and finds the same."""
     found, _, results = followed(schedule())
     known: dict[str, TrialResult] = {}
     for key, result in results.items():
@@ -163,7 +163,10 @@ def test_what_follows_depends_on_the_results_alone() -> None:
 def test_the_reset_is_measured_with_the_smallest_frames() -> None:
     search = schedule({"tests": ["reset"]}, frame_sizes=[1518, 64])
     followed(search)
-    assert {one.frame_size: one.tests is not None and one.tests.reset is not None for one in search.searches} == {
+    assert {
+        searched.frame_size: searched.tests is not None and searched.tests.reset is not None
+        for searched in search.searches
+    } == {
         1518: False,
         64: True,
     }
@@ -173,7 +176,7 @@ def test_bursts_are_of_one_frame_size() -> None:
     search = schedule({"tests": ["back-to-back"]}, frame_sizes=[64, "imix"])
     both_s = search.expected_s(())
     followed(search)
-    alone, mixed = (one.tests.back_to_back for one in search.searches if one.tests)
+    alone, mixed = (searched.tests.back_to_back for searched in search.searches if searched.tests)
     assert alone is not None
     assert mixed is not None
     assert (len(alone.frames), alone.refused) == (3, "")
@@ -191,7 +194,7 @@ def test_each_reset_is_followed_by_a_start_and_its_warm_up_trials_in_the_expecte
     warm = replace(costs, warm_up_trials=5)
     slow = replace(costs, guests={"bridge": Pace(bring_up_s=7.0)})
     for tests, starts in ([], 1), (["reset"], 3):
-        cold_s, warm_s, slow_s = (schedule({"tests": tests}, one).expected_s(()) for one in (costs, warm, slow))
+        cold_s, warm_s, slow_s = (schedule({"tests": tests}, cost).expected_s(()) for cost in (costs, warm, slow))
         assert cold_s is not None
         assert warm_s is not None
         assert slow_s is not None
@@ -211,7 +214,7 @@ def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
 
 
 def test_the_highest_rate_is_one_that_sources_hold() -> None:
-    """Faster where nothing paces them, and slower the longer a trial is, as real ones are."""
+    """Like real sources, they are faster where nothing paces them, and slower in longer trials."""
 
     def uut(spec: TrialSpec) -> TrialResult:
         if spec.load.kind is LoadKind.MAX:
@@ -227,7 +230,7 @@ def test_the_highest_rate_is_one_that_sources_hold() -> None:
     assert tests.back_to_back is not None
     assert tests.back_to_back.rate_fps == pytest.approx(0.8 * 30_000)
     assert len(tests.back_to_back.frames) == 3
-    assert not any(one.refused for one in tests.losses)
+    assert not any(loss.refused for loss in tests.losses)
     without, *_ = followed(schedule({"highest": "max", "tests": ["latency"]}), uut)
     assert without.state is SearchState.FOUND
 
@@ -251,7 +254,7 @@ def test_sources_that_hold_no_rate_are_given_up() -> None:
 
 
 def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
-    """Slow ones that lose frames are too long all the same, and slow ones that lose none tell nothing."""
+    """Slow bursts that lose frames are too long all the same; slow bursts that lose none prove nothing."""
     slow = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow")
 
     def uut(spec: TrialSpec) -> TrialResult:
@@ -270,7 +273,7 @@ def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
     _, tests, _ = followed(
         schedule({"highest": "10kfps", "tests": ["frame-loss-rate", "back-to-back", "system-recovery"]})
     )
-    assert [one.loss_ratio for one in tests.losses] == [0, 0]
+    assert [loss.loss_ratio for loss in tests.losses] == [0, 0]
     assert tests.back_to_back is not None
     assert (tests.back_to_back.frames, tests.back_to_back.mean_frames) == ((), None)
     assert tests.back_to_back.refused == "nothing is lost at the highest rate, however long it lasts"
@@ -279,7 +282,7 @@ def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
 
 
 def test_a_uut_that_loses_frames_at_any_load_has_a_loss_rate_and_no_more() -> None:
-    """The reason is in the place of each test that needs a throughput."""
+    """Each test that needs a throughput has the reason instead of a result."""
 
     def uut(spec: TrialSpec) -> TrialResult:
         sent = round(spec.load.value * spec.duration_s)
@@ -287,29 +290,33 @@ def test_a_uut_that_loses_frames_at_any_load_has_a_loss_rate_and_no_more() -> No
 
     found, tests, _ = followed(schedule(), uut)
     assert found.state is SearchState.AT_MOST
-    assert [one.loss_ratio for one in tests.losses] == [pytest.approx(1 / (40_000 * one / 10 * 10)) for one in _TENTHS]
+    assert [loss.loss_ratio for loss in tests.losses] == [
+        pytest.approx(1 / (40_000 * tenth / 10 * 10)) for tenth in _TENTHS
+    ]
     others = (tests.latency, tests.back_to_back, tests.recovery, tests.reset)
-    assert ["there is no throughput" in one.refused for one in others if one is not None] == [True] * 4
+    assert ["there is no throughput" in outcome.refused for outcome in others if outcome is not None] == [True] * 4
     page = page_of(shown(replace(found, uut="raw")))
     assert "frames are lost even at the lowest load" in page.text
     assert "0.0 kfps" not in page.text
 
 
 def test_frames_that_came_late_are_not_lost_at_falling_loads() -> None:
-    """Two loads that are told to lose nothing are the last ones."""
+    """The last two loads are those reported as lossless."""
 
     def uut(spec: TrialSpec) -> TrialResult:
         result = measured(spec)
-        late = tuple(replace(one, window=Window(0, 1.0, one.sent_frames // 10)) for one in result.streams if one)
+        late = tuple(
+            replace(stream, window=Window(0, 1.0, stream.sent_frames // 10)) for stream in result.streams if stream
+        )
         return replace(result, guests=(replace(result.guests[0], streams=late),))
 
     _, tests, _ = followed(schedule({"lowest": "1fps", "width": "25%"}), uut)
-    assert [one.loss_ratio == 0 for one in tests.losses][-3:] == [False, True, True]
+    assert [loss.loss_ratio == 0 for loss in tests.losses][-3:] == [False, True, True]
 
 
 @pytest.mark.parametrize("test", ["latency", "back-to-back", "system-recovery", "reset"])
 def test_what_the_tester_cannot_do_is_said(test: str) -> None:
-    """Three trials in which it did not do what it was to are enough, ten of bursts; the other tests go on."""
+    """Three trials in which the tester failed are enough, ten of bursts; the other tests go on."""
     why = Reason(ReasonKind.GENERATOR_FAILED, "s1", "broken")
 
     def uut(spec: TrialSpec) -> TrialResult:
@@ -324,10 +331,10 @@ def test_what_the_tester_cannot_do_is_said(test: str) -> None:
         "reset": tests.reset,
     }
     assert found[test] is not None
-    assert {name: one.refused for name, one in found.items() if one is not None and one.refused} == {
+    assert {name: outcome.refused for name, outcome in found.items() if outcome is not None and outcome.refused} == {
         test: "generator-failed: broken"
     }
-    assert sum(one.reasons == (why,) for one in results.values()) == (10 if test == "back-to-back" else 3)
+    assert sum(result.reasons == (why,) for result in results.values()) == (10 if test == "back-to-back" else 3)
 
 
 def test_the_tests_need_a_throughput_without_loss() -> None:
@@ -351,7 +358,7 @@ def test_deviations_are_those_of_the_profile() -> None:
         flows=256,
     )
     unavoidable = list(deviations(asked, as_told))
-    assert not [one for one in unavoidable if " instead of " in one and "tagged" not in one]
+    assert not [deviation for deviation in unavoidable if " instead of " in deviation and "tagged" not in deviation]
     short = list(deviations(SearchOptions.model_validate(SHORT), profile(loads=[], schedule={"kind": "search"})))
     assert "latency's trials: 3 s instead of 120 s (section 26.2)" in short
     assert "searches for the longest burst: 3 instead of 50 (section 26.4)" in short
@@ -359,7 +366,7 @@ def test_deviations_are_those_of_the_profile() -> None:
     alone = list(deviations(SearchOptions.model_validate({"method": "rfc2544"}), as_told))
     assert "not measured: latency, frame-loss-rate, back-to-back, system-recovery, reset" in alone
     remarks = schedule().remarks
-    assert {one.kind for one in remarks} == {WarningKind.NOT_AS_RFC_2544}
+    assert {remark.kind for remark in remarks} == {WarningKind.NOT_AS_RFC_2544}
     assert not schedule({"method": "mlrsearch", "tests": []}).remarks
 
 
@@ -460,7 +467,7 @@ def test_rows_that_differ_in_sources_scenario_or_search_are_told_apart() -> None
 def test_two_rates_in_one_trial_are_a_number_of_frames_each() -> None:
     search = schedule({"tests": ["system-recovery"]})
     _, _, results = followed(search)
-    (spec, *_) = [one.spec for one in results.values() if one.spec.benchmark]
+    (spec, *_) = [result.spec for result in results.values() if result.spec.benchmark]
     victim = spec.victim
     assert victim.first_s == 2.0
     assert victim.first_fps is not None

@@ -1,4 +1,4 @@
-"""The rooms of docs/code.md are those of the contract that `make lint` holds."""
+"""The rooms of docs/code.md are those of the contract that `make lint` enforces."""
 
 import configparser
 import re

@@ -108,7 +108,7 @@ FIRST = {
     "sent_frames": 990,
     "unsent_frames": 10,
     "received_frames": 400,
-    "lost_frames": 550,  # what the capture dropped is not lost
+    "lost_frames": 550,  # capture drops are not lost frames
     "duplicate_frames": 2,
     "reordered_frames": 4,
     "capture_dropped_frames": 40,
@@ -231,7 +231,7 @@ NO_TIMES: Row = dict.fromkeys(
     if (name.endswith("_us") and "skew" not in name) or "_extent_" in name or name.startswith("software_delay")
 )
 NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
-# What differs from that in the others.
+# The differences in the other rows.
 SECOND = {
     **NO_TIMES,
     **NO_WINDOW,
@@ -329,7 +329,7 @@ def test_a_trial_that_broke_before_counting_still_has_its_rows() -> None:
 
 def test_what_was_under_watch_is_taken_from_the_steps_where_it_was_not_recorded() -> None:
     steps = ({"arm": 9.0, "send": 1.0, "drain": 0.5}, {"arm": 9.0}, {"send": 1.0, "observe": 1.75})
-    rows = stream_rows([trial(stream_counts(), steps_s=one) for one in steps])
+    rows = stream_rows([trial(stream_counts(), steps_s=step_times) for step_times in steps])
     assert [row["observed_s"] for row in rows] == [1.5, None, 1.75]
 
 

@@ -1,4 +1,4 @@
-"""Rules that drop, from what nft 1.0.6 and later print of them."""
+"""Dropping rules, read from the output of nft 1.0.6 and later."""
 
 import json
 from dataclasses import replace
@@ -35,8 +35,8 @@ def listed(*entries, chains=""):
 
 
 def found(*entries, chains=""):
-    """What may drop; without what tells rules of one name apart."""
-    return [replace(one, table="", handle=()) for one in listed(*entries, chains=chains)]
+    """Return what may drop, without the fields that tell rules of one name apart."""
+    return [replace(dropper, table="", handle=()) for dropper in listed(*entries, chains=chains)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_other_rules_drop_nothing(statements):
 
 def test_a_rule_of_the_same_name_in_a_table_made_anew_is_another():
     again = {"table": {**table()["table"], "handle": 2}}
-    old, new = (listed(one, chain(), rule(DROP))[0] for one in (table(), again))
+    old, new = (listed(entry, chain(), rule(DROP))[0] for entry in (table(), again))
     assert old.name == new.name
     assert (old.table, old.handle, new.handle) == ("inet x", ("1", "3"), ("2", "3"))
 

@@ -1,4 +1,4 @@
-"""Who else measures on this machine."""
+"""Other netbench runs on this machine."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_a_killed_one_does_not_count(tmp_path):
         assert other.stdout.readline() == "there\n"
         with present("x", tmp_path) as while_it_is_there:
             assert topologies(while_it_is_there) == ["other"]
-            assert [one.topology for one in others_now(tmp_path)] == ["other"]
+            assert [run.topology for run in others_now(tmp_path)] == ["other"]
         other.kill()
     assert len(list((tmp_path / "running").iterdir())) == 1, "it could not clean up"
     assert others_now(tmp_path) == []

@@ -67,7 +67,7 @@ HELD = ["192.0.2.1/24", "2001:db8::1/64"]
         ({}, {"addresses": HELD, "allowed": ["192.0.2.1"]}, ["carries the address 2001:db8::1/64"]),
         ({}, {"addresses": HELD, "allowed": ["192.0.2.1", "2001:db8:0::1"]}, []),
         ({}, {"addresses": HELD, "allowed": ["192.0.2.2"]}, [f"carries the address {text}" for text in HELD]),
-        # The kernel gives one to every interface; one of IPv4 somebody has chosen.
+        # The kernel gives every interface a link-local IPv6 address; a user has chosen one of IPv4.
         ({}, {"addresses": ["fe80::1/64", "169.254.1.1/16"]}, ["carries the address 169.254.1.1/16"]),
         # A named address excuses nothing else.
         (

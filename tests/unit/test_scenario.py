@@ -1,4 +1,4 @@
-"""Scenarios as profiles have them: what names and shorthands stand for, what is refused, and that all of it is kept."""
+"""Scenarios in profiles: the meaning of names and shorthands, wrong ones, and lossless storage."""
 
 import pytest
 import yaml
@@ -13,12 +13,12 @@ from tests.unit.inputs import profile
 
 
 def scenarios(*items):
-    return {one.name: one for one in profile(scenarios=list(items)).scenarios}
+    return {scenario.name: scenario for scenario in profile(scenarios=list(items)).scenarios}
 
 
 def test_the_names_of_the_paper():
     found = scenarios("dedicated", "shared-idle", "cpu-light", "cpu-heavy")
-    assert [one.of("any") for one in found.values()] == [Off(), Idle(), Stress(cpu=1), Stress(cpu=8, vm=4)]
+    assert [scenario.of("any") for scenario in found.values()] == [Off(), Idle(), Stress(cpu=1), Stress(cpu=8, vm=4)]
 
 
 def test_network_stands_for_a_scenario_a_rate():
@@ -26,7 +26,7 @@ def test_network_stands_for_a_scenario_a_rate():
     assert list(found) == ["network-50", "network-95", "network-20000fps", "network-10Mbps", "network-max"]
     assert found["network-50"].of("any") == Network(None, 50.0, 128)
     assert found["network-20000fps"].of("any") == Network(Load.parse("20000fps"), None, 128)
-    assert {one.streams for one in found.values()} == {(1,)}
+    assert {scenario.streams for scenario in found.values()} == {(1,)}
     assert list(scenarios({"name": "steps", "network": "12.5%"})) == ["steps-12.5"]
 
 
@@ -66,7 +66,10 @@ activities = st.one_of(
 
 @given(st.lists(activities, min_size=1, max_size=5))
 def test_what_is_written_down_reads_the_same(given_activities):
-    items = [{"name": f"s{n}", "activity": one, "neighbours": {"a": one}} for n, one in enumerate(given_activities)]
+    items = [
+        {"name": f"s{n}", "activity": activity, "neighbours": {"a": activity}}
+        for n, activity in enumerate(given_activities)
+    ]
     wanted = profile(scenarios=items)
     kept = yaml.safe_dump(wanted.model_dump(mode="json", exclude_none=True))
     assert Profile.model_validate(yaml.safe_load(kept)) == wanted

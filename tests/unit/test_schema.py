@@ -1,4 +1,4 @@
-"""JSON Schemas for editors: they take what netbench takes, and refuse what somebody mistyped."""
+"""JSON Schemas for editors: they accept what netbench accepts, and refuse mistyped values."""
 
 import json
 from pathlib import Path

@@ -42,14 +42,14 @@ NOISY: dict[str, Any] = {"noise": 0.002, "stalls": 0.1, "stall_s": 0.005}
 
 
 def schedule(options, lab=None, **more):
-    """Of a profile with these options of a search."""
+    """The schedule of a profile with these options of a search."""
     lab = lab or topology()
     wanted = profile(loads=[], schedule={"kind": "search", **options}, **more)
     return make_schedule(choose(lab, wanted))
 
 
 def measured(spec, uut, *reasons, unmeasured=False):
-    """The trial as it goes on a simulated UUT, from a source that can send 1 M frames/s."""
+    """The result of a trial on a simulated UUT, from a source that can send 1 M frames/s."""
     fps = spec.load.fps(spec.frame_size, 1e9)
     one = uut.measure(spec.duration_s, SOURCE_FPS if fps is None else fps)
     streams = [
@@ -69,18 +69,18 @@ def measured(spec, uut, *reasons, unmeasured=False):
 
 
 def followed(search, uut, judge=lambda spec: ()):
-    """What a schedule finds on a simulated UUT; each trial it asks for is one more than before."""
+    """Return the results of a schedule on a simulated UUT by goal, and those of its trials; no trial comes twice."""
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         assert spec.key not in results
         assert spec.index == len(results)
         results[spec.key] = measured(spec, uut, *judge(spec))
-    return {found.goal: found for found in search.searches}, results
+    return {searched.goal: searched for searched in search.searches}, results
 
 
 @pytest.mark.parametrize("noise", [{}, NOISY])
 def test_searches_end_within_their_width(noise):
-    """Of a few hundred with MLRsearch, at least 95 % hold the truth; both goals count."""
+    """Of a few hundred results of MLRsearch, at least 95 % contain the true limit; both goals count."""
     right = 0
     for seed in range(200):
         draw = random.Random(seed)
@@ -101,15 +101,15 @@ def test_searches_end_within_their_width(noise):
 @pytest.mark.parametrize("capacity", [1_234.0, 98_765.0, 654_321.0])
 def test_each_method_finds_the_limit(method, capacity):
     found, results = followed(schedule(METHODS[method]), SimulatedUut(capacity, buffer_frames=1000))
-    for one in found.values():
-        limit = capacity / (1 - one.loss_ratio)
-        assert one.state is SearchState.FOUND
-        assert one.lower_fps <= 1.0051 * limit
-        assert one.upper_fps >= 0.9949 * limit
-        assert one.upper_fps - one.lower_fps <= 1.001 * 0.005 * one.upper_fps + 1, "whole frames are offered"
-        assert (one.unstable, one.limited_by, one.why) == ("", "", "")
-        assert one.throughput_fps == pytest.approx(one.lower_fps * (1 - one.loss_ratio), rel=0.006)
-    assert one.trials == len(results) - 4  # but for the first ones, which tell what the source can do
+    for result in found.values():
+        limit = capacity / (1 - result.loss_ratio)
+        assert result.state is SearchState.FOUND
+        assert result.lower_fps <= 1.0051 * limit
+        assert result.upper_fps >= 0.9949 * limit
+        assert result.upper_fps - result.lower_fps <= 1.001 * 0.005 * result.upper_fps + 1, "whole frames are offered"
+        assert (result.unstable, result.limited_by, result.why) == ("", "", "")
+        assert result.throughput_fps == pytest.approx(result.lower_fps * (1 - result.loss_ratio), rel=0.006)
+    assert result.trials == len(results) - 4  # except the first ones, which measure what the source can do
     assert next(iter(results.values())).spec.load.kind is LoadKind.MAX
 
 
@@ -141,7 +141,7 @@ def test_the_frame_loss_rate_records_the_loads_that_it_offered():
 
 
 def test_the_maximum_of_a_sweep():
-    """As the paper takes it: the load at which most comes out, whatever is lost."""
+    """As in the paper, it is the load with the highest throughput, whatever is lost."""
     options = {"method": "sweep", "shares": ["10%", "20%", "50%", "100%"], "times": 3, "highest": "100kfps"}
     found, results = followed(schedule(options), SimulatedUut(30_000.0, buffer_frames=0))
     (one,) = found.values()
@@ -151,7 +151,7 @@ def test_the_maximum_of_a_sweep():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_follows_depends_on_the_results_alone(method):
-    """Another process, after any trial, asks for the same trials, and finds the same."""
+    """Another process that goes on after any trial requests the same trials and finds the same."""
     options = METHODS[method] | {"width": "2%"}
     found, results = followed(schedule(options), SimulatedUut(50_000.0, **NOISY))
     known: dict[str, TrialResult] = {}
@@ -161,38 +161,38 @@ def test_what_follows_depends_on_the_results_alone(method):
         known[key] = result
     again = schedule(options)
     assert again.next(known) is None
-    assert {one.goal: one for one in again.searches} == found
+    assert {searched.goal: searched for searched in again.searches} == found
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_uut_that_never_loses(method):
     found, _ = followed(schedule(METHODS[method]), SimulatedUut(1e9))
-    for one in found.values():
-        assert (one.state, one.upper_fps, one.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
-        assert one.limited_by == "the source, which can be paced at 980,000 frames/s"
+    for result in found.values():
+        assert (result.state, result.upper_fps, result.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
+        assert result.limited_by == "the source, which can be paced at 980,000 frames/s"
     asked, _ = followed(schedule(METHODS[method] | {"highest": "200fps"}), SimulatedUut(1e9))
-    assert {one.limited_by for one in asked.values()} == {"the highest load asked for"}
+    assert {result.limited_by for result in asked.values()} == {"the highest load asked for"}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_uut_that_drops_everything(method):
     found, results = followed(schedule(METHODS[method]), SimulatedUut(0.0, buffer_frames=0))
-    for one in found.values():
-        assert (one.state, one.lower_fps, one.throughput_fps) == (SearchState.AT_MOST, None, None)
-        assert one.upper_fps <= 1.05 * 980
+    for result in found.values():
+        assert (result.state, result.lower_fps, result.throughput_fps) == (SearchState.AT_MOST, None, None)
+        assert result.upper_fps <= 1.05 * 980
     assert len(results) < 60
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_uut_that_does_not_come_up(method):
-    """Three trials without counts in a row are enough to know; the next search begins nevertheless."""
+    """Three successive trials without counts end a search; the next search begins nevertheless."""
     results: dict[str, TrialResult] = {}
     search = schedule(METHODS[method], frame_sizes=[64, 1518])
     why = Reason(ReasonKind.UUT_FAILED, "", "no guest")
     while (spec := search.next(results)) is not None:
         results[spec.key] = measured(spec, SimulatedUut(1e4), why, unmeasured=True)
     assert len(results) == 2 * 3
-    assert {(one.state, one.why) for one in search.searches} == {(SearchState.FAILED, "uut-failed: no guest")}
+    assert {(result.state, result.why) for result in search.searches} == {(SearchState.FAILED, "uut-failed: no guest")}
 
 
 def test_one_failure_of_a_uut_is_measured_again():
@@ -201,7 +201,7 @@ def test_one_failure_of_a_uut_is_measured_again():
     while (spec := search.next(results)) is not None:
         failed = len(results) in (4, 5, 9)
         results[spec.key] = measured(spec, uut, unmeasured=failed)
-    assert {one.state for one in search.searches} == {SearchState.FOUND}
+    assert {result.state for result in search.searches} == {SearchState.FOUND}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -212,13 +212,13 @@ def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
     found, _ = followed(
         schedule(METHODS[method]), SimulatedUut(1e9), lambda spec: (told,) if spec.load.value > 400_000 else ()
     )
-    for one in found.values():
-        assert (one.state, one.limited_by) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
-        assert 395_000 < one.lower_fps <= 400_000 < one.upper_fps < 405_000
+    for result in found.values():
+        assert (result.state, result.limited_by) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
+        assert 395_000 < result.lower_fps <= 400_000 < result.upper_fps < 405_000
 
 
 def test_a_uut_that_pushes_back_is_at_its_limit():
-    """What could not be sent, because its link did not take it, never passes for success."""
+    """Frames that its link did not take never pass for success."""
     results: dict[str, TrialResult] = {}
     search = schedule(NDR)
     while (spec := search.next(results)) is not None:
@@ -232,9 +232,9 @@ def test_a_uut_that_pushes_back_is_at_its_limit():
         )
         reasons = (Reason(ReasonKind.SATURATED, "s1", ""),) if fps > 70_000 else ()
         results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
-    # With `max` it is offered 70,000: that is what the source can be paced at, as far as anybody can tell.
-    assert {one.state for one in search.searches} == {SearchState.AT_LEAST}
-    assert {one.lower_fps for one in search.searches} == {68_600}
+    # At `max` it is offered 70,000, which looks like the highest rate that the source can be paced at.
+    assert {result.state for result in search.searches} == {SearchState.AT_LEAST}
+    assert {result.lower_fps for result in search.searches} == {68_600}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -257,19 +257,19 @@ def test_a_link_that_pushes_back_until_all_is_sent_is_no_success(method, marked)
         )
         reasons = (Reason(ReasonKind.SATURATED, "s1", ""),) if marked and fps > 70_700 else ()
         results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
-    for one in search.searches:
-        limit = 70_000 / (1 - (one.loss_ratio or 0.0))
-        assert one.lower_fps is not None
-        assert one.upper_fps is not None
-        assert one.state is SearchState.FOUND
-        assert 0.99 * 70_000 <= one.lower_fps <= 70_001, "no more is offered"
-        assert one.lower_fps < one.upper_fps <= 1.01 * limit
+    for result in search.searches:
+        limit = 70_000 / (1 - (result.loss_ratio or 0.0))
+        assert result.lower_fps is not None
+        assert result.upper_fps is not None
+        assert result.state is SearchState.FOUND
+        assert 0.99 * 70_000 <= result.lower_fps <= 70_001, "no more is offered"
+        assert result.lower_fps < result.upper_fps <= 1.01 * limit
     assert all(at.load_fps == pytest.approx(63_000, rel=0.01) for at in search.searches[0].delays)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_uut_that_ends_above_some_load_was_above_its_limit(method):
-    """It is started again after each of its ends, and what comes after is measured."""
+    """It is started again after each of its ends, and the trials after that are measured."""
     died = Reason(ReasonKind.UUT_FAILED, "", "the process is gone")
     search, uut = schedule(METHODS[method] | {"highest": "400kfps"}, frame_sizes=[64, 512]), SimulatedUut(1e9)
     results: dict[str, TrialResult] = {}
@@ -279,11 +279,11 @@ def test_a_uut_that_ends_above_some_load_was_above_its_limit(method):
         boots.append(spec.boot)
         result = measured(spec, uut, *((died,) if ends else ()), unmeasured=ends)
         results[spec.key] = replace(result, boot=spec.boot)
-    assert {one.state for one in search.searches} == {SearchState.FOUND}
-    for one in search.searches:
-        assert one.lower_fps is not None
-        assert 99_000 < one.lower_fps <= 100_000
-        assert one.why == "at the upper bound: uut-failed: the process is gone"
+    assert {searched.state for searched in search.searches} == {SearchState.FOUND}
+    for searched in search.searches:
+        assert searched.lower_fps is not None
+        assert 99_000 < searched.lower_fps <= 100_000
+        assert searched.why == "at the upper bound: uut-failed: the process is gone"
     ends = [result.spec.load.value > 100_000 for result in results.values()]
     assert boots == [1 + sum(ends[:place]) for place in range(len(boots))], "after each end it is another start"
 
@@ -325,7 +325,7 @@ def test_a_sweep_whose_most_is_lost_at_the_highest_load_is_one_that_was_found():
 
 
 def test_a_uut_that_breaks_while_it_is_searched():
-    """The two halves contradict each other, and that is said."""
+    """The two halves contradict each other, and the result reports that."""
     uut = SimulatedUut(300_000.0, breaks_after_s=5, broken=0.3)
     found, _ = followed(schedule(NDR), uut)
     assert found["NDR"].state is SearchState.FOUND
@@ -333,7 +333,7 @@ def test_a_uut_that_breaks_while_it_is_searched():
 
 
 def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_doubt():
-    """A machine that stood still in all long trials: whatever its queue, no UUT with that limit does so."""
+    """A machine stood still in all long trials: no UUT with that limit forwards so much, whatever its queue."""
     spared, stopped = (SimulatedUut(300_000.0, buffer_frames=250, stalls=part, stall_s=0.005) for part in (0.0, 1.0))
 
     class InSeconds(SimulatedUut):
@@ -360,13 +360,13 @@ def test_that_two_streams_forward_more_than_the_limit_of_one_is_no_contradiction
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_guest_that_forwards_less_than_a_thousandth_of_what_the_source_can_is_found(method):
-    """As under VirtualBox whose CPU is emulated."""
+    """Guests of VirtualBox with an emulated CPU are as slow."""
     found, _ = followed(schedule(METHODS[method]), SimulatedUut(700.0, buffer_frames=0))
-    for one in found.values():
-        limit = 700.0 / (1 - one.loss_ratio)
-        assert one.state is SearchState.FOUND
-        assert one.lower_fps <= 1.006 * limit
-        assert one.upper_fps >= 0.994 * limit
+    for searched in found.values():
+        limit = 700.0 / (1 - searched.loss_ratio)
+        assert searched.state is SearchState.FOUND
+        assert searched.lower_fps <= 1.006 * limit
+        assert searched.upper_fps >= 0.994 * limit
     _, results = followed(schedule(METHODS[method], duration="4s"), SimulatedUut(1.0, buffer_frames=0))
     tried = [result.spec.load.value for result in results.values() if result.spec.load.kind is not LoadKind.MAX]
     assert min(tried) == pytest.approx(1 / (0.005 * 4)), "its width is one frame"
@@ -380,24 +380,24 @@ def test_repeated_searches_that_disagree():
 
     search = schedule({"method": "rfc2544"}, repetitions=3)
     followed(search, Drifting(100_000.0))
-    assert [one.repetition for one in search.searches] == [1, 2, 3]
-    assert all(one.unstable.startswith("3 searches ended between ") for one in search.searches)
+    assert [result.repetition for result in search.searches] == [1, 2, 3]
+    assert all(result.unstable.startswith("3 searches ended between ") for result in search.searches)
     steady = schedule({"method": "rfc2544"}, repetitions=3)
     followed(steady, SimulatedUut(100_000.0))
-    assert [one.unstable for one in steady.searches] == ["", "", ""]
+    assert [result.unstable for result in steady.searches] == ["", "", ""]
 
 
 def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     lab = topology(2, uuts=({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}))
     search = schedule({"method": "rfc2544"}, lab, frame_sizes=[64, 512], streams=[1, 2])
     followed(search, SimulatedUut(80_000.0))
-    assert [(one.uut, one.streams, one.frame_size) for one in search.searches] == [
+    assert [(result.uut, result.streams, result.frame_size) for result in search.searches] == [
         (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
     ]
 
 
 def test_of_several_streams_each_is_told_at_the_limit_of_all():
-    """A goal of 1 % of both is met where the one way loses 2 % and the other nothing, which shows."""
+    """A goal of 1 % of both is met where one direction loses 2 % and the other nothing; the result shows that."""
     search = schedule({"loss": "1%"}, topology(2))
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
@@ -424,7 +424,7 @@ def test_of_several_streams_each_is_told_at_the_limit_of_all():
 
 
 def test_delays_are_measured_at_parts_of_what_was_found():
-    """After the search, of which these trials are no part; of the first goal alone."""
+    """These trials follow the search and are no part of it; only the first goal has them."""
     plain, few = followed(schedule(NDR), SimulatedUut(50_000.0))
     found, results = followed(schedule(NDR | {"delay_at": ["10%", "50%"]}), SimulatedUut(50_000.0))
     ndr, pdr = found.values()
@@ -436,7 +436,7 @@ def test_delays_are_measured_at_parts_of_what_was_found():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_how_long_it_takes_is_about_known(method):
-    """Within a factor of two and a half, which is what results decide; none of it is left at the end."""
+    """The estimate is right within a factor of 2.5, as results decide; none of it is left at the end."""
     search = schedule(METHODS[method], frame_sizes=[64, 512], repetitions=2)
     expected_s = search.expected_s(())
     uut = SimulatedUut(50_000.0, overhead_s=0.2, **NOISY)
@@ -446,7 +446,7 @@ def test_how_long_it_takes_is_about_known(method):
 
 
 def test_searches_that_are_over_say_how_long_the_others_take():
-    """Of a UUT whose limit is the same each time, so is the number of trials; at first that is only guessed."""
+    """A UUT whose limit is constant needs as many trials each time; the first estimate is a guess."""
     search, uut = schedule(NDR, frame_sizes=[64, 512], repetitions=2), SimulatedUut(50_000.0, overhead_s=0.2)
     at_first_s = search.expected_s(())
     results: dict[str, TrialResult] = {}
@@ -499,7 +499,7 @@ def test_loads_with_nothing_between_are_refused():
 
 
 def test_a_campaign_that_searches(monkeypatch, tmp_path):
-    """Stored, told and resumed as any other."""
+    """It is stored, reported and resumed like any other."""
     wanted: dict[str, Any] = {
         "schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"},
         "loads": [],
@@ -526,7 +526,7 @@ HELD_UP = Reason(ReasonKind.TESTER_DISTURBED, "s1", "stalled for 60 ms")
 
 
 def disturbed(search, uut, spoilt):
-    """What a schedule finds where `spoilt` says, by a trial, what its counts have otherwise, `lost` too, and why."""
+    """Like `followed`, where `spoilt` returns other counts of a trial, `lost` included, and the reasons."""
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         result = measured(spec, uut)
@@ -537,13 +537,13 @@ def disturbed(search, uut, spoilt):
         counts = replace(counts, **changes, received_frames=sent - lost, lost_at=())
         guests = (replace(result.victim, streams=(counts,)),)
         results[spec.key] = replace(result, guests=guests, reasons=reasons)
-    return {found.goal: found for found in search.searches}, results
+    return {searched.goal: searched for searched in search.searches}, results
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("reason", [LATE, HELD_UP])
 def test_trials_that_the_tester_disturbed_set_no_bound(method, reason):
-    """Every third one loses a tenth of its frames. It is made again, and the limit is as it is without them."""
+    """Every third one loses a tenth of its frames. It is repeated, and the limit is as it is without them."""
     options = METHODS[method] | {"highest": "200kfps"}
 
     def spoilt(spec, number):
@@ -552,8 +552,8 @@ def test_trials_that_the_tester_disturbed_set_no_bound(method, reason):
 
     found, results = disturbed(schedule(options), SimulatedUut(100_000.0), spoilt)
     plain, few = followed(schedule(options), SimulatedUut(100_000.0))
-    assert {goal: (one.state, one.lower_fps, one.upper_fps, one.unstable) for goal, one in found.items()} == {
-        goal: (one.state, one.lower_fps, one.upper_fps, one.unstable) for goal, one in plain.items()
+    assert {goal: (limit.state, limit.lower_fps, limit.upper_fps, limit.unstable) for goal, limit in found.items()} == {
+        goal: (limit.state, limit.lower_fps, limit.upper_fps, limit.unstable) for goal, limit in plain.items()
     }
     assert len(results) > len(few)
 
@@ -569,7 +569,7 @@ def test_trials_that_the_tester_disturbed_set_no_bound(method, reason):
     ],
 )
 def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, changes, cause):
-    """Above 50,000 frames/s, where the UUT would forward all: each trial is made three times, and no more."""
+    """Above 50,000 frames/s, where the UUT would forward all, each trial is made three times and no more."""
 
     def spoilt(spec, number):
         if spec.load.value <= 50_000:
@@ -581,17 +581,17 @@ def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, chang
 
     options = METHODS[method] | {"highest": "200kfps", "loss": "0%"}
     found, results = disturbed(schedule(options), SimulatedUut(1e9), spoilt)
-    for one in found.values():
-        assert (one.state, one.unstable) == (SearchState.AT_LEAST, "")
-        assert 49_500 < one.lower_fps <= 50_000
-        assert one.limited_by.startswith(cause)
+    for searched in found.values():
+        assert (searched.state, searched.unstable) == (SearchState.AT_LEAST, "")
+        assert 49_500 < searched.lower_fps <= 50_000
+        assert searched.limited_by.startswith(cause)
     loads = [(result.spec.load.value, result.spec.duration_s) for result in results.values()]
     assert {loads.count(load) % 3 for load in loads if load[0] > 50_000} == {0}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_disturbance_that_is_over_at_the_end_costs_no_more_than_a_second_search(method):
-    """All attempts at one load are disturbed: it is the upper bound of the first search, and none of the second."""
+    """All attempts at one load are disturbed: it is the upper bound of the first search, but not of the second."""
 
     def spoilt(spec, number):
         return {}, (HELD_UP,) if 5 <= number < 8 else ()
@@ -606,7 +606,7 @@ def test_a_disturbance_that_is_over_at_the_end_costs_no_more_than_a_second_searc
 
 @pytest.mark.parametrize(
     ("method", "upper"),
-    [("tst009", 105_500), ("rfc2544", 210_000)],  # which measures each load once: one more is to confirm the first
+    [("tst009", 105_500), ("rfc2544", 210_000)],  # it measures each load once: one more is to confirm the first
 )
 def test_a_tester_that_is_disturbed_at_the_limit_alone_keeps_the_bounds_apart(method, upper):
     """From 98,000 to 102,000 frames/s each trial loses a frame to a burst; the UUT's limit, 100,000, lies between."""
@@ -723,7 +723,7 @@ def held(seconds, load, *, lost=0, buffered=0):
         ([held(0.5, 343_000)], True),
         ([held(0.5, 343_000), held(0.5, 372_000), held(0.5, 395_000)], True),
         ([held(0.5, 303_000)], False),  # within two widths
-        ([held(0.1, 305_200)], False),  # so many frames a queue takes
+        ([held(0.1, 305_200)], False),  # a queue takes that many frames
         ([held(0.2, 320_000)], True),
         ([held(0.2, 320_000, buffered=3600)], False),  # a queue, which shows
         ([held(0.5, 343_000, lost=1)], False),
@@ -731,7 +731,7 @@ def held(seconds, load, *, lost=0, buffered=0):
     ],
 )
 def test_any_trial_above_the_upper_bound_that_met_the_goal_contradicts_it(above, is_contradiction):
-    """As two lossy trials of 0.5 s at 302,000 frames/s did, though all loads above lost nothing."""
+    """Two lossy trials of 0.5 s at 302,000 frames/s set such a bound, though all loads above lost nothing."""
     at_bound = [held(0.5, 302_000, lost=9), held(0.5, 302_000, lost=4), held(0.5, 301_000)]
     said = contradiction([*at_bound, *above], Goal("NDR", 0.0, 1.0), 0.005, Bounds(301_000, 302_000))
     assert bool(said) is is_contradiction

@@ -1,4 +1,4 @@
-"""Searches compared: what their bounds tell of a change, and what `netbench compare` says and does then."""
+"""Compared searches: the change that their bounds show, and the output and exit codes of `netbench compare`."""
 
 from dataclasses import replace
 from math import inf
@@ -32,8 +32,8 @@ def compared(base, new):
 def three(factor=1.0, *scatter):
     """Three searches whose limits scatter by these factors."""
     each = scatter or (1.0, 1.0005, 0.9995)
-    numbered = enumerate((factor * one for one in each), start=1)
-    return [found(99_600.0 * one, 100_000.0 * one, repetition=repetition) for repetition, one in numbered]
+    numbered = enumerate((factor * deviation for deviation in each), start=1)
+    return [found(99_600.0 * scale, 100_000.0 * scale, repetition=repetition) for repetition, scale in numbered]
 
 
 def outcome(base, new, threshold=0.02):
@@ -76,7 +76,7 @@ def test_searches_too_far_apart_for_an_interval_decide_nothing():
 
 def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
     both, one = [*three(), *three()], three()
-    both[3:] = [replace(each, frame_size=512) for each in both[3:]]
+    both[3:] = [replace(search, frame_size=512) for search in both[3:]]
     results = campaign([trial(stream_counts())])
     for finished, expected in ((MANIFEST["finished"], Outcome.PASSED), (None, Outcome.INCONCLUSIVE)):
         lacking = replace(results, searches=tuple(one), manifest={**MANIFEST, "finished": finished})
@@ -86,12 +86,12 @@ def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
 
 
 def test_an_unstable_search_decides_nothing():
-    unstable = [replace(one, unstable="losses at 301 kfps, none at 395 kfps") for one in three(0.5)]
+    unstable = [replace(search, unstable="losses at 301 kfps, none at 395 kfps") for search in three(0.5)]
     assert outcome(three(), unstable) is Outcome.INCONCLUSIVE
 
 
 def test_a_limit_that_the_source_set_is_never_a_regression():
-    limited = [replace(one, limited_by="the source") for one in three(0.23)]
+    limited = [replace(search, limited_by="the source") for search in three(0.23)]
     assert outcome(three(), limited) is Outcome.INCONCLUSIVE
 
 
@@ -113,7 +113,7 @@ def test_repeated_searches_are_as_wide_as_all_of_them():
     ],
 )
 def test_a_limit_that_was_not_reached_tells_a_least_change(base, new, change):
-    """An upper bound that is the tester's is none of the UUT's."""
+    """An upper bound of the tester is none of the UUT."""
     (one,) = compared([base], [new]).differences
     assert one.change == (None if change is None else pytest.approx(change, abs=0.003))
     assert one.excluded is None or one.excluded < inf
@@ -123,7 +123,7 @@ def test_what_only_one_of_them_tells_is_left_out():
     failed = found(None, None, state=SearchState.FAILED)
     comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
     assert comparison.differences == ()
-    assert [(one.what.frame_size, one.why) for one in comparison.left_out] == [
+    assert [(missing.what.frame_size, missing.why) for missing in comparison.left_out] == [
         (64, "not finished, or failed, in new"),
         (512, "only in base"),
         (1518, "only in new"),
@@ -147,9 +147,9 @@ def directories(tmp_path):
 
 
 def test_the_command(compare, directories, tmp_path):
-    pdr = [replace(one, goal="PDR 0.5 %") for one in three()]
+    pdr = [replace(search, goal="PDR 0.5 %") for search in three()]
     base = directories("base", *three(), *pdr)
-    new = directories("new", *three(0.97), *(replace(one, unstable="lost here and there") for one in pdr))
+    new = directories("new", *three(0.97), *(replace(search, unstable="lost here and there") for search in pdr))
     page = tmp_path / "page.html"
     code, out, err = compare(base, new, "--fail-on-regression", "1", "--html", page)
     assert (code, err) == (ExitCode.INVALID_RESULTS, "")
@@ -168,7 +168,7 @@ def test_the_command(compare, directories, tmp_path):
 
 @pytest.mark.parametrize(("why", "expected"), [("uut-failed: it died", 1), ("generator-failed: it died", 5)])
 def test_a_uut_that_fails_now_is_a_regression(compare, directories, why, expected):
-    """And one of which the tester could tell nothing decides nothing."""
+    """A UUT that the tester could not measure decides nothing."""
     dead = found(None, None, state=SearchState.FAILED, frame_size=512, why=why)
     base, new = directories("base", found(), found(frame_size=512)), directories("new", found(), dead)
     code, out, err = compare(base, new, "--fail-on-regression", "2")
@@ -178,7 +178,7 @@ def test_a_uut_that_fails_now_is_a_regression(compare, directories, why, expecte
 
 
 def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(compare, directories, tmp_path):
-    """Nothing is left to compare, and what was asked for is told all the same."""
+    """Nothing is left to compare, but all that was requested is still reported."""
     dead = found(None, None, state=SearchState.FAILED, why="uut-failed: it died")
     base, new, page = directories("base", found()), directories("new", dead), tmp_path / "page.html"
     code, out, err = compare(base, new, "--fail-on-regression", "2", "--html", page)

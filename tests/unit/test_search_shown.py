@@ -1,4 +1,4 @@
-"""What people see of searches: on the terminal while they go on and at the end, and in the report."""
+"""Searches as users see them: on the terminal during and after the search, and in the report."""
 
 import re
 from dataclasses import replace
@@ -126,7 +126,7 @@ def test_pale_bars_of_highest_loads_are_the_bounds_of_the_search() -> None:
 def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     other = replace(FOUND, uut="vm", lower_fps=49_500.0, upper_fps=50_000.0)
     results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
-    (found,) = [one for one in findings(results) if one.chart == "searches"]
+    (found,) = [finding for finding in findings(results) if finding.chart == "searches"]
     assert found.text == (
         "The highest load of 64-byte frames in dedicated that meets NDR: raw 99.6 … 100.0 kfps; vm 49.5 … 50.0 kfps,"
         " 0.50 times (0.49 … 0.50) that of raw (each stream)."
@@ -134,7 +134,9 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
     elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=512)
     (found,) = [
-        one for one in findings(replace(results, searches=(FOUND, again, elsewhere))) if one.chart == "searches"
+        finding
+        for finding in findings(replace(results, searches=(FOUND, again, elsewhere)))
+        if finding.chart == "searches"
     ]
     assert found.text == (
         "The highest load of 64-byte frames in dedicated that meets NDR: raw 98.0 … 100.0 kfps (each stream, 2 searches"

@@ -1,4 +1,4 @@
-"""Checks of a self-test: truth beside what trials say, and what is wrong told."""
+"""Checks of a self-test: the truth beside the results of trials, and the faults reported."""
 
 import subprocess
 import time
@@ -34,7 +34,7 @@ LIMIT = options(limit={"fps": 500, "burst": 10})
 
 
 def dropped(of, lost, counted=None, **more):
-    """A stream of 1,000 frames that lost some at the point of a reference, and what the rule counted there."""
+    """A stream of 1,000 frames that lost some at the point of a reference, and the count of the rule there."""
     counters = (count(of.point, DROP_RULE, "dropped", lost if counted is None else counted),)
     lost_at = (loss(f"{of.point} ({DROP_RULE})", lost),)
     return stream_counts(received=1000 - lost, lost_at=lost_at, counters=counters, **more)
@@ -82,15 +82,15 @@ def test_a_trial_that_is_not_valid_fails_though_its_numbers_are_right():
 
 def test_references_have_names_of_their_own_and_every_place():
     found = references(1000)
-    assert len({one.name for one in found}) == len(found)
-    assert {one.options.truth.at for one in found} == {"ingress", "forward", "egress"}
+    assert len({reference.name for reference in found}) == len(found)
+    assert {reference.options.truth.at for reference in found} == {"ingress", "forward", "egress"}
 
 
 def misbehaved(name, *kinds, held=None, **counts):
-    (one,) = (one for one in forwarder_cases() if one.name == name)
+    (case,) = (case for case in forwarder_cases() if case.name == name)
     stream = stream_counts(**counts)
     result = trial(stream, reasons=tuple(Reason(kind, "s1", kind.value) for kind in kinds))
-    return judge_forwarder(one, result, stream, held)
+    return judge_forwarder(case, result, stream, held)
 
 
 HELD = Held(2_000_000, 2_004_000, 2_100_000)
@@ -188,7 +188,7 @@ def test_a_program_is_looked_at_until_it_ends():
         gone = Watch("sleep")
         with gone.watching():
             time.sleep(0.05)
-    assert {one.cgroup for one in watch.seen} == {this_process().cgroup}
+    assert {process.cgroup for process in watch.seen} == {this_process().cgroup}
     assert gone.seen == []
 
 

@@ -39,7 +39,7 @@ def add(tracker: SequenceTracker, batch: Sequence[int] | NDArray[np.int64]) -> l
 
 
 def model_copies(batches: list[list[int]]) -> list[list[int]]:
-    """Where in each batch further copies are of what was there before."""
+    """Return where in each batch further copies of earlier numbers are."""
     seen: set[int] = set()
     copies = []
     for batch in batches:
@@ -115,10 +115,10 @@ def test_numbers_go_on_beyond_what_a_frame_has_room_for(
     first: int, steps: list[int], cuts: list[int], known: bool
 ) -> None:
     true, highest = [first], first
-    for step in steps:  # from the highest so far: what is further away than half of the room cannot be told
+    for step in steps:  # from the highest so far: numbers further away than half of the room are ambiguous
         true.append(max(highest + step, 0))
         highest = max(highest, true[-1])
-    # What is possible begins with the first: then it is where it is; else, counting may begin one turn later.
+    # With the full range the first number stays as it is; with the other one counting may begin one turn later.
     within, later = (range(1 << 62), 0) if known else (range(1 << 31, 1 << 62), None)
     found: list[int] = []
     for batch in split(true, cuts):
@@ -248,7 +248,7 @@ def test_memory_is_bounded_and_an_extent_beyond_it_is_counted_as_far_as_it_goes(
 )
 def test_losses_by_somebody_elses_bits_are_those_of_the_numbers(first, count, lost):
     numbers = range(first, first + count)
-    seen = set(numbers) - {first + one for one in lost}
+    seen = set(numbers) - {first + index for index in lost}
     bits = np.zeros(4 * PAGE_NUMBERS, np.bool_)
     bits[[number % len(bits) for number in seen]] = True
     assert losses_of(np.packbits(bits, bitorder="little"), numbers) == model_losses(seen, first, first + count)

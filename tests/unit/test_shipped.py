@@ -1,4 +1,4 @@
-"""What comes with netbench is found, listed, and can be measured with."""
+"""Shipped files and plug-ins are found, listed, and can be measured with."""
 
 from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 
@@ -158,7 +158,7 @@ def test_a_kind_from_elsewhere_is_listed_too(monkeypatch):
 
 
 class FormOfOptions:
-    """A kind whose options are checked by nothing."""
+    """A kind without checks of its options."""
 
     Options = dict
     supports = None

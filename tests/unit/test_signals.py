@@ -1,4 +1,4 @@
-"""Being told to stop: once, in one process, and not in the middle of putting things back."""
+"""Signals to stop: they act once, in one process, and not in the middle of a clean-up."""
 
 import os
 import re
@@ -22,14 +22,14 @@ STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 @pytest.fixture(autouse=True)
 def handlers_come_back():
-    before = [signal.getsignal(one) for one in STOPPING]
+    before = [signal.getsignal(signum) for signum in STOPPING]
     yield
-    assert [signal.getsignal(one) for one in STOPPING] == before
+    assert [signal.getsignal(signum) for signum in STOPPING] == before
 
 
 def send(signum):
     os.kill(os.getpid(), signum)
-    time.sleep(0)  # a place where Python looks for signals
+    time.sleep(0)  # Python checks for signals here
 
 
 @pytest.mark.parametrize("signum", STOPPING)
@@ -52,7 +52,7 @@ def test_a_signal_unwinds(signum):
 
 def test_nothing_happens_without_a_signal():
     with stopping_on_signals():
-        inside = [signal.getsignal(one) for one in STOPPING]
+        inside = [signal.getsignal(signum) for signum in STOPPING]
     assert signal.getsignal(signal.SIGINT) not in inside
 
 
@@ -88,7 +88,7 @@ A_THREAD = "import threading\nthreading.Thread(target=time.sleep, args=(9,), dae
     ids=["alone", "with a thread", "two kinds"],
 )
 def test_signals_wait_until_a_shielded_block_is_done_and_stop_once(thread, second, stopped_by):
-    """Threads there are: numpy starts some, and so does the bar on the console. Each can receive a signal."""
+    """There are other threads: numpy starts some, and so does the bar on the console. Each can receive a signal."""
     done = run(SHIELDED.replace("THREAD", thread).replace("SECOND", second))
     assert done.stdout in [f"inner outer then {name}\n" for name in stopped_by]
     assert done.stderr == ""
@@ -164,7 +164,7 @@ def blocked_in_a_command() -> set[signal.Signals]:
 
 
 def test_signals_to_the_process_group_do_not_end_a_command_that_undoes_changes():
-    """They would, between its start and its leaving the session. Daemons that others start must end by SIGTERM."""
+    """They would end it between its start and its leaving the session. Foreign daemons must end by SIGTERM."""
     with stopping_on_signals():
         assert blocked_in_a_command() == {signal.SIGINT, signal.SIGQUIT}
         with shielded() as shield:
@@ -208,7 +208,7 @@ def test_a_signal_whose_exception_python_discards_stops_all_the_same(afterwards)
 
 
 class Interrupted(BaseModel):
-    """Whose first value a signal interrupts as pydantic has it spelled."""
+    """A model in which a signal arrives while pydantic serialises its first value."""
 
     values: tuple[Annotated[int, PlainSerializer(lambda value: send(signal.SIGINT) or value)], int] = (1, 2)
 
@@ -236,7 +236,7 @@ def test_only_documents_have_pydantic_spell_models():
 
 
 def test_a_signal_after_a_pause_stops_again(monkeypatch):
-    """The first one may have been swallowed, by what ignores exceptions, or its clean-up may take too long."""
+    """The first one may have been swallowed by code that ignores exceptions, or its clean-up may take too long."""
     monkeypatch.setattr("netbench.signals._REPEATED_S", 0.02)
     with stopping_on_signals():
         for _ in range(2):

@@ -41,15 +41,15 @@ def test_the_permutation_test_tries_every_arrangement(base, new):
 
 def test_its_smallest_p_is_what_it_gives_samples_that_do_not_overlap():
     for n in (3, 4, 7, 9):
-        apart = permutation_p([float(one) for one in range(n)], [100.0 + one for one in range(n)])
+        apart = permutation_p([float(number) for number in range(n)], [100.0 + number for number in range(n)])
         assert apart == pytest.approx(smallest_p(n, n))
     assert smallest_p(3, 3) == pytest.approx(0.1)  # three repetitions never are significant
 
 
 def test_of_many_repetitions_arrangements_are_drawn_and_the_same_each_time():
-    base = [100 + 0.1 * one for one in range(15)]
-    assert permutation_p(base, [one - 3 for one in base]) == pytest.approx(2e-5, rel=0.5)
-    near = [one + 0.02 for one in base]
+    base = [100 + 0.1 * value for value in range(15)]
+    assert permutation_p(base, [value - 3 for value in base]) == pytest.approx(2e-5, rel=0.5)
+    near = [value + 0.02 for value in base]
     assert permutation_p(base, near) == permutation_p(base, near)
     assert permutation_p(base, near) > 0.5
 
@@ -85,9 +85,9 @@ def test_how_many_repetitions_a_permutation_test_needs():
 @pytest.mark.parametrize("repetitions", [3, 5, 9])
 @pytest.mark.parametrize("how", SCATTER)
 def test_two_equal_campaigns_raise_an_alarm_in_at_most_one_of_twenty_comparisons(how, repetitions):
-    """As `benchmarks/comparison_alarms.py` finds with more of them: 20 comparisons, at most 4 alarms.
+    """20 comparisons raise at most 4 alarms; `benchmarks/comparison_alarms.py` makes more of them.
 
-    Were it 5 % a comparison, 4 or fewer of 20 would be found in 99.7 % of cases.
+    At 5 % per comparison, there would be 4 or fewer in 20 in 99.7 % of cases.
     """
     alarms = 0
     for seed in range(20):

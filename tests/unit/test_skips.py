@@ -1,4 +1,4 @@
-"""In CI a test that is skipped for want of something that could be installed fails the run."""
+"""In CI a test that is skipped because something installable is missing fails the run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A backend that sends and receives at once is one object, whatever profile and trial ask of it."""
+"""A backend that sends and receives at once is one object, whatever a profile and a trial request."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
@@ -31,7 +31,7 @@ class EchoOptions(BaseModel, extra="forbid"):
 
 
 class Echo(Generator, SinkKind):
-    """One server that sends on some ports, and knows what comes back on others."""
+    """One server that sends on some ports, and counts what comes back on others."""
 
     Options = EchoOptions
 
@@ -83,11 +83,11 @@ class EchoSink(Sink):
 
 @pytest.fixture
 def echo(monkeypatch):
-    """Have it among the plugins, in both groups."""
+    """Register it as a plug-in in both groups."""
     own = [EntryPoint("echo", f"{__name__}:Echo", group) for group in (GENERATORS, SINKS)]
 
     def found(group):
-        return [*entry_points(group=group), *(one for one in own if one.group == group)]
+        return [*entry_points(group=group), *(entry for entry in own if entry.group == group)]
 
     monkeypatch.setattr(plugins, "entry_points", found)
 
@@ -116,8 +116,8 @@ def test_a_trial_on_it(tmp_path):
     wanted = profile(loads="1000fps", duration="1s")
     spec = planned_trial(topology(2), wanted, tuple(endpoints))
     result = run_trial(replace(fakes.setup, endpoints=endpoints), spec, Recording(tmp_path), 1)
-    assert [(one.sent_frames, one.received_frames) for one in result.streams] == [(1000, 1000)] * 2
-    assert {(one.duplicate_frames, one.capture_dropped_frames, one.delay) for one in result.streams} == {
+    assert [(stream.sent_frames, stream.received_frames) for stream in result.streams] == [(1000, 1000)] * 2
+    assert {(stream.duplicate_frames, stream.capture_dropped_frames, stream.delay) for stream in result.streams} == {
         (None, None, None)
     }
-    assert {one.delay_refused for one in result.streams} == {"the sink measures none"}
+    assert {stream.delay_refused for stream in result.streams} == {"the sink measures none"}

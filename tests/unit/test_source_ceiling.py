@@ -1,4 +1,4 @@
-"""The highest rate of the sources: which samples it rests on, how it is calibrated, stored, used and shown."""
+"""The highest rate of the sources: its samples, calibration, storage, use and display."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from tests.unit.inputs import profile, shared_topology, topology
 
 def samples(*fps, disturbed=()):
     return [
-        CeilingSample(one, 0.2, accepted=one not in disturbed, reason="stopped" * (one in disturbed)) for one in fps
+        CeilingSample(rate, 0.2, accepted=rate not in disturbed, reason="stopped" * (rate in disturbed)) for rate in fps
     ]
 
 
@@ -56,7 +56,7 @@ def test_two_samples_that_agree_and_are_the_highest_decide(fps, disturbed, settl
 def test_what_is_doubtful_of_a_ceiling_is_said_with_numbers():
     sure = ceiling_of("xdp", 1, 64, samples(9e6, 9.1e6, 9.05e6))
     assert sure.doubt == ""
-    held, missed = (CeilingSample(8.8e6, 0.2, one, "", 8.8e6) for one in (True, False))
+    held, missed = (CeilingSample(8.8e6, 0.2, accepted, "", 8.8e6) for accepted in (True, False))
     assert replace(sure, paced_fps=8.8e6, paced_samples=(missed, held, held)).doubt == ""
     unheld = replace(sure, paced_fps=8.8e6, paced_samples=(missed, held))
     assert unheld.doubt == "the sources sustained 8,800,000 frames/s in fewer than 2 samples"
@@ -87,9 +87,9 @@ def test_a_sample_in_which_the_source_stood_still_does_not_count(changes, fault)
 
 
 class Rates:
-    """Sources that offer these rates without one of their own, one after the other, and `holds` with one.
+    """Sources that offer these rates one after the other where they are not paced, and `holds` where they are.
 
-    Of several of those all but the last are of samples in which the source was stopped.
+    If `holds` has several rates, the source was stopped in all of these samples but the last.
     """
 
     def __init__(self, setup, rates, holds):
@@ -124,13 +124,15 @@ def test_sources_are_calibrated_without_a_uut(rates, holds, ceiling, paced, pace
     assert sources.rates == []
     assert (found.fps, found.paced_fps, len(found.paced_samples)) == (ceiling, paced, paced_samples)
     assert (found.agreed, found.uut, found.sources, found.frame_size, found.source) == (True, "", 1, 64, "fake")
-    assert len({one.src_ip for one in sources.traffic}) == len(sources.traffic), "each sample has an address of its own"
+    assert len({sent.src_ip for sent in sources.traffic}) == len(sources.traffic), (
+        "each sample has an address of its own"
+    )
     macs = {nic.mac for ends in setup.endpoints.values() for nic in ends.path.nics.values()}
-    assert not macs & {one.dst_mac for one in sources.traffic}
+    assert not macs & {sent.dst_mac for sent in sources.traffic}
 
 
 def test_frames_for_nobody_are_sent_over_links_of_netbench_alone():
-    own, foreign = (FakeSetup.on(stream_paths(one)).setup.endpoints.values() for one in (topology(), fake_ports()))
+    own, foreign = (FakeSetup.on(stream_paths(lab)).setup.endpoints.values() for lab in (topology(), fake_ports()))
     assert can_calibrate(list(own))
     assert not can_calibrate(list(foreign))
     assert not can_calibrate([])
@@ -154,7 +156,7 @@ def test_a_campaign_calibrates_once_for_all_its_uuts_and_resumes_with_the_same(m
     results = made.resume()
     assert ceilings_of(results.manifest) == (ceiling,)
     assert "max" not in {str(trial.spec.load) for trial in results.trials}, "no trial is for the source alone"
-    assert [one.uut for one in results.maxima_searches] == ["bridge", "route"]
+    assert [search.uut for search in results.maxima_searches] == ["bridge", "route"]
     rows = list(stream_rows(results.trials, ceilings=ceilings_of(results.manifest)))
     assert {row["source_ceiling_fps"] for row in rows if not row["guest"]} == {10_000.0}
     assert {row["source_ceiling_doubt"] for row in rows} == {None}
@@ -180,8 +182,8 @@ def test_a_ceiling_that_is_doubtful_is_a_warning_and_part_of_what_it_limits(made
     )
     monkeypatch.setattr("netbench.campaign.runner.calibrate_sources", lambda *_, **__: slow)
     results = made.run(**SHARES)
-    assert [one.kind for one in results.warnings].count(WarningKind.SOURCE_CEILING_DOUBTFUL) == 1
-    assert {one.limited_by for one in results.maxima_searches} == {
+    assert [warning.kind for warning in results.warnings].count(WarningKind.SOURCE_CEILING_DOUBTFUL) == 1
+    assert {search.limited_by for search in results.maxima_searches} == {
         "the source, which can be paced at 9,751 frames/s (not reliable: the same source offered 9,000,000 frames/s in "
         "the self-test)"
     }

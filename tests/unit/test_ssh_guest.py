@@ -1,4 +1,4 @@
-"""A guest reached by SSH, with a stand-in for `ssh` that says what it was asked for."""
+"""A guest reached by SSH, with a stand-in for `ssh` that prints its arguments."""
 
 import base64
 import shlex
@@ -19,7 +19,7 @@ RESET = "kex_exchange_identification: read: Connection reset by peer\n"
 
 
 class Machine(FakeHost):
-    """A host whose ssh gives the answers in order, the last one again and again."""
+    """A host whose ssh returns the answers in order, the last one again and again."""
 
     def __init__(self, *answers: tuple[int, str, str]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Machine(FakeHost):
 
 @pytest.fixture
 def reach(tmp_path):
-    """A guest on a machine that gives these answers."""
+    """A guest on a machine with these answers."""
 
     def reach(*answers):
         host = Machine(*answers)
@@ -67,7 +67,7 @@ def test_only_the_key_that_was_given_lets_us_in_and_only_that_guest_is_let_in(re
     "words", [["echo", "a b"], ["echo", "$HOME; id", "*", ""], ["sh", "-c", "echo 'x' && exit 3"], ["echo", "ü\n"]]
 )
 def test_every_word_reaches_the_command_as_it_is(reach, words):
-    """The server gives one text to a shell."""
+    """The server passes one text to a shell."""
     host, guest = reach((0, "", ""))
     guest.run(words)
     assert shlex.split(host.commands[0][-1]) == words

@@ -1,4 +1,4 @@
-"""Hosts over SSH without a machine: how ssh is called, what is brought there, and what topologies may say of them."""
+"""Hosts over SSH without a machine: the call of ssh, the code brought there, and the keys in topologies."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def test_ssh_is_called_as_its_user_has_it_and_checks_host_keys():
 def test_what_the_topology_says_goes_before_that():
     spec = SshSpec("h", user="lab", ssh_port=2222, key="~/lab", known_hosts="/k")
     command = ssh_command(spec, ["true"])
-    assert [command[command.index(one) + 1] for one in ("-l", "-p", "-i")] == ["lab", "2222", "~/lab"]
+    assert [command[command.index(flag) + 1] for flag in ("-l", "-p", "-i")] == ["lab", "2222", "~/lab"]
     assert (option(command, "UserKnownHostsFile"), option(command, "IdentitiesOnly")) == ("/k", "yes")
 
 
@@ -120,7 +120,7 @@ def unpacked(directory, *arguments):
 
 
 def modules_of_changes() -> list[str]:
-    """Those of all changes that netbench makes to machines; ESXi's are made by its API, from here."""
+    """Return the modules of all changes to machines, but not ESXi's, which are made from here by its API."""
     plugins(UUTS)
     kinds = list(Change.__subclasses__())
     for kind in kinds:
@@ -145,7 +145,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     )
     program = f"import sys; [sys.modules.__setitem__(name, None) for name in {blocked}]; "
     program += "; ".join(f"import {name}" for name in modules)
-    assert unpacked(tmp_path / "code", "platform").returncode == 0  # a module that says something and ends
+    assert unpacked(tmp_path / "code", "platform").returncode == 0  # a module that prints something and ends
     loads = [
         sys.executable,
         "-c",
@@ -239,7 +239,7 @@ def test_ports_of_two_machines_are_cabled_and_may_be_called_alike():
 def test_what_is_changed_on_each_of_two_cabled_machines():
     for machine, nics in (("source1", ["eth1"]), ("uut", [f"eth{n}" for n in range(1, 7)])):
         commands = [change.command for change in base_changes(SEVEN, machine)]
-        assert [one.split()[-2] for one in commands if one.startswith("ip link set")] == nics
+        assert [command.split()[-2] for command in commands if command.startswith("ip link set")] == nics
         held = resources(SEVEN, machine)
         assert {f"{what}:{nic}" for nic in nics for what in ("port", "nic")} <= held
         # Two UUTs there would share networks, settings and the names of bridges.
@@ -256,7 +256,7 @@ def test_played_servers_have_a_network_of_control_and_cables():
     assert len(namespaces) == 8
     commands = [change.command for change in server_changes(SEVEN)]
     assert "ip -n nb-netns-ssh-sink3 address add 10.25.44.23/24 dev nb-control" in commands
-    cables = [one for one in commands if one.startswith("ip link add eth")]
+    cables = [command for command in commands if command.startswith("ip link add eth")]
     assert len(cables) == 6
     assert "netns nb-netns-ssh-source1" in cables[0]
     assert "peer eth1 netns nb-netns-ssh-uut" in cables[0]
@@ -296,9 +296,9 @@ def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
 
 
 def looked(topology, host="uut", **told):
-    """What is made of what this machine says, as if it were that host, but for what it is `told` to say."""
+    """Return the checks of a host from the answers of this machine, of which `told` replaces some."""
     wanted, beyond = needed_there(topology, host), facilities_there(topology, host)
-    signs = [*(tool.name for tool in wanted), *(sign for one in beyond for sign in one.signs)]
+    signs = [*(tool.name for tool in wanted), *(sign for facility in beyond for sign in facility.signs)]
     lines = "".join(f"echo '{name}={value}'\n" for name, value in told.items())
     process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
     process.wait(20)
@@ -319,14 +319,14 @@ def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_h
 
 
 def test_the_setpriv_of_busybox_is_none(tmp_path):
-    for options, found in (("-d --nnp", ""), ("--pdeathsig keep|clear|<signame>", f"{tmp_path}/setpriv")):
+    for options, program in (("-d --nnp", ""), ("--pdeathsig keep|clear|<signame>", f"{tmp_path}/setpriv")):
         (tmp_path / "setpriv").write_text(f"#!/bin/sh\necho '{options}' >&2\n")
         (tmp_path / "setpriv").chmod(0o755)
         path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
         said = subprocess.run(
             ["sh", "-c", _SCRIPT, "netbench", "setpriv"], capture_output=True, text=True, env=path, check=True
         )
-        assert f"sign:setpriv={found}\n" in said.stdout
+        assert f"sign:setpriv={program}\n" in said.stdout
 
 
 def test_numpy_is_for_the_python_that_is_found_there():
@@ -377,7 +377,7 @@ def test_what_packages_add_though_it_is_no_command_is_installed_with_the_rest():
 
 
 def test_a_sign_may_be_several_patterns_of_which_one_is_enough(tmp_path):
-    """The script's own words for it, of a file that is there and of one that is not."""
+    """The script prints the file that matches, or nothing where none does."""
     (tmp_path / "x86" / "deep").mkdir(parents=True)
     (tmp_path / "x86" / "deep" / "it.so").touch()
     signs = [f"{tmp_path}/*/it.so {tmp_path}/*/*/it.so", f"{tmp_path}/*/none.so"]
@@ -397,7 +397,7 @@ class Answering(LocalHost):
 
 
 def end_told(script):
-    """How a connection ended at whose other end there is this script, and no agent."""
+    """Return how a connection ended whose other end was this script instead of an agent."""
     connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.guard", [])
     with pytest.raises(GoneError):
         connecting.host()
@@ -435,7 +435,7 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
         topology, Answering(scripts), Passwords(tmp_path)
     )
     assert waited == [30.0], "once for all"
-    assert {one.checks[0].found for one in (hung, *others)} == {"no answer within 30 s"}
+    assert {looked_at.checks[0].found for looked_at in (hung, *others)} == {"no answer within 30 s"}
     assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")
     assert "its host key is not among those that are known" in refused.checks[0].found
     assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)

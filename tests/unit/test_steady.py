@@ -1,4 +1,4 @@
-"""Searches have one source and one sink at all loads, unless somebody wants otherwise: that is said."""
+"""Searches have one source and one sink at all loads; a user who wants otherwise gets a warning."""
 
 import pytest
 
@@ -35,7 +35,11 @@ def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink()
 def test_who_wants_two_gets_two_and_is_told():
     found = held_steady(profile(**SEARCH, generator=NOT, sink="auto"))
     assert (found.generator.options, found.sink.options) == ({"steady": False}, STEADY)
-    told = [one.text for one in expected_warnings(topology(), found, 64) if one.kind is WarningKind.TESTER_FOLLOWS_LOAD]
+    told = [
+        warning.text
+        for warning in expected_warnings(topology(), found, 64)
+        if warning.kind is WarningKind.TESTER_FOLLOWS_LOAD
+    ]
     (text,) = told
     assert "The generator auto is not `steady`" in text
     assert "--set 'generator={kind: auto, steady: true}'" in text
@@ -52,12 +56,12 @@ def test_who_wants_two_gets_two_and_is_told():
     ],
 )
 def test_only_searches_are_warned_of(wanted, warned):
-    kinds = [one.kind for one in expected_warnings(topology(), profile(**wanted), 64)]
+    kinds = [warning.kind for warning in expected_warnings(topology(), profile(**wanted), 64)]
     assert kinds.count(WarningKind.TESTER_FOLLOWS_LOAD) == warned
 
 
 def test_results_and_their_report_have_the_warning(monkeypatch, tmp_path):
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     results = campaign.run(**SEARCH, generator=NOT)
-    assert [one.kind for one in results.warnings].count(WarningKind.TESTER_FOLLOWS_LOAD) == 1
+    assert [warning.kind for warning in results.warnings].count(WarningKind.TESTER_FOLLOWS_LOAD) == 1
     assert "tester-follows-load" in report_page(results)

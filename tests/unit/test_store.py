@@ -1,4 +1,4 @@
-"""The store: what was measured comes back as it was, and nothing comes back that was not stored whole."""
+"""The store returns measurements as they were, and nothing that was not stored completely."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "
 networks = [Network(Load.parse("10fps")), Network(None, 50.0, 1500), Network(None, 50.0, IMIX)]
 mixes = st.sampled_from([IMIX, FrameMix("mine", (64, 1518, 64))])
 activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), *networks])
-# What a field of some type may hold.
+# The values that a field of some type may have.
 HELD: dict[Any, st.SearchStrategy[Any]] = {
     int: frames,
     int | None: maybe_frames,
@@ -62,7 +62,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def any_of(kind: type, **told: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Objects of a dataclass with anything in their fields but those that are told."""
+    """Objects of a dataclass with arbitrary values in their fields, except those given."""
     fields = {name: hint for name, hint in get_type_hints(kind).items() if name not in told}
     return st.builds(kind, **told, **{name: HELD[hint] for name, hint in fields.items()})
 
@@ -94,7 +94,7 @@ HELD[tuple[tuple[Reason, ...], ...]] = st.lists(several_of(Reason), max_size=2).
 
 @st.composite
 def trial_results(draw):
-    """Of guests of which as many streams were counted as the trial got to, or not even the guests."""
+    """Results of guests with as many counted streams as the trial got to, or without any guests."""
     tasks, results = [], []
     for number in range(draw(st.integers(1, 4))):
         name = f"n{number}" if number else VICTIM
@@ -102,7 +102,9 @@ def trial_results(draw):
         does = draw(activities) if number else networks[0]
         sends = draw(any_of(Frames, load=loads)) if isinstance(does, Network) else None
         tasks.append(GuestTask(name, does, streams, sends, draw(seconds)))
-        counted = tuple(draw(any_of(StreamCounts, stream=st.just(one))) for one in streams[: draw(st.integers(0, 3))])
+        counted = tuple(
+            draw(any_of(StreamCounts, stream=st.just(stream))) for stream in streams[: draw(st.integers(0, 3))]
+        )
         results.append(draw(any_of(GuestResult, name=st.just(name), streams=st.just(counted))))
     spec = draw(any_of(TrialSpec, guests=st.just(tuple(tasks))))
     return draw(any_of(TrialResult, spec=st.just(spec), guests=st.sampled_from([tuple(results), ()])))
@@ -132,7 +134,7 @@ def read(path):
 @settings(max_examples=40)
 @given(trial_results())
 def test_a_trial_comes_back_as_it_was(result):
-    """Also one that broke before it counted; and what is unknown stays so, and 0 stays 0."""
+    """So does one that broke before it counted. Unknown values stay unknown, and 0 stays 0."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "campaign.sqlite"
         with closing(Store.create(path)) as store:
@@ -145,8 +147,8 @@ def test_a_trial_comes_back_as_it_was(result):
 
 def sums(added_up):
     counted = Counted()
-    for one, times in added_up:
-        counted.add(one, times)
+    for result, times in added_up:
+        counted.add(result, times)
     return {guest: (own.trials, own.counters()) for guest, own in counted.sums.items()}, counted.guests
 
 
@@ -154,17 +156,21 @@ def sums(added_up):
 @given(st.lists(trial_results(), min_size=1, max_size=3), st.integers(1, 3))
 def test_counters_are_left_out_or_added_up_whatever_they_are_called(results, times):
     kept = [
-        replace(one, spec=replace(one.spec, uut=f"{one.spec.uut}{place}", repetition=repetition, index=repetition))
+        replace(
+            result, spec=replace(result.spec, uut=f"{result.spec.uut}{place}", repetition=repetition, index=repetition)
+        )
         for repetition in range(times)
-        for place, one in enumerate(results)
+        for place, result in enumerate(results)
     ]
     with tempfile.TemporaryDirectory() as directory, closing(Store.create(Path(directory) / "s.sqlite")) as store:
-        for one in kept:
-            store.add(one)
-        assert [one.without_counters for one in store.trials(counters=False)] == [one.without_counters for one in kept]
+        for result in kept:
+            store.add(result)
+        assert [result.without_counters for result in store.trials(counters=False)] == [
+            result.without_counters for result in kept
+        ]
         # A trial that broke may have lost frames elsewhere than the first with the same counters.
-        added = [*store.added_up(), *((one.without_counters, 0) for one in kept)]
-        assert sums(added) == sums((one, 1) for one in kept)
+        added = [*store.added_up(), *((result.without_counters, 0) for result in kept)]
+        assert sums(added) == sums((result, 1) for result in kept)
 
 
 def test_trials_with_the_same_counters_are_read_as_one(store):
@@ -172,11 +178,11 @@ def test_trials_with_the_same_counters_are_read_as_one(store):
         counters = (count("ingress tap", name, "passed", growth), count("guest softnet", "dropped", "repeated", None))
         return trial(stream_counts(counters=counters), uut=uut, repetition=growth, index=growth)
 
-    for one in (of(1), of(20), of(300), of(4, 'a "bracket]'), of(5, uut="kvm")):
-        store.add(one)
-    found = [(one.spec.uut, one.streams[0].counters[0].grew, times) for one, times in store.added_up()]
+    for result in (of(1), of(20), of(300), of(4, 'a "bracket]'), of(5, uut="kvm")):
+        store.add(result)
+    found = [(result.spec.uut, result.streams[0].counters[0].grew, times) for result, times in store.added_up()]
     assert found == [("raw", 321, 3), ("raw", 4, 1), ("kvm", 5, 1)]
-    assert not any(one.streams[0].counters for one in store.trials(counters=False))
+    assert not any(result.streams[0].counters for result in store.trials(counters=False))
     assert store._connection.execute("SELECT count(*) FROM counters").fetchone() == (2,), "what is counted is kept once"
 
 
@@ -186,14 +192,14 @@ def test_a_trial_that_is_judged_anew_keeps_its_counters(store):
     again = replace(first, reasons=(Reason(ReasonKind.LATE_FRAMES, "s1", ""),))
     store.replace(again)
     assert trials(store) == (again,)
-    assert [one.verdict for one, _ in store.added_up()] == [Verdict.SUSPICIOUS]
+    assert [result.verdict for result, _ in store.added_up()] == [Verdict.SUSPICIOUS]
 
 
 def test_only_what_is_asked_for_is_read(store):
     for index, (uut, scenario) in enumerate([("raw", "dedicated"), ("kvm", "dedicated"), ("kvm", "shared-idle")]):
         store.add(trial(stream_counts(), index=index, uut=uut, scenario=scenario))
-    assert [one.spec.index for one in store.trials(uut="kvm")] == [1, 2]
-    assert [one.spec.index for one in store.trials(uut="kvm", scenario="shared-idle")] == [2]
+    assert [result.spec.index for result in store.trials(uut="kvm")] == [1, 2]
+    assert [result.spec.index for result in store.trials(uut="kvm", scenario="shared-idle")] == [2]
     assert list(store.trials(scenario="shared-spread")) == []
 
 
@@ -203,13 +209,13 @@ def test_trials_can_be_added_while_others_are_read(store):
     reading = store.trials()
     assert next(reading).spec.repetition == 1
     store.add(trial(stream_counts(), repetition=4, index=4))
-    assert [one.spec.repetition for one in reading][:2] == [2, 3]
+    assert [result.spec.repetition for result in reading][:2] == [2, 3]
 
 
 def test_trials_come_in_the_order_of_the_plan(store):
     for index in (2, 0, 1):
         store.add(trial(stream_counts(), index=index, repetition=index + 1))
-    assert [one.spec.index for one in trials(store)] == [0, 1, 2]
+    assert [result.spec.index for result in trials(store)] == [0, 1, 2]
     assert store.keys() == {f"raw/dedicated/s1/64/1000fps/{n}" for n in (1, 2, 3)}
 
 
@@ -236,11 +242,11 @@ store.add(trial(stream_counts(received=900), repetition=2))
 """
     done = subprocess.run([sys.executable, "-c", crash, str(path)], timeout=60, check=False)
     assert done.returncode == -9
-    assert [one.spec.repetition for one in read(path)] == [1]
+    assert [result.spec.repetition for result in read(path)] == [1]
     again = Store.open(path)
     again.add(trial(stream_counts(received=900), repetition=2))
     again.close()
-    assert [one.spec.repetition for one in read(path)] == [1, 2]
+    assert [result.spec.repetition for result in read(path)] == [1, 2]
 
 
 def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(path, store):
@@ -381,7 +387,7 @@ def test_a_full_disk_is_told_and_what_was_stored_is_kept(path, store):
     counters = tuple(count("hop" * 100, str(n), "passed", n) for n in range(500))
     with pytest.raises(TestbedError, match="cannot be written: database or disk is full; is the disk full?"):
         store.add(trial(stream_counts(counters=counters), repetition=2))
-    assert [one.spec.repetition for one in trials(store)] == [1]
+    assert [result.spec.repetition for result in trials(store)] == [1]
 
 
 def become_nobody():
@@ -425,6 +431,6 @@ def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path
 
 
 def test_starts_of_uuts_are_noted_and_a_number_that_is_used_again_is_that_of_the_later(store):
-    for one in (Boot("a", 1, 1.5, 4096), Boot("b", 2, 0.5), Boot("a", 2)):
-        store.keep_boot(one)
+    for boot in (Boot("a", 1, 1.5, 4096), Boot("b", 2, 0.5), Boot("a", 2)):
+        store.keep_boot(boot)
     assert store.boots() == (Boot("a", 1, 1.5, 4096), Boot("a", 2))

@@ -1,6 +1,6 @@
-"""A load of stress-ng on this very machine: seen to work, watched, ended; and whatever may go wrong with it.
+"""A load of stress-ng on this machine: its start, supervision and end, and all faults.
 
-All of it with a stand-in, and what a real stress-ng can be made to do with that too, where there is one.
+All tests use a stand-in. Those that a real stress-ng can pass use that, too, where it is installed.
 """
 
 import os
@@ -28,7 +28,7 @@ SMALL = "MemTotal: 999999 kB\nMemAvailable:  40000 kB\n"
 
 
 class Machine(LocalHost):
-    """This machine with as much memory as a test says."""
+    """This machine with as much memory as a test sets."""
 
     def __init__(self, meminfo=SMALL):
         super().__init__("here", RUN)
@@ -40,7 +40,7 @@ class Machine(LocalHost):
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
-    """The stand-in where stress-ng is looked for first; call it with what is to be wrong with it."""
+    """The stand-in, found before any stress-ng; call it with the fault that it is to have."""
     program = tmp_path / "bin" / "stress-ng"
     program.parent.mkdir()
     source = Path(__file__).with_name("stand_in_for_stress_ng.py")
@@ -53,7 +53,7 @@ def stand_in(tmp_path, monkeypatch):
 
 @pytest.fixture(params=["stand-in", "stress-ng"])
 def stress_ng(request):
-    """Either of the two."""
+    """The stand-in or the real stress-ng."""
     if request.param == "stand-in":
         request.getfixturevalue("stand_in")
     elif shutil.which("stress-ng") is None:
@@ -75,7 +75,7 @@ def started(stress_ng):
 
 
 class Family:
-    """Who of the load is there, by other means than netbench's own."""
+    """The processes of a load, found by other means than netbench's own."""
 
     def __init__(self):
         stats = {pid: stat(pid) for pid, _ in marked_processes(RUN)}
@@ -108,7 +108,7 @@ def stat(pid):
 
 @pytest.mark.parametrize(("cpu", "vm"), [(2, 1), (1, 0), (0, 1)])
 def test_a_load_is_at_work_once_started_and_gone_once_stopped(stress_ng, cpu, vm):
-    """stress-ng itself takes 0 for one on each CPU."""
+    """stress-ng itself takes 0 for a worker on each CPU."""
     running = load(cpu, vm)
     began = time.monotonic()
     running.start()

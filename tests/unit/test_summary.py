@@ -79,7 +79,7 @@ def test_it_has_columns_of_neighbours_where_one_forwards() -> None:
     assert ["network-50", "64", "0.672", "0.303", "54.900", "33.6", "27.6", "2", "valid"] in rows
     assert ["cpu-heavy", "64", "0.672", "0.471", "29.900", "–", "–", "2", "valid"] in rows
     assert ["kvm"] in rows
-    without = [one for one in small_campaign().trials if one.spec.scenario != "network-50"]
+    without = [result for result in small_campaign().trials if result.spec.scenario != "network-50"]
     assert "and out" not in printed(campaign(without, uuts=("raw", "kvm")))
 
 
@@ -93,7 +93,7 @@ def test_it_fits_a_narrow_console_and_has_the_best_load_of_each_size_where_there
 
 
 def test_the_best_load_is_one_that_counts_as_a_maximum() -> None:
-    """Of 13 loads the highest one was valid once in three times, and is none."""
+    """The highest of 13 loads was valid in one of three trials only, and does not count."""
     trials = []
     for uut in ("raw", "kvm"):
         for thousands in range(1, 14):

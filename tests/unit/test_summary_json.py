@@ -43,8 +43,8 @@ def test_a_campaign_has_its_findings_verdicts_and_maxima():
         False,
     )
     assert most["throughput_fps"] == 80_000
-    assert [one["load"] for one in told["loads"]] == ["50000fps", "100000fps", "120000fps"]
-    assert [one["invalid"] for one in told["loads"]] == [0, 0, 1]
+    assert [load["load"] for load in told["loads"]] == ["50000fps", "100000fps", "120000fps"]
+    assert [load["invalid"] for load in told["loads"]] == [0, 0, 1]
 
 
 def test_a_search_has_its_bounds_and_state():
@@ -72,7 +72,7 @@ def test_a_selftest_has_its_checks_and_ceilings():
     )
     told = selftest_summary(record)
     assert (told["kind"], told["verdict"]) == ("selftest", "passed")
-    assert [one["verdict"] for one in told["checks"]] == ["passed", "skipped"]
+    assert [check["verdict"] for check in told["checks"]] == ["passed", "skipped"]
     assert told["ceilings"] == [{"sources": 1, "frame_size": 64, "fps": 1e6}]
 
 
@@ -80,4 +80,4 @@ def test_it_is_written_as_json_even_of_nothing(tmp_path):
     path = tmp_path / "summary.json"
     write_summary(campaign([], planned=3), path)
     assert json.loads(path.read_text())["trials"]["valid"] == 0
-    assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]

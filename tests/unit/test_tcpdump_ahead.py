@@ -1,4 +1,4 @@
-"""A tcpdump that tells while it runs what it has counted, and the next one, which is started ahead of its trial."""
+"""A tcpdump that reports its counts while it runs, and the next one, which is started ahead of its trial."""
 
 import subprocess
 import time
@@ -13,7 +13,7 @@ from tests.unit.capture_files import pcap
 from tests.unit.stand_in_for_tcpdump import FLUSH, FRAMES, LISTENING, REPORT, TcpdumpHost, incoming
 from tests.unit.test_tcpdump_sink import CPUS, FakePusher, measured
 
-# As tcpdump: the last frames stay in its buffer until SIGUSR2; SIGUSR1 has it say counts, SIGINT end, which takes long.
+# Like tcpdump: it buffers the last frames until SIGUSR2, prints counts at SIGUSR1, and ends slowly at SIGINT.
 TELLS = """
 import os, signal, sys, time
 first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
@@ -38,7 +38,7 @@ LINE = "tcpdump: 1 packet captured, 12 packets received by filter, 3 packets dro
 
 
 class TellingHost(TcpdumpHost):
-    """Its tcpdump says what it counted while it runs, and takes `seconds` to end."""
+    """A host whose tcpdump prints its counts while it runs, and takes `seconds` to end."""
 
     def __init__(self, seconds=30.0, last=TOLD):
         content = pcap([*FRAMES, FLUSH, FLUSH])
@@ -65,7 +65,7 @@ def sink_on(monkeypatch):
 
 
 def armed(sink: TcpdumpSink, **more) -> TcpdumpSink:
-    # A host's tcpdump does not see what the last pusher sent.
+    # A host's tcpdump does not see the frames of the last pusher.
     sink._pusher = FakePusher(1)  # type: ignore[assignment]  # a stand-in
     sink.arm(incoming(**more))
     return sink
@@ -165,7 +165,7 @@ while True:
 
 
 def test_a_tcpdump_that_goes_on_capturing_has_not_told_all():
-    """And its buffer is left alone: it may be at work on it."""
+    """Its buffer is left alone: tcpdump may be writing to it."""
     pipe = subprocess.PIPE
     with subprocess.Popen(["python3", "-c", BUSY], text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stderr is not None

@@ -36,7 +36,7 @@ def test_the_command(tmp_path):
     ],
 )
 def test_where_a_capture_goes(path, keep, target):
-    """Only what begins and ends on this machine is counted while it is made: by one clock, late frames are told."""
+    """A capture is counted live only if its stream begins and ends on this machine: late frames need one clock."""
     assert target_of(incoming(path=path, keep=keep)) == (None if target is None else Path(target))
 
 

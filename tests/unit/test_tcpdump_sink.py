@@ -1,4 +1,4 @@
-"""The sink `tcpdump`, on a stand-in that says and writes what tcpdump would."""
+"""The sink `tcpdump`, on a stand-in that prints and writes what tcpdump would."""
 
 import os
 import re
@@ -43,7 +43,7 @@ ENDS_AT_ONCE = "import sys; sys.exit(sys.argv[1])"
 
 
 class FakePusher:
-    """Sends nothing; the flush that is told is seen in the capture, others get `otherwise` for an answer."""
+    """A pusher that sends nothing; the given flush is in the capture, others get the answer `otherwise`."""
 
     def __init__(self, arrives_at: int = 1, otherwise: bool | None = False) -> None:
         self._arrives_at = arrives_at
@@ -83,14 +83,14 @@ def arm(tmp_path, monkeypatch):
 
 
 def measured(sink: TcpdumpSink, sent: Sent = SENT, limit_s: float = 5) -> Received:
-    """What comes of a trial."""
+    """Return the counts of a trial."""
     assert sink.armed(20)
     sink.stop(limit_s)
     return sink.received(sent)
 
 
 def unarmed(sink: TcpdumpSink) -> Received:
-    """What comes of a trial in which nothing was sent, as it does not listen."""
+    """Return the counts of a trial in which nothing was sent, because the sink does not listen."""
     assert not sink.armed(20)
     sink.stop(5)
     return sink.received(NOT_SENT)
@@ -137,7 +137,7 @@ def test_nothing_sent_is_nothing_to_count_and_no_error(arm):
 @pytest.mark.parametrize(
     "content",
     [
-        pcap(FRAMES),  # not what tcpdump says it captured
+        pcap(FRAMES),  # not the number that tcpdump reports
         pcap([*FRAMES, FLUSH])[:-10],  # the last frame is cut
         pcap([*FRAMES, FLUSH]) + bytes(7),
     ],
@@ -180,7 +180,7 @@ def test_the_process_that_receives_is_known_while_it_does(arm):
     assert arm(GuestHost()).processes() == (), "those of another machine are unknown"
     sink = arm(TcpdumpHost())
     (process,) = sink.processes()
-    assert process in {one.pid for one in all_processes()}
+    assert process in {running.pid for running in all_processes()}
     assert sink.armed(10)
     sink.stop(1.0)
     assert sink.processes() == ()
@@ -216,7 +216,7 @@ def test_a_tcpdump_that_does_not_say_so_is_not_armed(arm, first):
 
 @pytest.mark.parametrize("path", [PATH, IN_VM], ids=["here", "on another machine"])
 def test_a_tcpdump_that_ends_at_once_is_not_armed_and_says_why(arm, path):
-    """There is no capture to bring home, and that is no reason to end a campaign."""
+    """There is no capture to fetch, and that is no reason to end a campaign."""
     says = "tcpdump: nb-rx1: No such device exists\n"
     host = TcpdumpHost if path is PATH else GuestHost
     received = unarmed(arm(host(first=says, script=ENDS_AT_ONCE, content=b""), path=path))
@@ -250,7 +250,7 @@ def test_a_tcpdump_that_is_not_content_is_an_error(arm, more, error):
 
 
 def test_a_tcpdump_that_ended_of_its_own_accord_missed_what_came_after(arm):
-    """Whatever it reports, and though it was content."""
+    """This holds whatever it reports, and even if it succeeded."""
     host = TcpdumpHost(script="import sys; sys.stderr.write(sys.argv[1] + sys.argv[2])")
     sink = arm(host)
     assert sink.armed(20)
@@ -314,7 +314,7 @@ def test_flushing_returns_when_tcpdump_dies_meanwhile(arm, monkeypatch):
 
 
 def test_a_capture_of_another_machine_is_brought_home_and_removed_there(arm, tmp_path):
-    """Though nobody may keep it: there is no pipe from there."""
+    """This holds even if it is not kept: there is no pipe from there."""
     host = GuestHost()
     sink = arm(host, path=IN_VM, keep=False)
     (spawned,) = host.spawned
@@ -372,7 +372,7 @@ def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm
 
 @pytest.mark.parametrize("keep", [True, False], ids=["file", "pipe"])
 def test_whoever_else_holds_its_pipes_open_is_not_waited_for(arm, keep):
-    """Such as a child of it, which outlives this test; it used to be waited for without an end."""
+    """One is a child of it that outlives this test; netbench used to wait for it without a limit."""
     child = "import subprocess\nsubprocess.Popen(['sleep', '100'])\n"
     host = TcpdumpHost(script=child + STAND_IN)
     begin = time.monotonic()
@@ -392,7 +392,7 @@ def test_one_that_does_not_end_is_killed(arm, monkeypatch, keep):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_closing_ends_it(arm, keep):
-    """Also one whose capture is read meanwhile, by a thread that else would wait for ever."""
+    """That includes one whose capture is being read by a thread that would otherwise wait for ever."""
     host, pusher = TcpdumpHost(), FakePusher()
     sink = arm(host, pusher, keep=keep)
     sink.close()

@@ -1,4 +1,4 @@
-"""What a testbed will need and change, told from its topology alone."""
+"""The needs and changes of a testbed, derived from its topology alone."""
 
 from itertools import takewhile
 from unittest.mock import Mock
@@ -197,7 +197,7 @@ def test_a_vm_beside_a_testbed_of_this_machine():
 
 
 def test_what_is_changed_in_a_vm_is_what_would_be_changed_here():
-    """And nothing of it here."""
+    """Nothing is changed here."""
     assert base_changes(topology_in_vm(3), "lab") == base_changes(topology(3))
     assert base_changes(topology_in_vm(3)) == []
     assert base_changes(topology_in_vm(3), "elsewhere") == []
@@ -248,7 +248,7 @@ def test_uuts_and_sources_are_made_as_described():
 
 
 def test_a_campaign_lacks_what_any_place_lacks_and_keeps_all_places_for_itself():
-    """It is not told after hours, when the first UUT on a VM follows, nor does another take its place meanwhile."""
+    """It is not reported hours later, with the first UUT on a VM, and no other campaign takes a place meanwhile."""
     hosts = {
         "lab": {"kind": "vm", "image": "special"},
         **{name: {"kind": "netns"} for name in ("source", "uut", "sink")},

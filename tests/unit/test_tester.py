@@ -1,4 +1,4 @@
-"""What the results say of the tester: what sent, what received, and where hosts are."""
+"""The tester in results: its sources, its sinks, and the places of hosts."""
 
 import pytest
 
@@ -15,7 +15,7 @@ USUAL = Identity("plain", "example 0.1", {"size": "9"}, 2, (0, 1))
     [
         (Identity(), USUAL),
         (Identity(version="2", options={}, threads=1, cpus=()), Identity("plain", "2", {}, 1, ())),
-        (Identity("other"), Identity("other", cpus=(0, 1))),  # what chose it says nothing of what it is
+        (Identity("other"), Identity("other", cpus=(0, 1))),  # the identity of the chooser is not that of its choice
     ],
 )
 def test_what_a_source_does_not_say_is_as_usual(said, found):

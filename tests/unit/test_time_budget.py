@@ -39,13 +39,13 @@ def test_it_fits_and_calibration_takes_a_third_at_most(budget_s):
     assert 0.5 * budget_s <= expected_s <= budget_s
     assert expected_s - planned_s <= budget_s / 3
     assert wanted.profile.order == "interleaved"
-    firsts = [one.repetition for one in schedule.planned]
+    firsts = [spec.repetition for spec in schedule.planned]
     assert firsts == sorted(firsts), "one repetition of everything, then the next one"
 
 
 def test_more_time_is_more_repetitions_and_less_time_shorter_trials():
     profiles = [fitted(demo(), seconds).profile for seconds in (60, 300, 1200)]
-    assert [one.repetitions for one in profiles] == sorted(one.repetitions for one in profiles)
+    assert [chosen.repetitions for chosen in profiles] == sorted(chosen.repetitions for chosen in profiles)
     assert profiles[0].duration <= profiles[1].duration == demo().profile.duration
     assert fitted(choose(topology(), profile(repetitions=9)), 10).profile.repetitions < 9
 

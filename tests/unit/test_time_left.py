@@ -16,7 +16,7 @@ PACES = {"fast": Pace(bring_up_s=0.1), "slow": Pace(bring_up_s=4.0)}
 
 
 def is_told(left: float, really: float) -> bool:
-    """Within a fifth, or 4 s: whether one of the last few trials is made twice nobody knows."""
+    """Whether an estimate is right within a fifth, or 4 s, since one of the last few trials may be made twice."""
     return left == pytest.approx(really, rel=0.2, abs=4.0)
 
 
@@ -26,7 +26,7 @@ def plan(**wanted) -> StaticPlan:
 
 
 def told(schedule: StaticPlan, real_s) -> list[tuple[float, float]]:
-    """What was said to be left after each trial, and what really was, where trials take what `real_s` says."""
+    """Return the estimated and the real time left after each trial, in s, where trials take `real_s`."""
     now = 0.0
     time_left = TimeLeft(schedule, (), lambda: now)
     ends, said, booted = [], [], None
@@ -43,7 +43,7 @@ def as_planned(trial) -> float:
 
 
 def three_times_where_it_is_slow(trial) -> float:
-    """Every trial of one UUT, and those at `max`, which are made again and again."""
+    """Return the time of a trial in s; trials of one UUT, and those at `max`, are made again and again."""
     return 1.2 * (3 if trial.uut == "slow" else 1) * (3 if str(trial.load) == "max" else 1)
 
 

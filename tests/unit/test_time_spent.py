@@ -1,4 +1,4 @@
-"""Where the time of a sending thread went, by clocks that a test sets."""
+"""The use of a sending thread's time, by clocks that a test sets."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ NO_TICKS = CpuTicks(0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass
 class Clocks:
-    """Of the thread, in ns, and of its CPU."""
+    """The clocks of the thread, in ns, and of its CPU."""
 
     now_ns: int = 0
     cpu_ns: int = 0
@@ -31,7 +31,7 @@ class Clocks:
         return time_spent._Clocks(self.now_ns, self.waited_ns, self.ticks)
 
     def call(self, account: TimeSpent, busy_ms: int, off_ms: int = 0, taken: int = 1) -> None:
-        """A call that computes for so long, and does not run for so long."""
+        """Make a call that computes for `busy_ms` and is off its CPU for `off_ms`."""
         account.enter(self.now_ns)
         self.cpu_ns += busy_ms * MS
         self.now_ns += (busy_ms + off_ms) * MS

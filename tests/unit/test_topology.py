@@ -1,4 +1,4 @@
-"""What makes a topology inconsistent, and what it says of itself when it is not."""
+"""Inconsistent topologies, and the properties of consistent ones."""
 
 import re
 from typing import Any
@@ -39,7 +39,7 @@ NOT_OF_OTHERS = {"image": "x", "cpus": 1, "memory": "256M", "accelerator": "tcg"
 
 
 def made_of(**fields) -> dict[str, object]:
-    """The VM of VM made of this."""
+    """The changes to VM that give its VM these fields."""
     return {"hosts__lab": {"kind": "vm", **fields}}
 
 

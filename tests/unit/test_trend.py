@@ -1,4 +1,4 @@
-"""Trends: what rises or falls, by how much, and how sure that is."""
+"""Trends: their direction, their size, and their certainty."""
 
 import random
 
@@ -75,7 +75,7 @@ def test_of_five_boots_only_one_order_and_its_reverse_are_rare_enough():
 
 
 def test_cells_of_the_same_boots_are_no_further_evidence():
-    """What a boot makes shows in each of its cells: taken for independent, nine equal cells would be very sure."""
+    """A boot affects each of its cells: taken for independent, nine equal cells would seem very sure."""
     times, boots = [float(time) for time in range(6)], list(range(6))
     values = [0.0, 0.3, 0.1, 0.2, 0.5, 0.4]
     nine = [Series(times, values, boots)] * 9

@@ -40,7 +40,7 @@ def server():
 
 @pytest.fixture
 def open_source():
-    """Opens sources, and closes them afterwards."""
+    """Open sources, and close them afterwards."""
     sources = []
 
     def open_one(server: StandInForTrex, port: int = 0) -> TrexSource:
@@ -55,7 +55,7 @@ def open_source():
 
 
 def source_of(options: dict[str, object]) -> TrexSource:
-    """A source alone, whose sink is another kind's."""
+    """A source alone, with a sink of another kind."""
     return Trex(TrexOptions.model_validate(options)).source()
 
 
@@ -77,9 +77,9 @@ def test_it_takes_its_port_sends_and_gives_it_back(server, open_source):
     assert str(source.identity()).startswith("trex (TRex v3.08, lbr-trex-client 3.4.0; server=127.0.0.1 ")
     assert source.stamps(TRAFFIC) == Stamps(stamped=False, first_sequence=0)
     source.close()
-    assert [(one.owner, one.streams, one.started) for one in server.ports] == [("", {}, None)] * 2
+    assert [(port.owner, port.streams, port.started) for port in server.ports] == [("", {}, None)] * 2
     assert server.ports[0].starts == 0
-    # Nothing that would take a port from whoever has it, or switch its promiscuous mode off, as the client's reset().
+    # Nothing takes a port from its owner or switches its promiscuous mode off, as the client's reset() would.
     assert "set_port_attr" not in server.methods
 
 
@@ -104,17 +104,17 @@ def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_firs
     source = open_source(server)
     source.prepare(replace(TRAFFIC, frame_size=FrameMix("mine", (64, 64, 594)), flows=3, seed=7))
     streams = list(server.ports[0].streams.values())
-    assert [len(b64decode(one["packet"]["binary"])) for one in streams] == [60, 60, 590]
+    assert [len(b64decode(stream["packet"]["binary"])) for stream in streams] == [60, 60, 590]
     later_us = BEGINS_LATER_S * 1e6
-    assert [one["isg"] for one in streams] == pytest.approx([later_us, later_us + 1000, later_us + 2000])
-    assert [one["mode"]["total_pkts"] for one in streams] == [167, 167, 166]
-    assert {one["mode"]["rate"]["value"] for one in streams} == {1000.0 / 3}
-    assert [one["flow_stats"]["stream_id"] for one in streams] == [2049, 2049, 2050]
-    numbers = [instructions(one)[0]["number"] for one in streams]
-    assert [(one["init_value"], one["step"]) for one in numbers] == [(0, 3), (1, 3), (2, 3)]
-    assert {one["max_value"] for one in numbers} == {2**32 - 2}  # the last number before 0 comes round again
+    assert [stream["isg"] for stream in streams] == pytest.approx([later_us, later_us + 1000, later_us + 2000])
+    assert [stream["mode"]["total_pkts"] for stream in streams] == [167, 167, 166]
+    assert {stream["mode"]["rate"]["value"] for stream in streams} == {1000.0 / 3}
+    assert [stream["flow_stats"]["stream_id"] for stream in streams] == [2049, 2049, 2050]
+    numbers = [instructions(stream)[0]["number"] for stream in streams]
+    assert [(number["init_value"], number["step"]) for number in numbers] == [(0, 3), (1, 3), (2, 3)]
+    assert {number["max_value"] for number in numbers} == {2**32 - 2}  # the last number before 0 comes round again
     # Three flows and three places: each place has always the same flow.
-    words = [instructions(one)[0]["ports"]["value_list"] for one in streams]
+    words = [instructions(stream)[0]["ports"]["value_list"] for stream in streams]
     assert words == [[int(source) << 16 | int(target)] for source, target in flow_ports(3, 7).tolist()]
 
 
@@ -126,13 +126,15 @@ def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_so
         )
     )
     streams = list(server.ports[0].streams.values())
-    assert [one["mode"]["total_pkts"] for one in streams] == [84, 83, 83, 250, 250, 250]
-    assert [one["mode"]["rate"]["value"] for one in streams] == pytest.approx([500 / 3] * 3 + [500] * 3)
+    assert [stream["mode"]["total_pkts"] for stream in streams] == [84, 83, 83, 250, 250, 250]
+    assert [stream["mode"]["rate"]["value"] for stream in streams] == pytest.approx([500 / 3] * 3 + [500] * 3)
     second_us = BEGINS_LATER_S * 1e6 + 500_000
-    assert [one["isg"] for one in streams[3:]] == pytest.approx([second_us, second_us + 2000 / 3, second_us + 4000 / 3])
-    assert [instructions(one)[0]["number"]["init_value"] for one in streams] == [0, 1, 2, 250, 251, 252]
+    assert [stream["isg"] for stream in streams[3:]] == pytest.approx(
+        [second_us, second_us + 2000 / 3, second_us + 4000 / 3]
+    )
+    assert [instructions(stream)[0]["number"]["init_value"] for stream in streams] == [0, 1, 2, 250, 251, 252]
     # 250 is 1 modulo 3.
-    assert [len(b64decode(one["packet"]["binary"])) for one in streams] == [60, 124, 252, 124, 252, 60]
+    assert [len(b64decode(stream["packet"]["binary"])) for stream in streams] == [60, 124, 252, 124, 252, 60]
 
 
 def worker_of(source: TrexSource):
@@ -144,10 +146,14 @@ def worker_of(source: TrexSource):
 
 
 def instructions(stream):
-    """The variables of a field-engine program by name, and what is written where, with what added."""
+    """Return the variables of a field-engine program by name, and each write: variable, offset and added value."""
     program = stream["vm"]["instructions"]
-    variables = {one["name"]: one for one in program if one["type"] == "flow_var"}
-    writes = [(one["name"], one["pkt_offset"], one["add_value"]) for one in program if one["type"] == "write_flow_var"]
+    variables = {instruction["name"]: instruction for instruction in program if instruction["type"] == "flow_var"}
+    writes = [
+        (instruction["name"], instruction["pkt_offset"], instruction["add_value"])
+        for instruction in program
+        if instruction["type"] == "write_flow_var"
+    ]
     return variables, writes
 
 

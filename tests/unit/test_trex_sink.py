@@ -94,16 +94,16 @@ def test_it_counts_what_arrives_of_a_stream_trial_by_trial(server, ends):
         sent, received = ends.trial()
         assert (sent.frames, received.frames, received.error) == (500, arrived, "")
         assert (received.dropped, received.matched, received.counted_by) == (0, arrived, "TRex")
-        # What it cannot know, it does not claim.
+        # Unknown values stay unknown.
         assert (received.duplicates, received.reordered, received.late, received.window) == (None, None, None, None)
         assert received.delay is received.software_delay is None
     assert str(ends.sink.identity()).startswith("trex (TRex v3.08, lbr-trex-client 3.4.0; server=127.0.0.1 ")
 
 
 def test_both_of_its_ports_are_its_own_until_it_is_closed(server, ends):
-    assert [one.owner.partition("@")[0] for one in server.ports] == ["netbench", "netbench"]
+    assert [port.owner.partition("@")[0] for port in server.ports] == ["netbench", "netbench"]
     ends.close()
-    assert [one.owner for one in server.ports] == ["", ""]
+    assert [port.owner for port in server.ports] == ["", ""]
 
 
 def test_the_port_of_a_sink_may_be_somebody_elses(server):
@@ -112,7 +112,7 @@ def test_the_port_of_a_sink_may_be_somebody_elses(server):
     with pytest.raises(MissingError, match=r"port 1 of the TRex server .* already taken by 'bob'"):
         ends.open()
     ends.close()
-    assert [one.owner for one in server.ports] == ["", "bob"]
+    assert [port.owner for port in server.ports] == ["", "bob"]
 
 
 def test_each_size_of_a_mix_is_counted_by_itself(server, ends):
@@ -135,7 +135,7 @@ def test_more_than_was_sent_is_no_loss_below_zero(server, ends):
     sent, received = ends.trial()
     assert (sent.frames, received.frames, received.matched) == (500, None, 1000)
     assert "counted 1,000 frames of 500 that were sent" in received.error
-    assert ReasonKind.CAPTURE_FAILED.verdict is Verdict.INVALID  # which is what becomes of an error
+    assert ReasonKind.CAPTURE_FAILED.verdict is Verdict.INVALID  # an error becomes this reason
 
 
 def test_frames_still_on_their_way_when_it_is_stopped_are_counted(server, ends):
@@ -155,9 +155,9 @@ def test_some_frames_measure_delay_and_are_of_the_load(server):
     try:
         sent, received = ends.trial()
         measuring, others = server.ports[0].streams.values()
-        assert [one["mode"]["total_pkts"] for one in (measuring, others)] == [50, 450]
-        assert [one["mode"]["rate"]["value"] for one in (measuring, others)] == [100.0, 900.0]
-        assert [one["flow_stats"]["rule_type"] for one in (measuring, others)] == ["latency", "stats"]
+        assert [stream["mode"]["total_pkts"] for stream in (measuring, others)] == [50, 450]
+        assert [stream["mode"]["rate"]["value"] for stream in (measuring, others)] == [100.0, 900.0]
+        assert [stream["flow_stats"]["rule_type"] for stream in (measuring, others)] == ["latency", "stats"]
         assert (sent.frames, sent.numbered, received.frames) == (500, False, 500)
         assert received.delay is None
         assert received.software_delay == SoftwareDelay(
@@ -200,11 +200,11 @@ def test_both_directions_at_once(server):
         for ends in both:
             sent, received = ends.finish()
             assert (sent.frames, sent.error, received.frames, received.error) == (500, "", 400, "")
-        assert [one.starts for one in server.ports] == [1, 1]
+        assert [port.starts for port in server.ports] == [1, 1]
     finally:
         for ends in both:
             ends.close()
-    assert [one.owner for one in server.ports] == ["", ""]
+    assert [port.owner for port in server.ports] == ["", ""]
 
 
 def test_a_server_that_dies_is_an_error_of_source_and_sink():

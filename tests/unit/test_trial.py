@@ -1,4 +1,4 @@
-"""One trial on fakes: what is done in which order, and what becomes of everything that goes wrong."""
+"""One trial on fakes: the order of its steps, and the consequence of each fault."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_loss_is_placed_by_stream_and_each_trial_counts_only_its_own(measure):
             (loss("uut (drop rule)", 70, THROUGH_UUT),),
             (loss(IN_UUT, 5, THROUGH_UUT),),
         ]
-        assert [one.grew for one in result.streams[0].counters if one.counter == "tx"] == [1000, 930]
+        assert [counter.grew for counter in result.streams[0].counters if counter.counter == "tx"] == [1000, 930]
         assert result.verdict is Verdict.VALID
 
 
@@ -130,7 +130,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
         ([], "was removed meanwhile"),
         ([(4, "nft rule", "1")], "counter was reset"),
         ([(None, "nft rule", "1")], "does not count"),
-        ([(530, "nft rule", "2")], "was replaced meanwhile"),  # with what the old one had counted
+        ([(530, "nft rule", "2")], "was replaced meanwhile"),  # with the count of the old one
         ([(530, "nft rule 3", "1")], "or nft rule 3, which was removed meanwhile or which was replaced meanwhile"),
     ],
 )
@@ -180,7 +180,7 @@ def test_rules_that_were_there_during_the_trial_alone_are_suspected_of_its_loss(
         (Behaviour(dropped_by_rule=30), False),
         (Behaviour(lost_in_uut=30), True),
         (Behaviour(dropped_by_rule=30, lost_in_uut=1), True),
-        (Behaviour(dropped_by_rule=-200, lost_in_uut=230), True),  # a counter that nobody can believe
+        (Behaviour(dropped_by_rule=-200, lost_in_uut=230), True),  # an implausible counter
     ],
 )
 def test_missing_frames_are_not_waited_for_where_each_was_counted_as_dropped(measure, behaviour, waits):
@@ -240,11 +240,11 @@ def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measur
     ],
 )
 def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measure, behaviour, kind, detail, counts):
-    """In frames sent, received and lost; beside it, another stream is as always."""
+    """The counts are frames sent, received and lost; another stream beside it is as always."""
     result = measure(FakeSetup.on(PATHS, s1=behaviour), "s1", "s2")
     ((found, stream, words),) = said(result)
     assert (found, stream, detail in words) == (kind, "s1", True)
-    found_counts = [(one.sent_frames, one.received_frames, one.lost_frames) for one in result.streams]
+    found_counts = [(counted.sent_frames, counted.received_frames, counted.lost_frames) for counted in result.streams]
     assert found_counts == [counts, (1000, 1000, 0)]
 
 
@@ -299,7 +299,7 @@ def test_frames_for_another_mac_address_are_lost_at_the_ingress_nic_of_a_router(
     setup.nics.counters[ingress.place] = replace(setup.nics.counters[ingress.place], rx_otherhost_dropped=0)
     setup.nics.late = [lambda: None, lambda: setup.nics.grow(ingress, rx_otherhost_dropped=30)]
     result = measure(setup)
-    assert [(one.place, one.frames) for one in result.streams[0].lost_at] == [(place, 30)]
+    assert [(lost.place, lost.frames) for lost in result.streams[0].lost_at] == [(place, 30)]
     assert kinds(result) == reasons
 
 
@@ -314,7 +314,7 @@ def test_a_mac_address_that_is_no_longer_that_of_readiness_is_a_reason(measure, 
 
 
 class Computing:
-    """What computes in a neighbour: CPU time at each look at it, or what became of it then."""
+    """A load in a neighbour: its CPU time at each reading, or the fault instead."""
 
     def __init__(self, *looks: float | str, starts: bool = True) -> None:
         self.looks, self.starts = list(looks), starts
@@ -354,7 +354,7 @@ def test_a_load_that_was_not_there_all_the_time_is_a_reason_and_is_ended(tmp_pat
     guests = {VICTIM: fake.setup.guests[VICTIM], "second": FakeUut(fake.log, []).active()}
     setup = replace(fake.setup, guests=guests, loads={"second": load})
     result = run_trial(setup, planned_trial(lab, wanted, ("s1",)), Recording(tmp_path), 1)
-    assert [one.detail for one in result.reasons if one.kind is ReasonKind.NEIGHBOUR_LOAD_FAILED] == said_of_it
+    assert [reason.detail for reason in result.reasons if reason.kind is ReasonKind.NEIGHBOUR_LOAD_FAILED] == said_of_it
     assert result.verdict is (Verdict.INVALID if said_of_it else Verdict.VALID)
     assert result.streams[0].sent_frames == sent
     assert load.stopped >= 1

@@ -1,4 +1,4 @@
-"""Guests of VirtualBox without it: the command that makes one, what a topology may ask for, and what is missing."""
+"""Guests of VirtualBox, without it: the command that makes one, the options in a topology, and missing tools."""
 
 import shlex
 import subprocess
@@ -34,9 +34,9 @@ EMULATED = "model name\t: QEMU TCG CPU version 2.5+\n"
 
 
 def options(box: Box) -> dict[str, str]:
-    """What its VM is made with."""
+    """Return the options that its VM is made with."""
     words = box_command(box, FILES, "/d.iso")
-    return {one: other for one, other in pairwise(words) if one.startswith("--") and not other.startswith("--")}
+    return {word: value for word, value in pairwise(words) if word.startswith("--") and not value.startswith("--")}
 
 
 def guest(**more) -> VirtualBox:
@@ -44,7 +44,7 @@ def guest(**more) -> VirtualBox:
 
 
 class Lab(FakeHost):
-    """A machine of its own that notes what is sent to it, and on which `there` are the files; all commands succeed."""
+    """A machine of its own that records its commands, all of which succeed; `there` are its files."""
 
     def __init__(self, *there: str, cpuinfo: str = "", lacks: str = "") -> None:
         super().__init__(files={"/proc/cpuinfo": cpuinfo})
@@ -52,7 +52,7 @@ class Lab(FakeHost):
         self.sent: dict[str, bytes] = {}
         self.spawned: list[list[str]] = []
         self._lacks = lacks
-        self.does = "echo 'VBoxManage: error: no such interface' >&2; exit 1"  # what starts a guest
+        self.does = "echo 'VBoxManage: error: no such interface' >&2; exit 1"  # the command that starts a guest
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.commands.append(tuple(argv))
@@ -74,7 +74,7 @@ class Lab(FakeHost):
 
 
 class LabOverSsh(Lab):
-    """One that netbench was brought to."""
+    """Such a machine to which netbench was brought."""
 
     scratch = "/var/tmp/netbench-x"
 
@@ -114,7 +114,7 @@ def test_all_that_serves_a_guest_ends_with_it_and_runs_where_it_may():
 
 
 def test_the_script_gets_what_it_takes(tmp_path):
-    """With programs that tell what they are asked for."""
+    """The programs print their arguments."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("VBoxManage", "VBoxHeadless", "mount"):
@@ -189,13 +189,13 @@ def test_a_vm_without_virtualbox_says_which_image_has_it():
 
 @pytest.mark.parametrize(("kind", "loads"), [(Lab, True), (LabOverSsh, False)])
 def test_modules_are_loaded_in_vms_alone(image, monkeypatch, kind, loads):
-    """A host over SSH belongs to somebody, who is told of what it lacks before anything is measured."""
+    """A host over SSH belongs to a user, who gets a list of what it lacks before anything is measured."""
     monkeypatch.setattr(virtualbox, "find_image", lambda name: image)
     lab = kind(*LOADER)
     guest().start(GuestSpec("g", Path("/run/x")), lab)
     assert (("modprobe", "vboxnetflt") in lab.commands) == loads
-    needs = [one for one in VirtualBox.may_need if one.name in guest().needs()]
-    signs = {sign for one in needs if isinstance(one, Facility) for sign in one.signs}
+    needs = [need for need in VirtualBox.may_need if need.name in guest().needs()]
+    signs = {sign for need in needs if isinstance(need, Facility) for sign in need.signs}
     assert {"VBoxHeadless", "/dev/vboxdrv", "/sys/module/vboxnetflt", *LOADER} <= signs
 
 

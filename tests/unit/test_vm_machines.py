@@ -1,4 +1,4 @@
-"""VMs that are hosts: netbench is brought there, clocks are compared, NICs are named as the topology has it."""
+"""VMs that are hosts: netbench is brought there, clocks are compared, NICs get their names in the topology."""
 
 import io
 import json
@@ -75,7 +75,7 @@ def link(name: str, mac: str) -> dict[str, object]:
 
 @pytest.fixture
 def start(monkeypatch):
-    """A function that starts a VM of this test's: with its cabled NICs."""
+    """Return a function that starts a VM of the test, with its cabled NICs."""
 
     def start(vm: Vm, ends=ENDS):
         guest = Guest(GuestSpec("box", Path("/run/box"), cables=tuple(ends)), vm)

@@ -1,4 +1,4 @@
-"""Warm-up trials: what is made on each boot, when that is enough, and that it is part of nothing else."""
+"""Warm-up trials: which are made on each boot, when they are enough, and that they are part of nothing else."""
 
 import csv
 import io
@@ -32,10 +32,10 @@ def campaign(tmp_path, monkeypatch):
 
 
 def made(results):
-    """By boot, which warm-up trials were made."""
+    """Return the numbers of the warm-up trials by boot."""
     found: dict[tuple[str, int], list[int]] = {}
-    for one in results.warm_ups:
-        found.setdefault((one.result.spec.uut, one.result.boot), []).append(one.number)
+    for warm_up in results.warm_ups:
+        found.setdefault((warm_up.result.spec.uut, warm_up.result.boot), []).append(warm_up.number)
     return found
 
 
@@ -53,7 +53,7 @@ def made(results):
         ([100.0, None], False),
         ([None, None, 100.0, 100.0], True),
         ([float(fps) for fps in range(1, MOST)], False),
-        ([float(fps) for fps in range(1, MOST + 1)], True),  # it never ends else
+        ([float(fps) for fps in range(1, MOST + 1)], True),  # otherwise it never ends
         ([None] * MOST, True),
     ],
 )
@@ -91,7 +91,7 @@ def test_each_boot_is_warmed_up_and_no_number_knows_of_it(campaign):
     boots = {trial.boot for trial in results.trials}
     assert len(results.trials) == len(boots) == 2 * 2 * 3
     assert {boot: numbers for (_, boot), numbers in made(results).items()} == {boot: [1, 2, 3] for boot in boots}
-    assert {str(one.result.spec.load) for one in results.warm_ups} == {"5000fps"}
+    assert {str(warm_up.result.spec.load) for warm_up in results.warm_ups} == {"5000fps"}
     assert campaign.testbed.trials == 4 * len(boots)
     assert {len(group.everything) for group in group_trials(results)} == {2}
     assert len(results.boots) == len(boots)
@@ -143,7 +143,7 @@ def test_a_uut_that_dies_while_it_warms_up_is_restarted_and_given_up_like_any(ca
         (Verdict.VALID, 1, 2),
         (Verdict.VALID, 1, 3),
     ]
-    verdicts = [one.result.verdict for one in results.warm_ups]
+    verdicts = [warm_up.result.verdict for warm_up in results.warm_ups]
     assert verdicts.count(Verdict.INVALID) == 1
 
 

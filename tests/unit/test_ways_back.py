@@ -1,4 +1,4 @@
-"""A stream and its way back: one pair of NICs, two directions, nothing made or counted twice."""
+"""A stream and its reverse stream: one pair of NICs, two directions, nothing made or counted twice."""
 
 from dataclasses import replace
 
@@ -165,8 +165,8 @@ def test_a_neighbour_has_both_directions_or_none():
 
 def test_a_bridge_is_made_once_and_knows_the_ends_of_both_ways():
     changes = forwarding_changes(PATHS, "bridge")
-    assert [one.interface for one in changes if isinstance(one, AddBridge)] == ["nb-br-s1"]
-    known = {(one.interface, one.mac) for one in changes if isinstance(one, AddForwardingEntry)}
+    assert [change.interface for change in changes if isinstance(change, AddBridge)] == ["nb-br-s1"]
+    known = {(change.interface, change.mac) for change in changes if isinstance(change, AddForwardingEntry)}
     assert known == {("nb-out1", PATHS[0].sink.mac), ("nb-in1", PATHS[1].sink.mac)}
 
 
@@ -175,12 +175,12 @@ def test_no_change_is_made_twice(how):
     for changes in (forwarding_changes(PATHS, how), changes_in_guest(PATHS, how) if how != "xdp" else []):
         assert len(changes) == len(set(changes))
         for kind in (SetPromiscuous, SetUp, AddIngress, Redirect):
-            interfaces = [one.interface for one in changes if isinstance(one, kind)]
+            interfaces = [change.interface for change in changes if isinstance(change, kind)]
             assert len(interfaces) == len(set(interfaces))
 
 
 def test_a_router_has_both_networks_at_both_nics():
-    commands = [one.command for one in forwarding_changes(PATHS, "route")]
+    commands = [change.command for change in forwarding_changes(PATHS, "route")]
     for said in (
         "address add 198.18.1.1/24 dev nb-in1",
         "address add 198.19.1.1/24 dev nb-out1",
@@ -206,20 +206,20 @@ def test_xdp_programs_are_told_of_the_nics_by_which_streams_leave():
 
 def test_a_guest_has_two_nics_and_is_seen_from_both_ways():
     nics = guest_nics(PATHS, "tap")
-    assert [(one.interface, one.stream, one.role) for one in nics] == [
+    assert [(nic.interface, nic.stream, nic.role) for nic in nics] == [
         ("nb-ti-s1", "s1", "ingress"),
         ("nb-te-s1", "s1", "egress"),
     ]
     forth, back = PATHS
     assert guest_mac(back, "ingress") == guest_mac(forth, "egress") != guest_mac(forth, "ingress")
-    links = {(one.stream, one.role): one for one in guest_links(PATHS, Tap())}
+    links = {(link.stream, link.role): link for link in guest_links(PATHS, Tap())}
     assert links["back", "ingress"].interface == links["s1", "egress"].interface == "nb-te-s1"
     assert links["back", "ingress"].bridge == links["s1", "egress"].bridge
     assert links["back", "ingress"].nic == links["s1", "egress"].nic
     assert (links["s1", "egress"].point.direction, links["back", "ingress"].point.direction) == ("rx", "tx")
     points = guest_points(PATHS, tuple(links.values()))
     taps = {
-        stream: [one.place.interface for one in along if one.place and "tap" in one.name]
+        stream: [point.place.interface for point in along if point.place and "tap" in point.name]
         for stream, along in points.items()
     }
     assert taps == {"s1": ["nb-ti-s1", "nb-te-s1"], "back": ["nb-te-s1", "nb-ti-s1"]}
@@ -229,8 +229,8 @@ def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
     towards = {"s1": "02:00:00:00:00:01", "back": "02:00:00:00:00:02"}
     changes = list(attaching_changes(PATHS, Tap(), towards))
     assert len(changes) == len(set(changes))
-    assert [one.interface for one in changes if isinstance(one, AddBridge)] == ["nb-bi-s1", "nb-be-s1"]
-    entries = {(one.interface, one.mac) for one in changes if isinstance(one, AddForwardingEntry)}
+    assert [change.interface for change in changes if isinstance(change, AddBridge)] == ["nb-bi-s1", "nb-be-s1"]
+    entries = {(change.interface, change.mac) for change in changes if isinstance(change, AddForwardingEntry)}
     assert entries == {
         ("nb-ti-s1", towards["s1"]),
         ("nb-out1", PATHS[0].sink.mac),
@@ -241,8 +241,12 @@ def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
 
 @pytest.mark.parametrize("attachment", [Tap(), Macvtap(), Veth("nb-guest")])
 def test_each_attachment_is_made_for_two_nics(attachment):
-    made = [one for one in attaching_changes(PATHS, attachment, {"s1": "", "back": ""}) if hasattr(one, "undo_line")]
-    named = [one.line for one in made if isinstance(one, AddTap | AddMacvtap | AddVeth)]
+    made = [
+        change
+        for change in attaching_changes(PATHS, attachment, {"s1": "", "back": ""})
+        if hasattr(change, "undo_line")
+    ]
+    named = [change.line for change in made if isinstance(change, AddTap | AddMacvtap | AddVeth)]
     assert len(named) == len(set(named)) == 2
     mine, other = (point.point for point in guest_links(PATHS, attachment) if point.interface.endswith("i-s1"))
     assert (mine.place, mine.direction) != (other.place, other.direction)
@@ -294,7 +298,7 @@ def passed(**counts) -> NicDelta:
 
 
 def evidence(*, sink_sends: bool) -> Evidence:
-    """Of a stream of 1,000 frames that all arrived, over NICs that 700 of another direction went through."""
+    """Evidence of a stream of 1,000 frames that all arrived, over NICs with 700 frames of another direction."""
     return Evidence(
         path=PATHS[0],
         traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
@@ -377,7 +381,7 @@ def test_what_is_about_ways_back_is_refused_without_any(uut):
 
 def test_a_self_test_of_both_ways_drops_different_parts_of_them():
     plain, both = references(1000), references(1000, both_ways=True)
-    (added,) = [one for one in both if one.options.reverse]
+    (added,) = [reference for reference in both if reference.options.reverse]
     assert len(both) == len(plain) + 1
     assert added.spec.name == "route-drops-7-of-100-back-13-of-997"
 
@@ -397,7 +401,7 @@ def trials(*losses: tuple[int, int]):
 def test_directions_are_told_apart():
     groups = group_trials(campaign(trials((0, 100), (0, 300))))
     forth, back = directions(groups)
-    assert [(one.stream, one.reverse_of) for one in (forth, back)] == [("s1", ""), ("back", "s1")]
+    assert [(direction.stream, direction.reverse_of) for direction in (forth, back)] == [("s1", ""), ("back", "s1")]
     assert forth.loss_ratio is not None
     assert back.loss_ratio is not None
     assert (forth.loss_ratio.mean, back.loss_ratio.mean) == (0.0, 0.2)

@@ -1,4 +1,4 @@
-"""What arrived while a stream was measured."""
+"""The frames that arrive while a stream is measured."""
 
 from itertools import count, islice
 
@@ -36,7 +36,7 @@ def paced(frames: int, duration_s: float = 0.3, delay_s: float = 0.0) -> list[fl
 
 
 def served(offered: list[float], fps: float, queue: float = float("inf")) -> list[float]:
-    """What a device that forwards so many frames/s, behind a queue of so many, makes of these arrivals."""
+    """Return when frames leave a device that forwards `fps` frames/s, behind a queue of `queue` frames."""
     departures: list[float] = []
     free_at = 0.0
     for at in offered:
@@ -47,13 +47,13 @@ def served(offered: list[float], fps: float, queue: float = float("inf")) -> lis
 
 
 def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> Window | None:
-    """What arrived of a stream in its measured time; None where it has none."""
+    """Return the window of a stream; None where it has none."""
     time = measured_time(traffic, sent, arrived, lag_ns)
     return time.window(arrived) if time else None
 
 
 def same(window: Window | None, frames: int, seconds: float = 0.225) -> bool:
-    """Whether so much arrived in so long, and nothing later."""
+    """Whether so many frames arrived in so many seconds, and none later."""
     assert window is not None
     assert window.seconds == pytest.approx(seconds)
     return (window.frames, window.buffered_frames) == (frames, 0)

@@ -1,4 +1,4 @@
-"""What is said of a wrong value: in words of topologies and profiles, with what may have been meant."""
+"""Messages about wrong values: in words of topologies and profiles, with suggestions."""
 
 import re
 
@@ -169,7 +169,7 @@ MODELS: list[type[BaseModel]] = [
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__qualname__)
 def test_no_word_of_the_library_that_checks_values_is_told(model):
-    """Each option of each kind, and each key of topologies and profiles, with whatever somebody may write."""
+    """Each option of each kind, and each key of topologies and profiles, gets arbitrary values."""
     told = [words for field in model.model_fields for wrong in WRONG if (words := told_of(model, {field: wrong}))]
     assert told or not model.model_fields
     assert not list(filter(NOT_OURS.search, told))

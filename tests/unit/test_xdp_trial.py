@@ -1,4 +1,4 @@
-"""What the program of the source `xdp` is told of the frames of a trial, and drivers in kernels that do not tell."""
+"""Parameters of the program of the source `xdp` for a trial, and drivers on kernels that do not report features."""
 
 import time
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_what_is_spare_at_the_end_of_a_live_frame_is_cut_off_every_frame(spare):
 
 
 def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):
-    """Linux before 6.3 has no family netdev; the loopback interface plays each NIC."""
+    """Linux before 6.3 has no family netdev; the loopback interface stands in for each NIC."""
     monkeypatch.setattr(xdp_devices, "_features", lambda index: None)
     found = {}
     for driver in ("virtio_net", "e1000", "vmxnet3", "some_other"):
@@ -50,7 +50,7 @@ def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):
 
 
 def ended(traffic: Traffic, *, seen_ms: float, blocks: int, stalled_ms: float = 0.0, stalls: int = 0) -> Sent:
-    """What a trial says that is over by now, whose program sent so many blocks of 16 frames, and ran last then."""
+    """Return the report of a finished trial whose program sent `blocks` of 16 frames, and ran last at `seen_ms`."""
     shared = Shared()
     trial = Trial(traffic, shared)
     trial.begin(time.monotonic_ns() - 2_000_000_000)
@@ -73,7 +73,7 @@ def at_most(duration_s: float, fps: float | None = None) -> Traffic:
         (ended(at_most(0.1), seen_ms=99.9, blocks=50_000), 0.0, 0.0),
         # a stall that lasts to the end
         (ended(at_most(0.1), seen_ms=10, blocks=5_000), 0.09, 0.09),
-        (ended(at_most(0.1), seen_ms=10, blocks=1), 0.09, 0.0),  # of one pause nobody knows whether it is a long one
+        (ended(at_most(0.1), seen_ms=10, blocks=1), 0.09, 0.0),  # it is unknown whether a single pause is a long one
         (ended(at_most(0.1), seen_ms=0, blocks=0), 0.1, 0.0),
         # beside one in the middle, which the program saw itself
         (ended(at_most(0.1), seen_ms=60, blocks=5_000, stalled_ms=30, stalls=1), 0.07, 0.04),

@@ -1,4 +1,4 @@
-"""What xl is told of a domain, and what is made of its answers."""
+"""Commands of xl for a domain, and the use of its answers."""
 
 import json
 import socket
@@ -46,7 +46,7 @@ def config(spec=SPEC, **options):
 
 
 class XenHost(FakeHost):
-    """A domain 0 whose xl lists `there`; nothing else than making and destroying one domain changes that."""
+    """A domain 0 whose xl lists `there`; only making and destroying one domain changes that."""
 
     def __init__(self, there="", *, fails="", files=None):
         super().__init__(files=files)
@@ -248,16 +248,16 @@ def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
 
 
 def counted_by(attachment):
-    """What is read of the ends in domain 0 of a domain's NICs: point, counter, role and frames."""
+    """Return the readings of a domain's NICs at their ends in domain 0: point, counter, role and frames."""
     links = guest_links([stream_paths(topology(1))[0]], attachment)
     counters = NicCounters(10, 20, 3, 4, 5, 6, True, 0, "", 1, 0)
     kernel = cast(Machine, SimpleNamespace(read_nics=lambda places: dict.fromkeys(places, counters)))
     readings = read_links(kernel, links, dict.fromkeys(places_of(links), 0), "guest g")
-    return [(one.point, one.counter, one.role, one.frames) for one in readings]
+    return [(reading.point, reading.counter, reading.role, reading.frames) for reading in readings]
 
 
 def test_the_vif_of_an_ingress_nic_has_dropped_what_expired_in_it_too():
-    """Domain 0 counts these as if the domain had sent them; what it took in from the domain has one counter."""
+    """Domain 0 counts these as if the domain had sent them; the frames from the domain have one counter."""
     assert counted_by(Xen(XenOptions()).attachment(SPEC)) == [
         ("ingress vif", "tx", "passed", 20),
         ("ingress vif", "tx_dropped", "dropped", 4),
