@@ -38,7 +38,7 @@ class Pacer:
         raise NotImplementedError
 
     def end_ns(self, sent: int) -> int:
-        """Return the end of the slot of the last of `sent` frames; without a rate, slots end when their send returns."""
+        """Return the end of the slot of the last of `sent` frames; without a rate, it ends as its send returns."""
         return self.start_ns
 
     def unevenness(self, sent: int, end_ns: int) -> float:

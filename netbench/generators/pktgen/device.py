@@ -42,7 +42,7 @@ class Device:
 
     @property
     def idle_us(self) -> int:
-        """The time in µs that the thread waited in the last run, for a frame's turn or the CPU; 0 until the run ends."""
+        """The time in µs that the thread waited in the last run, for a frame's turn or the CPU; 0 until its end."""
         ended = _ENDED.match(self.result)
         return int(ended["idle"]) if ended else 0
 
