@@ -319,7 +319,7 @@ class CaptureClock:
         return max((gap.captured_ns for gap in unmatched), default=0)
 
     def _unusual(self) -> list[tuple[_Gap, float]]:
-        """Return the few gaps that are far longer than all others, each with the part not due to missing numbers, ns."""
+        """Return the few gaps far longer than all others, each with the part not due to missing numbers, ns."""
         if self._count < _LEAST_GAPS or self._first is None or self._last is None:
             return []
         usual_ns = self._usual_ns(self._last.sequence - self._first.sequence)
@@ -406,5 +406,5 @@ def are_frozen(stamps_ns: int, times_ns: int) -> bool:
 
 
 def run_apart(captured_ns: int, sent_ns: int) -> bool:
-    """Return whether the times between two frames, by capture and by stamps, differ more than those of running clocks."""
+    """Return whether the times between two frames, by capture and by stamps, differ too much for running clocks."""
     return abs(captured_ns - sent_ns) > max(_APART * max(captured_ns, sent_ns), SMALLEST_STEP_NS)

@@ -43,7 +43,7 @@ _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four
 _LENGTHS_AT = 8
 # Before pcap 2.3, the length on the link came before the captured one.
 _FIRST_UNSWAPPED = 3
-_BOTH_LENGTHS = np.dtype(np.uint64)  # compared only, whatever their order
+_BOTH_LENGTHS = np.dtype(np.uint64)  # for comparisons only, in any byte order
 
 # libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
 _MAX_CAPTURED = 262_144

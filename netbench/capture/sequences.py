@@ -222,7 +222,7 @@ class SequenceTracker:
                 page.bits = None if (together == 0xFF).all() else together
 
     def bits(self) -> dict[int, NDArray[np.uint8]]:
-        """Return the arrived numbers as bits by page; the first number of a page is the lowest bit of its first byte."""
+        """Return the arrived numbers as bits by page; a page's first number is the lowest bit of its first byte."""
         self._note_all()
         whole = np.full(PAGE_NUMBERS // 8, 0xFF, np.uint8)
         return {number: whole if page.bits is None else page.bits for number, page in self._pages.items()}
