@@ -88,12 +88,12 @@ class InOrder:
         return without(self._sent_us, self._late_places)
 
     def head(self, count: int) -> "InOrder":
-        """Return those among the first `count` frames."""
+        """Return the frames among the first `count` of all."""
         late_places = self._late_places[: np.searchsorted(self._late_places, count)]
         return InOrder(self._sequence[:count], self._sent_us[:count], self._all_times_ns[:count], late_places)
 
     def tail(self, count: int) -> "InOrder":
-        """Return those among the last `count` frames."""
+        """Return the frames among the last `count` of all."""
         start = max(len(self._sequence) - count, 0)
         late_places = self._late_places[np.searchsorted(self._late_places, start) :] - start
         return InOrder(self._sequence[start:], self._sent_us[start:], self._all_times_ns[start:], late_places)

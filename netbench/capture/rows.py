@@ -75,7 +75,7 @@ class Rows(NamedTuple):
         return Rows(self.batch, _NONE)
 
     def by_value(self, dtype: np.dtype[Any], at: int) -> Iterator[tuple[int, "Rows"]]:
-        """The values of the field at byte `at`, each with the frames that have it; -1 for what is left after many."""
+        """Yield each value of the field at byte `at` with its frames; after 64 values, -1 with all other frames."""
         rows, found = self, 0
         while rows.size:
             values = rows.as_it_lies(dtype, at)
