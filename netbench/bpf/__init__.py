@@ -1,1 +1,1 @@
-"""BPF programs of netbench's own, loaded into the kernel, attached, and run: by the distribution's libbpf."""
+"""netbench's BPF programs, loaded into the kernel, attached, and run with the distribution's libbpf."""

@@ -1,4 +1,4 @@
-"""Programs attached to interfaces of the network namespace that a process is in, for as long as it lives at most."""
+"""Attaches programs to interfaces in the process's network namespace; they end with the process at the latest."""
 
 import ctypes
 import errno
@@ -15,27 +15,27 @@ XdpMode = Literal["native", "generic"]
 
 
 class PlaceTakenError(BpfError):
-    """Another program is where one was to be attached, and there is room for one."""
+    """Another program occupies the attachment point, which has room for one."""
 
 
 class _LinkOptions(ctypes.Structure):
-    """`struct bpf_link_create_opts` as far as it is the same in every libbpf.so.1."""
+    """The part of `struct bpf_link_create_opts` that is the same in every libbpf.so.1."""
 
     _fields_ = (("size", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("_padding", ctypes.c_uint32))
 
 
 @dataclass(slots=True)
 class Link:
-    """A program at its place, until this is closed or its process ends, in whatever way."""
+    """An attached program, until this object is closed or its process ends in any way."""
 
     fd: int | None
 
     def replace(self, program: int) -> None:
-        """Have another program of the kind there from now on: no frame passes none. BpfError when it is closed."""
+        """Replace the program by another of its kind without a gap between them. BpfError when it is closed."""
         libbpf()("bpf_link_update", -1 if self.fd is None else self.fd, program, None)
 
     def close(self) -> None:
-        """Take it away; harmless when called twice."""
+        """Detach the program; harmless when called twice."""
         fd, self.fd = self.fd, None
         if fd is not None:
             os.close(fd)
@@ -44,8 +44,8 @@ class Link:
 def attach_xdp(program: int, interface: int, mode: XdpMode) -> Link:
     """Run a program on each frame that an interface (its index) receives, in its driver or behind it.
 
-    PlaceTakenError where another program is there, in whichever mode; BpfError where the driver has no XDP, or the
-    frames of its MTU do not fit.
+    PlaceTakenError where another program is attached in any mode; BpfError where the driver has no XDP, or frames of
+    its MTU do not fit.
     """
     return _attach(program, interface, _XDP, _XDP_FLAGS[mode], f"XDP in {mode} mode (Linux 5.9 or newer)")
 

@@ -1,4 +1,4 @@
-"""Programs kept where the kernel has the XDP programs that it calls directly (kernel/bpf/dispatcher.c)."""
+"""Keeps programs in the kernel's dispatcher of directly called XDP programs (kernel/bpf/dispatcher.c)."""
 
 import ctypes
 import os
@@ -9,16 +9,17 @@ from contextlib import ExitStack
 from netbench.bpf.attaching import attach_xdp
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
-_LOOPBACK = 1  # the interface that each network namespace begins with
+_LOOPBACK = 1  # the first interface of each network namespace
 
 
 def keep_dispatched(programs: Iterable[int], stack: ExitStack) -> None:
-    """Keep programs there for as long as `stack` is open; OSError or BpfError where that is not possible.
+    """Keep programs in the dispatcher until `stack` is closed; OSError or BpfError where that is not possible.
 
-    A program that runs on live frames is put there when a call begins, for which the kernel waits until all CPUs have
-    left what they do in it (an RCU grace period). That takes milliseconds, and some hundred while another program keeps
-    a CPU: a source would begin that much later than the source of another stream. Those that are attached to an
-    interface are there already. These are attached in network namespaces of their own, in which nothing is received.
+    At the start of a live-frame call the kernel adds the program to the dispatcher, and waits for an RCU grace period:
+    all CPUs must leave the code that they run in the kernel. That takes milliseconds, and some hundred while another
+    program occupies a CPU. A source would begin that much later than the source of another stream. Programs that are
+    attached to an interface are in the dispatcher already. These are attached in separate network namespaces, which
+    receive nothing.
     """
     with ThreadPoolExecutor(1) as thread:  # unshare(2) moves the calling thread alone
         for program in programs:

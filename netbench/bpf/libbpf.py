@@ -1,6 +1,6 @@
-"""The objects built from `programs/*.c`, loaded into the kernel by libbpf, which iproute2 brings.
+"""The objects built from `programs/*.c`, loaded into the kernel by libbpf, a dependency of iproute2.
 
-What is loaded stays for as long as its process holds it: no program, map or attachment outlives a killed process.
+Programs, maps and attachments live as long as their process keeps them open: none outlives a killed process.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from netbench.errors import MissingError, TestbedError
 _LIBRARY, PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
-# Of `struct bpf_prog_info` (linux/bpf.h): where the id and the 16 bytes of the name begin, and all up to their end.
+# `struct bpf_prog_info` (linux/bpf.h): offsets of the id and of the 16-byte name, and the size up to its end.
 _INFO_ID, _INFO_NAME, _INFO_BYTES = 4, 64, 80
 
 loaded_here: set[int] = set()
@@ -28,14 +28,14 @@ loaded_here: set[int] = set()
 
 
 class BpfError(TestbedError):
-    """The kernel refuses a BPF program, a map of one, or where it is to be attached."""
+    """The kernel rejects a BPF program, one of its maps, or its attachment."""
 
 
 @cache
 def libbpf() -> Callable[..., int]:
-    """Call a function of libbpf by name: `libbpf()("bpf_map__fd", pointer)`; MissingError where there is none.
+    """Return a function that calls libbpf by name: `libbpf()("bpf_map__fd", pointer)`; MissingError without libbpf.
 
-    The answer is an int, or a pointer for what opens or finds; BpfError with the kernel's reason for a failure.
+    Its result is an int, or a pointer for functions that open or find; BpfError with the kernel's reason for a failure.
     """
     try:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
@@ -43,7 +43,7 @@ def libbpf() -> Callable[..., int]:
         raise MissingError(
             f"{_LIBRARY} cannot be loaded ({error}): install {PACKAGE}, which iproute2 brings"
         ) from error
-    library.libbpf_set_print(None)  # what the kernel's verifier has to say is for who writes programs
+    library.libbpf_set_print(None)  # the verifier's output is only useful to authors of programs
 
     def call(name: str, *arguments: object) -> int:
         function = getattr(library, name)
@@ -62,7 +62,7 @@ _RETURN_POINTERS = ("__open_mem", "__find_map_by_name", "__find_program_by_name"
 
 
 class BpfMap:
-    """A map of a loaded object, whose keys are numbers of 32 bits."""
+    """A map of a loaded object, with 32-bit keys."""
 
     def __init__(self, pointer: int) -> None:
         call, of = libbpf(), _Pointer(pointer)
@@ -71,24 +71,24 @@ class BpfMap:
         self.value_bytes = call("bpf_map__value_size", of)
 
     def put(self, key: int, value: bytes) -> None:
-        """Set the value of a key; ValueError for one of another size than the map's."""
+        """Set the value of a key; ValueError for a value of another size than the map's."""
         if len(value) != self.value_bytes:
             raise ValueError(f"{len(value)} bytes for a map whose values have {self.value_bytes}")
         libbpf()("bpf_map_update_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value, ctypes.c_uint64(0))
 
     def get(self, key: int) -> bytes:
-        """The value of a key; BpfError where there is none."""
+        """Return the value of a key; BpfError where there is none."""
         value = ctypes.create_string_buffer(self.value_bytes)
         libbpf()("bpf_map_lookup_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value)
         return value.raw
 
     def memory(self) -> mmap.mmap:
-        """The values of an array with BPF_F_MMAPABLE, each padded to a multiple of 8 bytes."""
+        """Return the memory of an array with BPF_F_MMAPABLE: its values, each padded to a multiple of 8 bytes."""
         return mmap.mmap(self.fd, -(-self.value_bytes // 8) * 8 * self.entries)
 
 
 class Loaded:
-    """An object in the kernel; its programs and maps are gone once it is closed, unless somebody else holds them."""
+    """An object in the kernel; close() removes its programs and maps, unless another process has them open."""
 
     def __init__(self, name: str, sizes: Mapping[str, int], only: str) -> None:
         call = libbpf()
@@ -107,19 +107,19 @@ class Loaded:
             undo.pop_all()
 
     def program(self, name: str) -> int:
-        """The file descriptor of a program, by the name of its function."""
+        """Return the file descriptor of a program, by the name of its function."""
         fd = libbpf()("bpf_program__fd", self._found("program", name))
         loaded_here.add(int.from_bytes(_info(fd)[_INFO_ID : _INFO_ID + 4], sys.byteorder))
         return fd
 
     def map(self, name: str) -> BpfMap:
-        """A map, by its name."""
+        """Return a map by its name."""
         pointer = self._found("map", name).value
         assert pointer is not None
         return BpfMap(pointer)
 
     def close(self) -> None:
-        """Give it back to the kernel; harmless when called twice."""
+        """Release the object; harmless when called twice."""
         pointer, self._object = self._object, _Pointer(None)
         if pointer:
             ctypes.CDLL(_LIBRARY).bpf_object__close(pointer)
@@ -138,23 +138,23 @@ class Loaded:
 
 
 def load(name: str, sizes: Mapping[str, int] | None = None, only: str = "") -> Loaded:
-    """Load `programs/NAME.bpf.o`, some of its maps with so many entries instead of those of the source.
+    """Load `programs/NAME.bpf.o`; `sizes` overrides the numbers of entries of its maps.
 
-    `only`: the program to be loaded of an object that has one for each of several places (`?` in their sections).
+    `only` selects one program of an object with programs for several attachment points (`?` in their sections).
 
-    MissingError without libbpf, without the right to load programs, or where the kernel lacks what one needs.
+    MissingError without libbpf, without the right to load programs, or where the kernel lacks a required feature.
     """
     return Loaded(name, sizes or {}, only)
 
 
 def program_name(number: int) -> str:
-    """Return the name of a program in the kernel, by its number; empty where it has none, or is not there any more."""
+    """Return the name of a program in the kernel by its number; empty where it has no name or no longer exists."""
     fd = -1
     try:
         fd = libbpf()("bpf_prog_get_fd_by_id", ctypes.c_uint32(number))
         return _info(fd)[_INFO_NAME:].partition(b"\0")[0].decode(errors="replace")
     except (BpfError, MissingError):
-        return ""  # it is gone, or nobody here can have loaded one
+        return ""  # it is gone, or no process here can have loaded one
     finally:
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Frames made by a BPF program and sent as fast as the kernel can (bpf-prog-test-run.rst, live frames; Linux 5.18)."""
+"""Sends frames made by a BPF program, as fast as the kernel can (bpf-prog-test-run.rst, live frames; Linux 5.18)."""
 
 import ctypes
 import errno
@@ -31,10 +31,11 @@ class _RunOptions(ctypes.Structure):
 
 
 def run_live(program: int, frame: bytes, repeat: int, batch: int = 0) -> bool:
-    """Run an XDP program `repeat` times on copies of a frame, and do with each what it answers.
+    """Run an XDP program `repeat` times on copies of a frame; the kernel acts on each by the program's return value.
 
-    `batch` are handed over together (0: 64, the kernel's own). True when all were; False when a signal to the calling
-    thread ended it early. BpfError where the kernel has no live frames, or the frame does not fit a page.
+    `batch` frames are handed over together (0: the kernel's default of 64). Returns True when all were handed over, and
+    False when a signal to the calling thread ended the run early. BpfError where the kernel has no live frames, or the
+    frame does not fit in a page.
     """
     options = _RunOptions(size=ctypes.sizeof(_RunOptions), data_in=frame, data_size_in=len(frame), repeat=repeat)
     options.flags, options.batch_size = _LIVE_FRAMES, batch

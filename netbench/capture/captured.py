@@ -1,4 +1,4 @@
-"""Which frames of a capture can be a stream's own, and what a capture holds."""
+"""Criteria for the frames of an expected stream, and the counts of a capture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
-# How far a frame's time stamp may lie outside the time its source says it sent in.
+# How far a frame's time stamp may lie outside the sending time that its source reports.
 STAMP_TOLERANCE_NS = 2_000_000
 ANY_NUMBER = 1 << 62
-_NEVER_NS = 1 << 62  # later than any time stamp can tell
+_NEVER_NS = 1 << 62  # later than any possible time stamp
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a trial knows about one stream: which frames can be its own.
+    """The properties by which a trial recognises the frames of one stream.
 
-    `frame_size` is in bytes with FCS; that of a frame of a mix depends on its number. Sequence numbers are
-    `sent_frames` consecutive ones from `first_sequence` on, which frames bear modulo 2³². The times are CLOCK_REALTIME
-    of the source in ns, which stamped every frame between them, give or take STAMP_TOLERANCE_NS, or with 0; early
-    stamps are those of EarlyStamps. Before all of it is sent, any number may be its own, and any later time.
+    `frame_size` is in bytes with FCS; in a mix it depends on the frame's number. Sequence numbers are `sent_frames`
+    consecutive ones from `first_sequence` on; frames contain them modulo 2³². The times are CLOCK_REALTIME of the
+    source in ns. Every frame is stamped between them, ± STAMP_TOLERANCE_NS, or with 0; early stamps are those of
+    EarlyStamps. Until sending has ended, any number and any later time are accepted.
     """
 
     stream: str
@@ -39,12 +39,12 @@ class Expected:
 
     @property
     def sequence(self) -> range:
-        """The sequence numbers that were sent."""
+        """The range of sequence numbers that were sent."""
         return range(self.first_sequence, self.first_sequence + self.sent_frames)
 
     @property
     def stamps_us(self) -> range:
-        """The time stamps that its frames can bear, in microseconds since 1970."""
+        """The range of possible time stamps of its frames, in microseconds since 1970."""
         if not self.stamped:
             return range(1)
         earliest = (self.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
@@ -62,7 +62,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Some frames of a file: how many, how large with FCS, and when captured; None for what is not known.
+    """Some frames of a file: number, sizes with FCS, and capture times; None for unknown values.
 
     `untimed_frames` of them have no capture time.
     """
@@ -76,9 +76,9 @@ class Span:
     untimed_frames: int = 0
 
     def rate(self, frames: int) -> Rate | None:
-        """Rate of `frames` frames of this mean size, captured in this time; None where a time is unknown.
+        """Return the rate of `frames` frames of this mean size, captured in this time; None where a time is unknown.
 
-        (n - 1) ÷ (last - first), as n frames have n - 1 intervals between them.
+        (n - 1) ÷ (last - first), because n frames have n - 1 intervals between them.
         """
         if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns or self.untimed_frames:
             return None
@@ -91,21 +91,21 @@ Clock = Literal["capture", "source", ""]
 
 
 class ClockStep(NamedTuple):
-    """A clock was set by so many ns, forward or back (negative), while a stream was captured; empty: either clock."""
+    """A step of a clock by `by_ns` (negative: back) during the capture of a stream; empty: either clock."""
 
     clock: Clock
     by_ns: int
 
 
 class ClockCheck(NamedTuple):
-    """What speaks against the times of a stream's frames, first copies only.
+    """Faults in the times of a stream's frames, first copies only.
 
-    `unstamped` frames bear no time stamp, `invalid_stamps` one whose fraction is a second or more. Where
-    `frozen_stamps`, time stamps do not advance; they advance only every `stamp_resolution_ns` where that is not 0.
+    `unstamped` frames have no time stamp, `invalid_stamps` have a fraction of a second or more. With `frozen_stamps`,
+    time stamps do not advance; they advance only every `stamp_resolution_ns` where that is not 0.
 
-    Of the capture times of frames in order, `back_ns` is by how much they go back. The lengths of gaps: `gap_ns` is
-    explained by nothing, `pause_ns` is in time stamps as well, and `held_ns` is in time stamps too, but later. 0 is for
-    none. `late_back_ns` is by how much capture times go back at late frames because the clock was set. `apart_ns` is
+    `back_ns` is how far the capture times of frames in order go back. The following are lengths of gaps, 0 for none:
+    `gap_ns` of an unexplained gap, `pause_ns` of a gap that time stamps have too, `held_ns` of a gap that time stamps
+    have later. `late_back_ns` is how far capture times go back at late frames because the clock was set. `apart_ns` is
     the time between the same two frames by the capture and by time stamps, None where these agree.
     """
 
@@ -122,16 +122,16 @@ class ClockCheck(NamedTuple):
     apart_ns: tuple[int, int] | None = None
 
     def steps_of(self, *clocks: Clock) -> list[ClockStep]:
-        """The steps of these clocks, the largest one first."""
+        """Return the steps of these clocks, the largest one first."""
         return sorted((step for step in self.steps if step.clock in clocks), key=lambda step: -abs(step.by_ns))
 
 
 class NumberCheck(NamedTuple):
-    """What speaks against the sequence numbers of a stream's frames; 0 for nothing.
+    """Faults in the sequence numbers of a stream's frames; 0 for none.
 
-    `disorder_ns` is by how much frames with lower numbers than before were captured before these as well: they are not
-    reordered, but the file is. `jump` is how far numbers go on, or back below all others, without the time to send so
-    many. `resent` frames were sent after frames with higher numbers: they are neither copies nor reordered.
+    `disorder_ns` is how much earlier late frames were captured than the frames before them: the file is out of order,
+    not the frames. `jump` is how far numbers skip ahead, or back below all others, without the time to send that many
+    frames. `resent` frames were sent after frames with higher numbers: they are neither copies nor reordered.
     """
 
     disorder_ns: int = 0
@@ -141,13 +141,13 @@ class NumberCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamCapture:
-    """What arrived of one stream.
+    """The frames of one stream that arrived.
 
-    `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
-    their sum; its times are those of first copies. `reordered` follows RFC 4737, section 3.3. Delay (capture time -
-    time stamp in the frame, whatever clocks they are from) and its variation are of first copies. `missing`, the last
-    of them and the loss runs lie within the numbers sent for an expected stream, else between the lowest and the
-    highest number seen: which is beyond 2³² where the numbers in the frames began at 0 again.
+    `received` counts distinct sequence numbers and `duplicates` further copies; `span.frames` is their sum, and its
+    times are those of first copies. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the
+    frame, from any clocks) and its variation are of first copies. `missing`, the last missing number and the loss runs
+    refer to the numbers sent for an expected stream, else to those between the lowest and the highest number seen. The
+    highest is beyond 2³² where the numbers in the frames wrapped.
     """
 
     stream: str | None
@@ -168,29 +168,29 @@ class StreamCapture:
     delay: Spread | None
     ipdv: Spread | None
     arrived: ArrivalTimes = field(compare=False)  # of first copies
-    arrived_by_size: Mapping[int, ArrivalTimes] = field(compare=False, default_factory=dict)  # of a mix: of each size
-    interface: int = 0  # a place in CaptureCounts.interfaces
+    arrived_by_size: Mapping[int, ArrivalTimes] = field(compare=False, default_factory=dict)  # of a mix: by size
+    interface: int = 0  # an index of CaptureCounts.interfaces
     clocks: ClockCheck = field(compare=False, default=ClockCheck())
     numbers: NumberCheck = field(compare=False, default=NumberCheck())
 
     @property
     def first_ns(self) -> int | None:
-        """Earliest capture time, since 1970."""
+        """The earliest capture time in ns since 1970."""
         return self.span.first_ns
 
     @property
     def last_ns(self) -> int | None:
-        """Latest capture time, since 1970."""
+        """The latest capture time in ns since 1970."""
         return self.span.last_ns
 
     @property
     def rate(self) -> Rate | None:
-        """Rate of the distinct frames between the first and the last one."""
+        """The rate of the distinct frames between the first and the last one."""
         return self.span.rate(self.received)
 
 
 class AcrossInterfaces(NamedTuple):
-    """A stream that was captured on several interfaces: distinct numbers on any of them, and those on none."""
+    """A stream captured on several interfaces: the distinct numbers on any of them, and the numbers on none."""
 
     src_ip: str
     dst_ip: str
@@ -200,10 +200,10 @@ class AcrossInterfaces(NamedTuple):
 
 
 class InterfaceCapture(NamedTuple):
-    """The frames of one interface: of one in the file, of one machine's interfaces, or of one direction.
+    """The frames of one interface of the file or machine, or of one direction.
 
-    `name` is empty where the file has no name for it. `back_ns` is by how much its capture times go back at most, where
-    that makes its rate wrong, and `gap_ns` the length of an unusual gap where there are no streams; 0 for nothing.
+    `name` is empty where the file has none. `back_ns` is how far its capture times go back at most, where that makes
+    its rate wrong; `gap_ns` is the length of an unusual gap where there are no streams. 0 means none.
     """
 
     name: str
@@ -217,20 +217,20 @@ class InterfaceCapture(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaptureCounts:
-    """What a capture file holds. Every frame of the file is a stream's, late, foreign, a control or a flush frame.
+    """The counts of a capture file. Every frame is a stream's, late, foreign, a control or a flush frame.
 
-    `late_from` are those of earlier trials of an expected stream, by their source's address; `control_frames` those by
-    which bridges and others on a link talk to each other: link-local ones (IEEE 802.1Q, table 8-1) and LLDP.
-    `clock_offset` is what flush frames tell of the capture's clock, None where they tell nothing. `too_short_frames`
-    are those foreign ones whose captured bytes end before a pktgen header could.
-    `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
-    not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
-    of a truncated file. From `damaged_at` on, a byte offset or None where nobody can tell, the file makes no sense
-    (`damage` says why) and was not read; counts are those of the frames before.
+    `late_from` counts frames of earlier trials of an expected stream, by source address. `control_frames` are frames
+    between bridges and other devices on a link: link-local ones (IEEE 802.1Q, table 8-1) and LLDP. `clock_offset` is
+    the offset of the capture's clock from flush frames, None where they do not show it. `too_short_frames` are foreign
+    frames whose captured bytes end before the end of a pktgen header.
+    `odd_length_frames` were captured neither completely nor up to the snap length, which no capture tool does:
+    another tool cut them, or the file is damaged. `leftover_bytes` follow the last complete frame of a truncated file.
+    From `damaged_at` on, a byte offset or None where it is unknown, the file is damaged (`damage` is the reason) and
+    was not read; counts are those of the frames before.
 
-    Without known streams: `interfaces` that have frames, and streams that several of them have (`across_interfaces`).
-    `other_protocols` counts foreign frames by protocol, `undecoded` those that may hold a stream's but are not decoded,
-    and `encapsulated` a stream's by the headers around IP. `oddities` counts records that break the format's rules.
+    Without known streams: `interfaces` with frames, and streams on several of them (`across_interfaces`).
+    `other_protocols` counts foreign frames by protocol, `undecoded` those that may be a stream's but are not decoded,
+    and `encapsulated` a stream's by the headers around IP. `oddities` counts records that violate the format.
     """
 
     flavour: str
@@ -257,17 +257,17 @@ class CaptureCounts:
 
     @property
     def late_frames(self) -> int:
-        """Frames of earlier trials."""
+        """The number of frames of earlier trials."""
         return sum(self.late_from.values())
 
     @property
     def frames(self) -> int:
-        """All whole frames of the file."""
+        """The number of complete frames in the file."""
         return self.span.frames
 
     @property
     def pktgen_frames(self) -> int:
-        """Frames of all streams, every copy counted."""
+        """The number of frames of all streams, including copies."""
         return sum(stream.span.frames for stream in self.streams)
 
     @property

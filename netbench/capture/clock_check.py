@@ -1,9 +1,9 @@
-"""Whether the clocks that a stream's times come from ran on, or were set while the stream was captured.
+"""Checks whether the clocks of a stream's times ran evenly, or were set during the capture.
 
-The capture's clock is judged by the capture times of all frames in the order of their numbers, stamped or not. It was
-set back where they go back. Where a gap is much longer than all others, it was set forward, or the source paused: time
-stamps show which, unless both clocks were set. The difference of a frame's capture time and its time stamp, the delay,
-jumps where one of the clocks was set, and stays changed. Where the path held frames back, it returns.
+The check of the capture's clock uses the capture times of all frames in the order of their numbers, stamped or not. It
+was set back where they go back. A gap much longer than all others means that it was set forward, or that the source
+paused: time stamps show which, unless both clocks were set. The delay, the difference of a frame's capture time and its
+time stamp, jumps where one of the clocks was set, and stays changed. Where the path delayed frames, it returns.
 """
 
 from itertools import accumulate
@@ -17,35 +17,35 @@ from netbench.capture.sequences import without
 
 _NONE = np.empty(0, np.intp)
 
-# A change of the delay from one frame to the next that is less than this is the path's, ns.
+# A smaller change of the delay from one frame to the next is attributed to the path, ns.
 SMALLEST_STEP_NS = 500_000
-# After a step, delays differ from those before by at least this part of it.
+# After a step, delays differ from earlier ones by at least this fraction of it.
 _LASTING = 0.5
-# A jump is one clock's where the time between two frames is so many times as long by it as by the other one.
+# A jump is attributed to a clock by which the time between two frames is this many times that by the other clock.
 _ONE_CLOCKS = 2
-# Jumps that are noted; where there are more, only larger ones are.
+# The most jumps that are recorded; where there are more, only larger ones are kept.
 _MOST_JUMPS = 4096
-# A gap between frames that a clock which was set can have caused is so many times as long as all but a few others, and
-# at least this part of all the time. Of fewer gaps, none is unusual.
+# A gap that may be a step of a clock is this many times as long as all but a few others, and at least this fraction of
+# the total time. Among fewer gaps, none is unusual.
 _GAP_RATIO, _GAP_PART, _LEAST_GAPS = 10, 0.001, 3
 _KEPT_GAPS, _MOST_UNUSUAL = 64, 16
-# The same of a gap by both clocks, which is mostly a pause of the source: what part of all the time, and ns. The source
-# may lose its CPU for less.
+# The limits for a gap by both clocks, mostly a pause of the source: the fraction of the total time, and ns. Shorter
+# gaps may come from a source that lost its CPU.
 _PAUSE_PART, _LEAST_PAUSE_NS = 0.01, 100_000_000
-# How many frames of a batch show the resolution of time stamps, how many in all where it is fine, and from
-# where on it is coarse.
+# The number of frames sampled per batch for the resolution of time stamps, the total number where it is fine, and the
+# limit from which it is coarse.
 _SAMPLED, _ENOUGH_SAMPLED, _COARSE_NS = 256, 1024, 100_000
-# By what part the time between two frames may differ between the two clocks. No undisturbed clock is that wrong.
+# The fraction by which the time between two frames may differ between the clocks. No undisturbed clock is that wrong.
 _APART = 0.01
-# By what part of all the time times may go back: files are written in nearly the order of capture.
+# The fraction of the total time by which times may go back: files are written nearly in the order of capture.
 _BACK_PART = 0.001
 
 
 class _Jump(NamedTuple):
     """A change of the delay between two frames in order: `before_ns` and `after_ns` are their delays.
 
-    `impossible` says that a clock went back in between.
-    `clock` says which clock was set, empty where that is not clear.
+    `impossible`: a clock went back in between.
+    `clock` is the clock that was set, empty where that is unclear.
     """
 
     before_ns: int
@@ -61,9 +61,9 @@ class _Frame(NamedTuple):
 
 
 class InOrder:
-    """The frames of a stream that have a capture time and higher numbers than all before, without the late ones.
+    """The frames of a stream with a capture time and higher numbers than all before, without the late ones.
 
-    Where all is well, only their capture times are looked at.
+    Normally only their capture times are evaluated.
     """
 
     def __init__(
@@ -73,51 +73,51 @@ class InOrder:
         times_ns: NDArray[np.int64],
         late_places: NDArray[np.intp] = _NONE,
     ) -> None:
-        """Of these frames, of shape (n,), all but those at the late places; `sent_us` is 0 or less for no stamp."""
+        """Use these frames, of shape (n,), except those at the late places; `sent_us` is 0 or less for no stamp."""
         self._sequence, self._sent_us, self._late_places = sequence, sent_us, late_places
         self._all_times_ns, self._late_before = times_ns, late_places - np.arange(len(late_places))
         self.times_ns = without(times_ns, late_places)
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of frames."""
         return len(self.times_ns)
 
     def sent_us(self) -> NDArray[np.int64]:
-        """Their time stamps."""
+        """Return their time stamps in microseconds."""
         return without(self._sent_us, self._late_places)
 
     def head(self, count: int) -> "InOrder":
-        """Those among so many first frames."""
+        """Return the frames among the first `count` of all."""
         late_places = self._late_places[: np.searchsorted(self._late_places, count)]
         return InOrder(self._sequence[:count], self._sent_us[:count], self._all_times_ns[:count], late_places)
 
     def tail(self, count: int) -> "InOrder":
-        """Those among so many last frames."""
+        """Return the frames among the last `count` of all."""
         start = max(len(self._sequence) - count, 0)
         late_places = self._late_places[np.searchsorted(self._late_places, start) :] - start
         return InOrder(self._sequence[start:], self._sent_us[start:], self._all_times_ns[start:], late_places)
 
     def fastest(self) -> _Frame | None:
-        """The one with the least delay; None for no frames."""
+        """Return the frame with the least delay; None for no frames."""
         return self.at(int(np.argmin(self.times_ns - self.sent_us() * 1000))) if self.size else None
 
     def at(self, place: int) -> _Frame:
-        """One of them."""
+        """Return the frame at index `place`."""
         place %= self.size
         among_all = place + int(np.searchsorted(self._late_before, place, side="right"))
         sequence, sent_us = int(self._sequence[among_all]), int(self._sent_us[among_all])
         return _Frame(sequence, sent_us * 1000, int(self.times_ns[place]))
 
     def sent_us_before(self, places: NDArray[np.intp], earlier_us: int) -> NDArray[np.int64]:
-        """The time stamp of the last one before each place among all frames; `earlier_us` where none is before."""
+        """Return the time stamp of the last one before each index among all frames; `earlier_us` where none is."""
         before = places - np.searchsorted(self._late_places, places) - 1
         among_all = before + np.searchsorted(self._late_before, before, side="right")
         found: NDArray[np.int64] = np.where(before >= 0, self._sent_us[among_all], earlier_us)
         return found
 
     def where(self, condition: NDArray[np.bool_]) -> "InOrder":
-        """Those for which `condition`, bool of shape (n,), is true."""
+        """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         sequence = without(self._sequence, self._late_places)
@@ -125,17 +125,17 @@ class InOrder:
 
 
 class DelayJumps:
-    """Takes the frames of a stream that have both times, in the order of their numbers, and finds steps of a clock."""
+    """Finds steps of a clock in the frames of a stream with both times, in the order of their numbers."""
 
     def __init__(self) -> None:
         self._last: _Frame | None = None
         self._ends: tuple[_Frame | None, _Frame | None] = None, None  # the fastest of the first and of the last frames
-        self._smallest_ns = SMALLEST_STEP_NS  # of the jumps that are noted
+        self._smallest_ns = SMALLEST_STEP_NS  # of recorded jumps
         self._jumps: list[_Jump] = []
         self._least = [1 << 63]  # the least delay before the first jump, between the first and the second, …
 
     def add(self, frames: InOrder, bounds: tuple[int, int]) -> None:
-        """The next frames, n > 0; `bounds` are the least and largest delay of all but copies."""
+        """Add the next frames, n > 0; `bounds` are the least and largest delay of all frames except copies."""
         least, most = bounds
         last = self._last or frames.at(0)
         least, most = min(least, last.time_ns - last.sent_ns), max(most, last.time_ns - last.sent_ns)
@@ -149,7 +149,7 @@ class DelayJumps:
         self._last = frames.at(-1)
 
     def _find(self, sent_ns: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
-        """Note the jumps between frames that are in order."""
+        """Record the jumps between frames that are in order."""
         delays = times_ns - sent_ns
         sizes = np.abs(np.diff(delays))
         jumps = np.flatnonzero(sizes >= self._smallest_ns)
@@ -170,7 +170,7 @@ class DelayJumps:
             self._forget_small()
 
     def _forget_small(self) -> None:
-        """Keep the jumps of the present size and above: the smaller ones are the path's where there are so many."""
+        """Keep the jumps of the present minimum size and above: so many smaller ones are caused by the path."""
         jumps, least = [], self._least[:1]
         for jump, least_after in zip(self._jumps, self._least[1:], strict=True):
             if abs(jump.after_ns - jump.before_ns) >= self._smallest_ns:
@@ -181,20 +181,20 @@ class DelayJumps:
         self._jumps, self._least = jumps, least
 
     def spans_ns(self) -> tuple[int, int]:
-        """The time between a frame near the first one and one near the last one, by the capture and by stamps.
+        """Return the time between a frame near the first and one near the last, by the capture and by stamps.
 
-        They are the fastest of the frames around them, as the path may hold single ones back.
+        Each is the fastest of the frames around it, because the path may delay single frames.
         """
         first, last = self._ends
         return (last.time_ns - first.time_ns, last.sent_ns - first.sent_ns) if first and last else (0, 0)
 
     def has_drop_of(self, by_ns: int) -> bool:
-        """Whether the delay drops by so much between two frames, because stamps advance."""
+        """Return whether the delay drops by at least `by_ns` between two frames because stamps advance."""
         return any(jump.clock == "source" and jump.before_ns - jump.after_ns >= by_ns for jump in self._jumps)
 
     def steps(self) -> tuple[ClockStep, ...]:
-        """Jumps after which delays did not return, and those at which a clock went back."""
-        # The least delay from each jump on, and up to each one, as far as the next step that is certain.
+        """Return the jumps after which delays did not return, and those at which a clock went back."""
+        # The least delay from each jump on, and up to each jump, within the nearest certain steps.
         later = list(accumulate(reversed(self._with_borders(after=True)), _least_within))[::-1]
         earlier = list(accumulate(self._with_borders(after=False), _least_within))
         found = []
@@ -206,14 +206,14 @@ class DelayJumps:
         return tuple(found)
 
     def _with_borders(self, *, after: bool) -> list[tuple[bool, int]]:
-        """The least delay of each part between jumps, and whether the jump after or before it is a border."""
+        """Return the least delay of each part between jumps, and whether the jump after or before it is a border."""
         borders = [jump.impossible for jump in self._jumps]
         borders = [*borders, True] if after else [True, *borders]
         return list(zip(borders, self._least, strict=True))
 
 
 def _clock_of(captured_ns: int, sent_ns: int) -> Clock:
-    """Which clock was set between two frames that were captured and sent so long after one another."""
+    """Return which clock was set between two frames, from the times between their capture and their sending."""
     if abs(captured_ns) >= _ONE_CLOCKS * abs(sent_ns):
         return "capture"
     return "source" if abs(sent_ns) >= _ONE_CLOCKS * abs(captured_ns) else ""
@@ -233,9 +233,9 @@ class _Gap(NamedTuple):
 
 
 class CaptureClock:
-    """Takes all frames of a stream that have a capture time, stamped or not, and finds where that clock was set.
+    """Finds steps of the capture's clock in all frames of a stream with a capture time, stamped or not.
 
-    Frames are in the order of their numbers. The longest gaps between them are kept, whatever else there is.
+    Frames are in the order of their numbers. The longest gaps between them are always kept.
     """
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class CaptureClock:
         self._shortest_kept = 0
 
     def add(self, frames: InOrder) -> None:
-        """The next frames."""
+        """Add the next frames."""
         if not frames.size:
             return
         first = frames.at(0)
@@ -263,12 +263,12 @@ class CaptureClock:
         self._last = frames.at(-1)
 
     def _longest_of(self, gaps: NDArray[np.int64]) -> list[int]:
-        """Where the longest ones are that are to be kept."""
+        """Return the indices of the longest gaps, which are kept."""
         places = np.flatnonzero(gaps > self._shortest_kept)
         if len(places) > _KEPT_GAPS:
             places = places[np.argpartition(gaps[places], -_KEPT_GAPS)[-_KEPT_GAPS:]]
-        found: list[int] = places.tolist()
-        return found
+        indices: list[int] = places.tolist()
+        return indices
 
     def _keep(self, pairs: list[tuple[_Frame, _Frame]]) -> None:
         for before, after in pairs:
@@ -281,20 +281,20 @@ class CaptureClock:
 
     @property
     def span_ns(self) -> int:
-        """The time from the first frame to the last one."""
+        """The time from the first frame to the last one in ns."""
         return self._last.time_ns - self._first.time_ns if self._first and self._last else 0
 
     @property
     def largest_back_ns(self) -> int:
-        """By how much times go back at most from one frame to the next."""
+        """How far times go back at most from one frame to the next, in ns."""
         return self._back_ns
 
     def back_ns(self) -> int:
-        """By how much times go back at most, where that is much of all the time; else 0."""
+        """Return how far times go back at most, where that is a significant part of the total time; else 0."""
         return self._back_ns if is_much(self._back_ns, self.span_ns) else 0
 
     def stretched_ns(self, span_ns: int, lowest: int) -> int:
-        """How much longer all frames take than these, beyond what numbers from the `lowest` on explain."""
+        """Return by how much `span_ns` exceeds the time of these frames, corrected for the numbers below the first."""
         if self._first is None or self._last is None:
             return 0
         numbers = max(self._last.sequence - self._first.sequence, 1)
@@ -302,24 +302,24 @@ class CaptureClock:
         return span_ns - self.span_ns - 2 * below * self.span_ns // numbers
 
     def gap_ns(self, *, trusts_stamps: bool) -> int:
-        """The longest gap that neither stamps, other gaps nor missing numbers explain; 0 for none."""
+        """Return the longest gap that neither stamps, other gaps nor missing numbers explain; 0 for none."""
         gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > _GAP_PART * self.span_ns)
         return max((gap.captured_ns for gap in gaps if not trusts_stamps or gap.sent_ns is None), default=0)
 
     def pause_ns(self) -> int:
-        """The longest gap by both clocks that makes a rate wrong where both were set; 0 for none."""
+        """Return the longest gap by both clocks, which would make the rate wrong if both were set; 0 for none."""
         least_ns = max(_PAUSE_PART * self.span_ns, _LEAST_PAUSE_NS)
         gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > least_ns)
         return max((gap.captured_ns for gap in gaps if 2 * (gap.sent_ns or 0) >= gap.captured_ns), default=0)
 
     def unmatched_gap_ns(self) -> int:
-        """The longest gap that time stamps do not have at the same frame; 0 for none."""
+        """Return the longest gap that time stamps do not have at the same frame; 0 for none."""
         gaps = (gap for gap, excess_ns in self._unusual() if excess_ns > _GAP_PART * self.span_ns)
         unmatched = (gap for gap in gaps if gap.sent_ns is not None and 2 * gap.sent_ns < gap.captured_ns)
         return max((gap.captured_ns for gap in unmatched), default=0)
 
     def _unusual(self) -> list[tuple[_Gap, float]]:
-        """The few gaps that are far longer than all others, with what of each missing numbers do not explain, ns."""
+        """Return the few gaps far longer than all others, each with the part not due to missing numbers, ns."""
         if self._count < _LEAST_GAPS or self._first is None or self._last is None:
             return []
         usual_ns = self._usual_ns(self._last.sequence - self._first.sequence)
@@ -335,7 +335,7 @@ class CaptureClock:
         return []
 
     def _usual_ns(self, numbers: int) -> float:
-        """The time from one number to the next, without the longest gaps where there are others."""
+        """Return the time from one number to the next in ns, excluding the longest gaps where there are others."""
         if self._count <= len(self._longest):
             return float(np.median([gap.captured_ns / max(gap.numbers, 1) for gap in self._longest]))
         others = numbers - sum(gap.numbers for gap in self._longest)
@@ -343,9 +343,9 @@ class CaptureClock:
 
 
 class FileOrder:
-    """Takes all timed frames of a stream but copies, in the order of the file, and finds where capture times go back.
+    """Finds where capture times go back, in all timed frames of a stream except copies, in the order of the file.
 
-    Where time stamps go back as well, frames are only at another place in the file.
+    Where time stamps go back as well, frames are only out of order in the file.
     """
 
     def __init__(self) -> None:
@@ -354,7 +354,7 @@ class FileOrder:
         self._last: tuple[NDArray[np.int64], NDArray[np.int64]] = np.empty(0, np.int64), np.empty(0, np.int64)
 
     def add(self, times_ns: NDArray[np.int64], sent_us: NDArray[np.int64]) -> None:
-        """The next frames; `sent_us` is 0 or less for no stamp."""
+        """Add the next frames; `sent_us` is 0 or less for no stamp."""
         before_ns, before_us = self._last
         self._last = times_ns[-1:], sent_us[-1:]
         if not len(times_ns) or not back_ns(np.concatenate((before_ns, times_ns))):
@@ -367,14 +367,14 @@ class FileOrder:
 
 
 class StampSteps:
-    """Takes frames with time stamps, and finds the resolution of these where it is far coarser than the header's."""
+    """Finds the resolution of time stamps where it is far coarser than the header's."""
 
     def __init__(self) -> None:
         self._pairs = self._advances = 0
         self._time_ns = 0.0
 
     def add(self, frames: InOrder) -> None:
-        """The next frames, all with a time stamp; the first few are enough."""
+        """Add the next frames, all with a time stamp; the first few suffice."""
         if self._pairs >= _ENOUGH_SAMPLED and 2 * self._advances > self._pairs:
             return
         sample = frames.head(_SAMPLED)
@@ -382,29 +382,29 @@ class StampSteps:
         if len(sent_us):
             self._pairs += len(sent_us)
             self._advances += int(np.count_nonzero(sent_us))
-            self._time_ns += len(times_ns) * float(np.median(times_ns))  # a step of a clock is not in the median
+            self._time_ns += len(times_ns) * float(np.median(times_ns))  # the median excludes a step of a clock
 
     def resolution_ns(self) -> float:
-        """The mean time in which stamps stand still; 0 where most frames have a stamp of their own, or in bursts."""
+        """Return the mean time for which stamps stand still; 0 where most frames have unique stamps, or in bursts."""
         mean_ns = self._time_ns / max(self._advances, 1)
         return mean_ns if 2 * self._advances <= self._pairs and mean_ns >= _COARSE_NS else 0
 
 
 def back_ns(times_ns: NDArray[np.int64]) -> int:
-    """By how much times go back at most from one frame to the next; 0 where they never do."""
+    """Return how far times go back at most from one frame to the next, in ns; 0 where they never do."""
     return max(0, -int(np.diff(times_ns).min())) if len(times_ns) > 1 else 0
 
 
 def is_much(back: int, span_ns: int) -> bool:
-    """Whether times that go back by so many ns make a rate wrong."""
+    """Return whether times that go back by `back` ns make a rate wrong."""
     return back > _BACK_PART * span_ns
 
 
 def are_frozen(stamps_ns: int, times_ns: int) -> bool:
-    """Whether time stamps that advance by so much while the capture's times do so are not set for each frame."""
+    """Return whether time stamps stand still while the capture's times advance by `times_ns`."""
     return times_ns >= SMALLEST_STEP_NS and not stamps_ns
 
 
 def run_apart(captured_ns: int, sent_ns: int) -> bool:
-    """Whether the times between two frames, by the capture and by stamps, differ by more than a clock that runs."""
+    """Return whether the times between two frames, by capture and by stamps, differ too much for running clocks."""
     return abs(captured_ns - sent_ns) > max(_APART * max(captured_ns, sent_ns), SMALLEST_STEP_NS)

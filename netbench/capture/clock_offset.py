@@ -1,8 +1,8 @@
-"""By what other clock than the sink's own a capture is stamped, from the frames that the sink sent itself.
+"""The offset of the clock that stamps a capture from the sink's clock, from the sink's own flush frames.
 
-A flush frame bears the time before it was handed to the kernel, and its successor the time when that call had returned.
-In between the kernel has shown it to the capture: what the capture says of when that was bounds the difference of the
-clocks to what the call took, some microseconds.
+A flush frame contains the time before its send call, and its successor the time when that call had returned. The kernel
+captures the frame in between. The capture time therefore bounds the difference of the clocks to the length of the call,
+some microseconds.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from netbench.model.distributions import ClockOffset
 class FlushFrames(NamedTuple):
     """Flush frames in the order of the capture, arrays int64 of shape (n,); times are ns since 1970.
 
-    `number` counts them from 0 in each push. `before_ns` was when it was about to be sent, `previous_ns` when the
-    sending of the one before had returned, `captured_ns` when it was captured.
+    `number` counts them from 0 in each push. `before_ns` is the time before its send call, `previous_ns` when the call
+    of the previous frame had returned, `captured_ns` its capture time.
     """
 
     number: NDArray[np.int64]
@@ -31,14 +31,14 @@ NO_FLUSH_FRAMES = FlushFrames(*[np.empty(0, np.int64)] * 4)
 
 
 class OffsetTally:
-    """Takes all flush frames of a capture, in constant memory."""
+    """Collects all flush frames of a capture, in constant memory."""
 
     def __init__(self) -> None:
         self._since_before, self._since_return = Distribution(), Distribution()
-        self._last: tuple[int, int] | None = None  # number, and when it was captured
+        self._last: tuple[int, int] | None = None  # number and capture time
 
     def add(self, frames: FlushFrames) -> None:
-        """The next ones."""
+        """Add the next flush frames."""
         if not len(frames.number):
             return
         self._since_before.add(frames.captured_ns - frames.before_ns)
@@ -50,10 +50,10 @@ class OffsetTally:
         self._last = int(frames.number[-1]), int(frames.captured_ns[-1])
 
     def offset(self) -> ClockOffset | None:
-        """What all of them say together; None where there are too few to say anything.
+        """Return the bounds from all flush frames; None where there are too few.
 
-        None is captured before it is sent. Some are captured after the call has returned, where another CPU empties the
-        NIC's queue; that most of them are is taken to be impossible.
+        No frame is captured before it is sent. Some are captured after the call has returned, where another CPU empties
+        the NIC's queue. The result assumes that this is not the case for most of them.
         """
         most, least = self._since_before.smallest, self._since_return.percentile(500)
         return None if most is None or least is None else ClockOffset(min(least, most), max(least, most))

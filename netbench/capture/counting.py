@@ -1,4 +1,4 @@
-"""A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
+"""Counts a capture: the frames of each stream, and all other frames in the file or pipe."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -71,21 +71,22 @@ from netbench.model.traffic import PREFIX_LENGTH
 _Bounds = tuple[int, int] | tuple[None, None]  # the smallest and the largest of some numbers
 _DAY_NS = 86_400 * 10**9
 _HOST_BITS = 32 - PREFIX_LENGTH
-# Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
+# The limit without known streams; a capture with more is not of test streams, and memory must be bounded.
 MAX_STREAMS = 1024
-# Of a stream of which nothing is known: its first number + 2³², so that there is room below for those that come late.
+# Numbers of an unknown stream start at its first number + 2³², which leaves room below for late frames.
 _UNKNOWN_NUMBERS = range(1 << 31, 1 << 62)
 
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
     """Count the frames of a pcap or pcapng file in one pass and constant memory.
 
-    With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix: the
-    one of its number) and magic match, its sequence number was sent and its time stamp lies within the time of sending,
-    give or take STAMP_TOLERANCE_NS. One from another address of the source's network, and stamped earlier if at all, is
-    late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair of
-    addresses with pktgen's magic is a stream on each interface, also in tunnels. A truncated file is counted up to its
-    end and a damaged one up to the damage. UsageError: no readable capture file, or frames that cannot be expected.
+    With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix:
+    that of its number) and magic match, its sequence number was sent, and its time stamp lies within the sending time,
+    ± STAMP_TOLERANCE_NS. A frame from another address of the source's network, with an earlier time stamp or none, is
+    late from an earlier trial. Every other frame except control and flush frames is foreign. Without `expected`, each
+    pair of addresses with pktgen's magic is a stream on each interface, also in tunnels. A truncated file is counted up
+    to its end and a damaged one up to the damage. UsageError for an unreadable capture file, or a link type that
+    streams cannot have.
     """
     with open_file(path) as file:
         reader = read_stream(file, str(path), PLAIN_HEADERS_BYTES if expected else TUNNEL_HEADERS_BYTES)
@@ -96,9 +97,9 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
 
 
 class _Part(NamedTuple):
-    """Of some frames, of which there is one at least: what a Span tells of them.
+    """The contribution of at least one frame to a Span.
 
-    `zeros` of them have the capture time 0, which stands for none where it is not near the others.
+    `zeros` of them have the capture time 0, which means unknown unless it is close to the others.
     """
 
     frames: int
@@ -122,7 +123,7 @@ class _Part(NamedTuple):
         return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times, untimed, zeros)
 
     def timed_without(self, copies: NDArray[np.intp], times_ns: NDArray[np.int64]) -> "_Part":
-        """The same with the earliest and latest time of all frames but copies; `times_ns` are those of all frames."""
+        """Return the part with the earliest and latest time without copies; `times_ns` are those of all frames."""
         if not len(copies):
             return self
         first, last = self.times_ns
@@ -135,12 +136,12 @@ class _Part(NamedTuple):
 
     @property
     def is_timed(self) -> bool:
-        """Whether all of them have a capture time."""
+        """Whether all frames have a capture time."""
         return not self.untimed and not self.zeros
 
 
 def is_known(times_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which capture times are known, of shape (n,)."""
+    """Return which capture times are known, of shape (n,)."""
     are_known: NDArray[np.bool_] = (times_ns != NO_TIME) & (times_ns != 0)
     return are_known
 
@@ -163,7 +164,7 @@ class _SpanTally:
     def span(self) -> Span:
         first, last = self._times
         untimed = self._untimed + self._zeros
-        if self._zeros and first is not None and 0 < first < _DAY_NS:  # a clock that began with 1970
+        if self._zeros and first is not None and 0 < first < _DAY_NS:  # a clock that started at 1970
             first, untimed = 0, self._untimed
         smallest, largest = self._sizes
         return Span(self._frames, self._bytes, smallest, largest, first, last, untimed)
@@ -197,7 +198,7 @@ class _StreamTally:
         self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
 
     def add(self, frames: PairFrames, batch: _Part) -> int:
-        """Count the frames that are this stream's, of those of a batch; how many they are."""
+        """Count the frames of a batch that are this stream's, and return their number."""
         if self._expected:
             frames = frames.where(_is_expected(frames, self._expected))
         frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
@@ -233,7 +234,7 @@ class _StreamTally:
     def _add_unknown(
         self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp], known: range | None
     ) -> None:
-        """The times of frames of whose clocks nothing is known; `known` are the numbers before."""
+        """Add the times of frames with unknown clocks; `known` are the numbers before."""
         in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
         self._numbers.add(frames, in_order, arrived, known)
         if not part.is_timed:
@@ -270,7 +271,7 @@ class _StreamTally:
         times_ns: NDArray[np.int64],
         copies: NDArray[np.intp],
     ) -> tuple[int, int] | None:
-        """The times of all frames but those that are further copies of what has arrived; the bounds of delays."""
+        """Add the times of all frames except copies, and return the bounds of their delays."""
         if self._early is None:
             delays = times_ns - sent_ns
             if len(copies):
@@ -288,20 +289,20 @@ class _StreamTally:
 
     @property
     def numbers(self) -> SequenceTracker:
-        """The sequence numbers that arrived."""
+        """The tracker of the sequence numbers that arrived."""
         return self._sequence
 
     def count_late(self, frames: PairFrames) -> int:
-        """How many of these, which bear another address of its source, were sent before it.
+        """Return how many of these frames, with another address of its source, were sent before this trial.
 
-        One with a time stamp of this trial is this trial's, and its address was mangled on the way.
+        A frame with a time stamp of this trial belongs to it, and its address was corrupted on the path.
         """
         if self._expected is None or not self._expected.stamped:
             return len(frames.sequence)
         return int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
 
     def settle(self, expected: Expected) -> bool:
-        """Take `expected` for what was; False when a frame was counted that is not expected."""
+        """Replace the expectation by `expected`; return False when a counted frame does not match it."""
         awaited, sequence = self._expected, self._sequence
         assert awaited
         self._expected = expected
@@ -336,9 +337,9 @@ class _StreamTally:
         )
 
     def _late_back_ns(self, duration_ns: int) -> int:
-        """By how much capture times go back at late frames, unless these are only at another place in the file.
+        """Return how far capture times go back at late frames, unless these are only out of order in the file.
 
-        Without time stamps, they are that where they do not make all the time longer.
+        Without time stamps, they are taken as out of order where they do not make the total time longer.
         """
         back, unstamped = self._file_order.back_ns, self._file_order.unstamped_back_ns
         if 2 * self._clock.stretched_ns(duration_ns, self._sequence.lowest or 0) >= unstamped:
@@ -346,7 +347,7 @@ class _StreamTally:
         return back if back >= SMALLEST_STEP_NS and is_much(back, duration_ns) else 0
 
     def capture(self, interface: int) -> StreamCapture:
-        """What arrived; `interface` is its place among those of the capture."""
+        """Return the counts of the stream; `interface` is the index of its interface in the capture."""
         sequence, expected = self._sequence, self._expected
         losses = Losses(0, 0, 0, (), None)
         lowest, highest = sequence.lowest, sequence.highest
@@ -384,7 +385,7 @@ class _StreamTally:
 
 
 def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
-    """Whether size and time stamp are those of the stream; of a mix, its size by its number is looked at later."""
+    """Return whether size and time stamp are those of the stream; sizes of a mix are checked later by number."""
     stamps = expected.stamps_us
     ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
     if not isinstance(expected.frame_size, FrameMix):
@@ -393,7 +394,7 @@ def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
 
 
 class _InterfaceTally:
-    """The frames of one interface, and of one direction where frames tell it."""
+    """The frames of one interface, and of one direction where frames contain it."""
 
     def __init__(self) -> None:
         self.span = _SpanTally()
@@ -403,7 +404,7 @@ class _InterfaceTally:
         self._clock = CaptureClock()
 
     def check_order(self, times_ns: NDArray[np.int64], *, of_streams: bool) -> None:
-        """Take the capture times of the next frames, in the order of the file; whether a stream's are among them."""
+        """Add the capture times of the next frames, in the order of the file; `of_streams`: some are a stream's."""
         if not len(times_ns):
             return
         step_back_ns = 0 if self._last_ns is None else self._last_ns - int(times_ns[0])
@@ -416,7 +417,7 @@ class _InterfaceTally:
             self._clock.add(InOrder(numbers, times_ns, times_ns))
 
     def capture(self, name: str, interface: Interface) -> InterfaceCapture:
-        """What it comes to."""
+        """Return the counts of the interface."""
         span = self.span.span()
         duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
         return InterfaceCapture(
@@ -431,7 +432,7 @@ class _InterfaceTally:
 
 
 class _StreamKey(NamedTuple):
-    """What tells streams apart: where their frames were captured, and their addresses."""
+    """The key of a stream: the interface and direction of its capture, and its addresses."""
 
     interface: int
     direction: str
@@ -441,9 +442,9 @@ class _StreamKey(NamedTuple):
 
 
 class CaptureTally:
-    """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages.
+    """Counts a whole capture batch by batch, in constant memory; `name` is for messages.
 
-    Without expected streams, frames are counted apart by interface, and in whatever tunnel they are.
+    Without expected streams, frames are counted separately by interface, and in any tunnel.
     """
 
     def __init__(self, name: str, expected: Sequence[Expected]) -> None:
@@ -468,16 +469,16 @@ class CaptureTally:
 
     @property
     def flush_frames(self) -> int:
-        """How many frames so far were the sink's own, sent to push out those before them."""
+        """The number of flush frames so far, sent by the sink to push out the frames before them."""
         return self._flush
 
     @property
     def late_from(self) -> Counter[str]:
-        """How many frames so far were of earlier trials, by their source's address."""
+        """The number of frames of earlier trials so far, by source address."""
         return self._late
 
     def add(self, batch: FrameBatch) -> None:
-        """Count the frames of a batch; UsageError for too many streams, or a link type of which none is expected."""
+        """Count the frames of a batch; UsageError for too many streams, or an unexpected link type."""
         if not self._only_expected:
             for direction, these in by_cooked_interface(batch):
                 self._add_of_interface(these, direction)
@@ -533,7 +534,7 @@ class CaptureTally:
         return self._streams[key]
 
     def _across_interfaces(self) -> Iterator[AcrossInterfaces]:
-        """Streams that were captured on several interfaces."""
+        """Yield streams that were captured on several interfaces."""
         by_addresses: dict[tuple[int, int, int], list[_StreamTally]] = {}
         for key, stream in self._streams.items():
             by_addresses.setdefault(key[2:], []).append(stream)
@@ -541,21 +542,21 @@ class CaptureTally:
             if len(streams) > 1:
                 numbers = [stream.numbers for stream in streams]
                 losses = losses_of_all(numbers)
-                stop = max(one.expected for one in numbers)
-                received = stop - min(one.lowest for one in numbers if one.lowest is not None) - losses.missing
+                stop = max(track.expected for track in numbers)
+                received = stop - min(track.lowest for track in numbers if track.lowest is not None) - losses.missing
                 addresses = _text(src_ip, ip_version), _text(dst_ip, ip_version)
                 yield AcrossInterfaces(*addresses, len(streams), received, losses.missing)
 
     def settle(self, expected: Sequence[Expected]) -> bool:
-        """Take these for the expected streams, now that all is known of them; False when another frame was counted.
+        """Replace the expected streams by their final description; return False when a counted frame does not match.
 
-        Then `counts` are of no use: with all of it known beforehand that frame would have been a foreign one.
+        Then `counts` are unusable: with the final description from the start, that frame would have been foreign.
         """
         fits = [self._streams[_key(stream)].settle(stream) for stream in expected]
         return all(fits)
 
     def counts(self, reader: CaptureReader) -> CaptureCounts:
-        """All counts, once `reader` has yielded all its batches."""
+        """Return all counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
         places = sorted(self._interfaces)
@@ -563,7 +564,9 @@ class CaptureTally:
         return CaptureCounts(
             flavour=reader.flavour,
             link_type=", ".join(dict.fromkeys(link_name(interface.link_type) for interface in used)),
-            snap_length=min((one.snap_length for one in used if one.snap_length is not None), default=None),
+            snap_length=min(
+                (interface.snap_length for interface in used if interface.snap_length is not None), default=None
+            ),
             span=span,
             foreign_frames=span.frames - self._ours - self._late.total() - self._control - self._flush,
             late_from=dict(+self._late),
@@ -594,7 +597,7 @@ class CaptureTally:
 
 
 def _interface_name(number: int, interfaces: Sequence[Interface], direction: str) -> str:
-    """What an interface is called in the file, or its number where there are several; and the direction of frames."""
+    """Return the name of an interface in the file, with its number if ambiguous, and the direction of frames."""
     name = interfaces[number].name
     if len(interfaces) > 1 and (not name or [interface.name for interface in interfaces].count(name) > 1):
         name = f"{number} {name}".strip()
@@ -602,7 +605,7 @@ def _interface_name(number: int, interfaces: Sequence[Interface], direction: str
 
 
 def _odd_lengths(batch: FrameBatch) -> int:
-    """How many frames were captured neither whole nor up to the snap length."""
+    """Return how many frames were captured neither completely nor up to the snap length."""
     if isinstance(batch.captured, int) and is_one_number(batch.original):
         is_odd = batch.captured < int(batch.original[0]) and batch.captured != batch.snap_length
         return len(batch.original) if is_odd else 0
@@ -614,7 +617,7 @@ def _key(stream: Expected) -> _StreamKey:
 
 
 def _number(address: str) -> int:
-    """An IPv4 address as a number; the ipaddress module would cost more to load than its use here."""
+    """Return an IPv4 address as a number; loading the ipaddress module would cost more than its use here."""
     return int.from_bytes(bytes(map(int, address.split("."))))
 
 

@@ -1,4 +1,4 @@
-"""Times of frames with consecutive numbers: how much delays vary, and delays by stamps that are early."""
+"""Times of frames with consecutive numbers: the variation of delays, and delays from early time stamps."""
 
 from collections.abc import Callable
 
@@ -11,29 +11,29 @@ from netbench.model.distributions import Spread
 
 Values = NDArray[np.int64]
 
-# How many frames wait for one that has not arrived. One that was lost never does, so the lowest numbers give up.
+# The most frames that wait for a neighbour in number. A lost one never arrives, so the lowest numbers are dropped.
 _MOST_WAITING = 1 << 13
 
 
 class Successors:
-    """Pairs of frames with consecutive numbers, in whatever order they arrive, in constant memory.
+    """Pairs of frames with consecutive numbers, in any order of arrival, in constant memory.
 
     Makes one value of each two frames with consecutive numbers that both arrive.
 
-    Where neither is next to the other in a batch, both are held until the other arrives, as long as no more than
-    8,192 do so: runs of frames, not single ones, so that is far beyond what any path reorders.
+    Frames that are not adjacent in a batch wait for each other, at most 8,192 at a time. Only the ends of runs wait,
+    not all frames, so this is far beyond the reordering of any path.
     """
 
     def __init__(self, combine: Callable[[Values, Values], Values]) -> None:
-        """`combine` makes the values: of those of frames (int64) and, in a second array, of their successors."""
+        """`combine` makes the values from those of frames (int64) and, in a second array, of their successors."""
         self._combine = combine
         self._for_successor, self._for_predecessor = _Waiting(), _Waiting()
 
     def add(self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values) -> tuple[Values, Values]:
-        """The pairs that the next frames complete: the lower number of each, and the value made of both.
+        """Add frames; return the pairs that they complete: the lower number of each, and the value of the pair.
 
-        `sequence` (shape (n,)) has no number that was there before; the frames have one value each
-        for the case that they are the first or the second of a pair.
+        `sequence` (shape (n,)) has no number twice, also not from earlier calls. Each frame has one value as the first
+        of a pair, and one as the second.
         """
         if not len(sequence):
             return sequence, of_frame
@@ -42,15 +42,15 @@ class Successors:
         return numbers, values
 
     def values(self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values) -> Values:
-        """As `add`, for whom the numbers do not matter."""
+        """Add frames; return the values of the pairs without their numbers."""
         return self._complete(sequence, of_frame, of_successor)[1] if len(sequence) else of_frame
 
     def _complete(
         self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values
     ) -> tuple[NDArray[np.intp], Values, list[tuple[Values, Values]]]:
-        """Where runs of numbers end in the batch, all values, and with their numbers those that joined runs.
+        """Return where runs of numbers end in the batch, all values, and the values that joined runs, with numbers.
 
-        Values come in the order of the numbers before those of the runs that they join.
+        Values within the batch come first, in the order of their numbers, then those that joined runs.
         """
         starts = run_places(sequence)
         ends = np.append(starts[1:], len(sequence)) - 1
@@ -66,7 +66,7 @@ class Successors:
 
 
 class _Waiting:
-    """Values by the number of the frame they wait for."""
+    """Values by the number of the frame that they wait for."""
 
     def __init__(self) -> None:
         self._numbers = self._values = np.empty(0, np.int64)
@@ -77,7 +77,7 @@ class _Waiting:
         self._numbers, self._values = numbers[order], values[order]
 
     def take(self, numbers: Values) -> tuple[NDArray[np.intp], Values]:
-        """Which of these frames are waited for, and by what values, which wait no longer."""
+        """Remove the values that wait for these frames; return which frames, and the values."""
         if not len(self._numbers):
             return np.empty(0, np.intp), self._values
         places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
@@ -91,8 +91,8 @@ class _Waiting:
 class VariationTally:
     """IPDV of RFC 5481, section 4.1: delay of a frame - delay of the frame with the number before; its magnitude.
 
-    By number, not by arrival; undefined, and left out, where either frame is lost (RFC 3393). Signs are
-    left out too: all differences between the first and the last frame add up to the difference of those two.
+    By number, not by arrival; undefined, and omitted, where either frame is lost (RFC 3393). Signs are omitted too:
+    otherwise the differences would add up to that between the first and the last frame.
     """
 
     def __init__(self) -> None:
@@ -100,29 +100,28 @@ class VariationTally:
         self._magnitudes = Distribution()
 
     def add(self, sequence: NDArray[np.int64], delays_ns: NDArray[np.int64]) -> None:
-        """Numbers and delays of frames, in any order, without further copies of what there was."""
+        """Add numbers and delays of frames, in any order, without duplicates."""
         self._magnitudes.add(self._pairs.values(sequence, delays_ns, delays_ns))
 
     def spread(self) -> Spread | None:
-        """Of all pairs; None where there is none."""
+        """Return the spread of all pairs; None where there are none."""
         return self._magnitudes.spread()
 
 
 class EarlyStamps:
     """Delays of frames whose source stamps a frame first and then waits for its turn, as the kernel's pktgen does.
 
-    `pktgen_xmit` in the kernel's net/core/pktgen.c builds a frame and stamps it, waits until it is due, hands it to the
-    driver, and goes on to build the next one at once. So a frame's own stamp is early by up to the gap between frames,
-    while the stamp of its successor comes right after it was handed over. Counted from there, a delay is too short by
-    what handing a frame over costs: about 1 µs on hardware, 10 µs under emulation, and on veth all that is done to the
-    frame up to the first queue, as that happens in the same call. A frame that arrives during that call has a delay of
-    0: less than can be told.
+    `pktgen_xmit` in the kernel's net/core/pktgen.c builds and stamps a frame, waits until it is due, hands it to the
+    driver, and builds the next one at once. A frame's own stamp is therefore early by up to the gap between frames. The
+    stamp of its successor comes right after the handover. A delay from that stamp is too short by the cost of the
+    handover: about 1 µs on hardware, 10 µs under emulation. On veth it includes all processing up to the first queue,
+    which happens in the same call. A frame that arrives during that call has a delay of 0, the smallest possible value.
 
-    This is for sources that pause between frames. One that does not sends a frame as soon as it is stamped. One of
-    several on the same kernel thread builds its next frame only when it is its turn again: its delays are too short by
-    as much.
+    This applies to sources that pause between frames. A source without pauses sends a frame as soon as it is stamped. A
+    source that shares its kernel thread with others builds its next frame only at its next turn, and its delays are too
+    short by the wait for that turn.
 
-    Takes frames without further copies of what has arrived.
+    Duplicates must not be added.
     """
 
     def __init__(self) -> None:
@@ -131,9 +130,9 @@ class EarlyStamps:
     def add(
         self, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64], arrival_ns: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The delays that the next frames reveal, of themselves and of earlier ones: numbers of frames, and int64 ns.
+        """Add frames; return the numbers of all frames whose delays are now known, and the delays, int64 ns.
 
-        A delay is arrival - stamp of the frame with the next number, at least 0, and revealed once both have arrived;
+        A delay is arrival - stamp of the frame with the next number, at least 0, and known once both have arrived;
         times are since 1970 by one clock.
         """
         return self._pairs.add(sequence, arrival_ns, stamp_ns)

@@ -1,26 +1,26 @@
-"""Smallest, mean, percentiles and largest of very many integers, in little memory."""
+"""Minimum, mean, percentiles and maximum of very many integers, in little memory."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netbench.model.distributions import Extent, Spread
 
-# Each doubling is cut into 2^_STEP_BITS steps of equal width. What is in the middle of a step is off by at most
-# 2^-(_STEP_BITS + 1), 0.05 %, of any number in it; below 2^(_STEP_BITS + 1), steps are single integers.
+# Each doubling is divided into 2^_STEP_BITS steps of equal width. The middle of a step differs from any number in it by
+# at most 2^-(_STEP_BITS + 1), 0.05 %, of that number; below 2^(_STEP_BITS + 1), steps are single integers.
 _STEP_BITS = 10
 _STEPS = 1 << _STEP_BITS
-# IEEE 754 binary64: the bits of a positive number, seen as an integer, rise evenly within each doubling. So their
-# leading ones, less those of 1.0, number the steps.
+# IEEE 754 binary64: the bits of a positive number, read as an integer, rise linearly within each doubling. The leading
+# bits, minus those of 1.0, are therefore the number of the step.
 _MANTISSA_BITS = 52
 _BITS_OF_ONE = 1023 << _STEP_BITS
-# Of how many values a percentile (in per mille) above the median is told: with fewer, it would be the largest of them.
+# The least number of values for a percentile (in per mille) above the median: with fewer, it would be the maximum.
 _LEAST_VALUES = {900: 10, 990: 100, 999: 1000}
-# From here on, a step is wider than the time stamps in frames are fine.
+# From here on, a step is wider than the resolution of time stamps in frames.
 _LEAST_REFERENCE_NS = 100_000
 
 
 class Distribution:
-    """Takes integers as they come, and counts them by steps of a logarithmic scale."""
+    """Counts integers by steps of a logarithmic scale."""
 
     def __init__(self) -> None:
         self._count = self._sum = 0
@@ -32,9 +32,9 @@ class Distribution:
     def of(
         cls, values: NDArray[np.int64], counts: NDArray[np.int64], total: int, least: int, most: int
     ) -> "Distribution":
-        """What somebody else has counted by such steps or finer ones: a value of each, not negative, and how often.
+        """Return a distribution from counts by the same or finer steps: a value >= 0 of each step, and its count.
 
-        Shapes are (n,); with the sum of all values, the smallest and the largest of them.
+        Shapes are (n,); `total` is the sum of all values, `least` and `most` the smallest and largest of them.
         """
         known = cls()
         if len(values):
@@ -43,7 +43,7 @@ class Distribution:
         return known
 
     def add(self, values: NDArray[np.int64], bounds: tuple[int, int] | None = None) -> None:
-        """More values, int64, in any order and of either sign; `bounds` are the smallest and largest if known."""
+        """Add values, int64, in any order and of either sign; `bounds` are the smallest and largest if known."""
         if not len(values):
             return
         least, most = bounds or (int(values.min()), int(values.max()))
@@ -59,7 +59,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return self._count
 
     @property
@@ -83,7 +83,7 @@ class Distribution:
         return self._most if self._count else None
 
     def percentile(self, per_mille: int) -> int | None:
-        """The least value that `per_mille` of 1,000 values do not exceed (nearest rank), right within 0.05 %."""
+        """Return the least value that `per_mille` of 1,000 values do not exceed (nearest rank), accurate to 0.05 %."""
         if not self._count:
             return None
         rank = -(-per_mille * self._count // 1000)
@@ -91,22 +91,22 @@ class Distribution:
         return min(max(_middle(step), self._least), self._most)
 
     def steps(self) -> list[tuple[int, int]]:
-        """The middle of each step that has values, and how many, in ascending order."""
+        """Return the middle of each step that has values, and their number, in ascending order."""
         filled = np.flatnonzero(self._in_step)
         counts = self._in_step[filled].tolist()
         return [(_middle(self._lowest_step + step), n) for step, n in zip(filled.tolist(), counts, strict=True)]
 
     def spread(self) -> Spread | None:
-        """All of it, of times in ns, as far as there are values enough to tell; None for none."""
+        """Return the spread of times in ns, with the percentiles that have enough values; None for no values."""
         return _spread(self) if self._count else None
 
     def extent(self) -> Extent | None:
-        """The same of extents of reordered frames."""
+        """Return the summary of the extents of reordered frames; None for no values."""
         median, mean, largest = self.percentile(500), self.mean, self.largest
         return None if median is None or mean is None or largest is None else Extent(median, mean, largest)
 
     def _make_room(self, lowest: int, stop: int) -> None:
-        """Have a place for each of these steps; memory is bounded by what steps 64-bit integers can be in."""
+        """Make room for these steps; memory is bounded by the number of steps of 64-bit integers."""
         size = len(self._in_step)
         if not size:
             self._lowest_step, self._in_step = lowest, np.zeros(stop - lowest, np.int64)
@@ -118,11 +118,11 @@ class Distribution:
 
 
 class DelayDistribution:
-    """Takes delays, all of which are large where two clocks differ, and counts them by steps of their differences.
+    """Counts delays by steps of their differences, because all delays are large where two clocks differ.
 
-    Where the first delay is large, the others are counted relative to it: percentiles are right within 0.05 % of the
-    range of all, which is what those of PDV need. Delays below half of it are counted as they are, so that no
-    percentile is wrong by more than 0.05 % of a delay that is not negative.
+    Where the first delay is large, others are counted relative to it: percentiles are accurate to 0.05 % of the range
+    of all delays, as PDV requires. Delays below half of the first are counted absolutely, so that no percentile is
+    wrong by more than 0.05 % of a non-negative delay.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class DelayDistribution:
         self._relative, self._absolute = Distribution(), Distribution()
 
     def add(self, delays_ns: NDArray[np.int64]) -> tuple[int, int] | None:
-        """More delays, int64; the smallest and the largest of them, None for none."""
+        """Add delays, int64; return the smallest and the largest of them, None for none."""
         if not len(delays_ns):
             return None
         if self._reference is None:
@@ -153,7 +153,7 @@ class DelayDistribution:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of delays."""
         return self._relative.count + self._absolute.count
 
     @property
@@ -190,7 +190,7 @@ class DelayDistribution:
         return _spread(self) if self.count else None
 
     def _of_both(self, relative: int | None, absolute: int | None) -> list[int]:
-        """The two as delays, without those that are None."""
+        """Return the two values as delays, without those that are None."""
         known = [None if relative is None else relative + (self._reference or 0), absolute]
         return [delay for delay in known if delay is not None]
 
@@ -211,9 +211,9 @@ def _spread(times: Distribution | DelayDistribution) -> Spread:
 
 
 def _steps(values: NDArray[np.int64], least: int, lowest: int = 0) -> NDArray[np.int64]:
-    """The number of the step each value is in, counted from step `lowest` on.
+    """Return the number of each value's step, relative to step `lowest`.
 
-    Steps are 1 for 1 and up from there, 0 for 0, that of -x is minus that of x; no value is below `least`.
+    The step of 1 is 1, that of 0 is 0, and that of -x is minus that of x; no value is below `least`.
     """
     sizes = values.astype(np.float64)
     if least < 0:
@@ -233,7 +233,7 @@ def _steps(values: NDArray[np.int64], least: int, lowest: int = 0) -> NDArray[np
 
 
 def _middle(step: int) -> int:
-    """The middle of the integers that a step holds."""
+    """Return the middle of the integers in a step."""
     if step <= 0:
         return -_middle(-step) if step else 0
     doubling, part = divmod(step - 1, _STEPS)

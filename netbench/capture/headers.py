@@ -1,7 +1,7 @@
-"""Sorts the frames of a batch: pktgen's by their addresses, flush and control frames, all others.
+"""Classifies the frames of a batch: pktgen frames by their addresses, flush and control frames, all others.
 
-A frame of pktgen is Ethernet (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not a later
-fragment, UDP, and then pktgen's header. Where decoding is `deep`, it may also be IPv6, in a tunnel, or of another
+A pktgen frame has an Ethernet header (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not a
+later fragment, UDP, and then pktgen's header. With `deep` decoding, it may also be IPv6, in a tunnel, or of another
 link type.
 """
 
@@ -19,11 +19,11 @@ from netbench.capture.rows import U8, U16, U32, U64, Rows
 from netbench.model.units import FCS_BYTES
 
 # Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
-# Bridges, switches and whatever else is on a link talk to each other by them. The last one is that of flush frames.
+# Bridges, switches and other devices on a link use them to communicate. The last one is that of flush frames.
 _LINK_LOCAL = 0x0180C200
 _LAST_OF_FLUSH = 0x000F
 _LLDP = 0x88CC  # EtherType (IEEE 802.1AB); mostly, but not always, to one of these addresses
-# What is behind the Ethernet header of a flush frame that bears times: this, a number of 32 bits, and two times of 64.
+# After the Ethernet header of a flush frame with times: this magic, a 32-bit number, and two 64-bit times.
 _FLUSH_MAGIC = int.from_bytes(b"nb-flush")
 _FLUSH_STAMP_BYTES = 28
 
@@ -33,7 +33,7 @@ _AF_INET, _AF_INET6 = 2, (10, 24, 28, 30)
 
 
 class Link(NamedTuple):
-    """How frames of one link type begin: the length of the header, and what follows the headers behind it.
+    """The header length of one link type, and the function that follows the headers after it.
 
     Frames of a `deep` type are decoded only where decoding is deep.
     """
@@ -45,7 +45,7 @@ class Link(NamedTuple):
 
 
 def _loopback(walk: Walk, rows: Rows) -> None:
-    """The address family in the byte order of the machine that captured."""
+    """Follow frames after an address family in the byte order of the capturing machine."""
     for family, same in rows.at_least(4).by_value(U32, 0):
         number = family if family < 1 << 16 else int.from_bytes(family.to_bytes(4, "little"))
         if number == _AF_INET or number in _AF_INET6:
@@ -55,7 +55,7 @@ def _loopback(walk: Walk, rows: Rows) -> None:
 
 
 def _ppp(walk: Walk, rows: Rows) -> None:
-    """With or without the address and control bytes of HDLC."""
+    """Follow PPP frames with or without the address and control bytes of HDLC."""
     whole = rows.at_least(4)
     if whole.size:
         framed, bare = whole.split(whole.field(U16, 0) == 0xFF03)
@@ -89,8 +89,8 @@ _OUTGOING = 4  # a cooked header's packet type
 class PairFrames(NamedTuple):
     """The pktgen frames of one pair of addresses in a batch, in the order of the file, of IP version 4 or 6.
 
-    Arrays are int64 of one element a frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since 1970
-    by the source's clock, or INVALID_STAMP) and `times_ns` (of capture).
+    Arrays are int64 with one element per frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since
+    1970 by the source's clock, or INVALID_STAMP) and `times_ns` (of capture).
     """
 
     ip_version: int
@@ -102,7 +102,7 @@ class PairFrames(NamedTuple):
     times_ns: NDArray[np.int64]
 
     def where(self, condition: NDArray[np.bool_]) -> "PairFrames":
-        """Those for which `condition`, bool of shape (n,), is true."""
+        """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         columns: Any = (column[condition] for column in self[3:])
@@ -110,7 +110,7 @@ class PairFrames(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What is in a batch: the sizes with FCS of all its frames, int64, and of which kinds they are.
+    """The contents of a batch: the sizes with FCS of all its frames, int64, and their kinds.
 
     `others`, `undecoded` and `encapsulated` are as in Walk.
     """
@@ -127,20 +127,20 @@ class Decoded(NamedTuple):
 
 
 def link_name(number: int) -> str:
-    """The name of a link type."""
+    """Return the name of a link type."""
     return LINKS[number].name if number in LINKS else _OTHER_LINKS.get(number, f"link type {number}")
 
 
 def is_decoded(link_type: int, *, deep: bool) -> bool:
-    """Whether frames of a link type are."""
+    """Return whether frames of a link type are decoded."""
     return link_type in LINKS and (deep or not LINKS[link_type].deep)
 
 
 def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
-    """The batch by where cooked headers say that frames were captured, with words for it; empty for other link types.
+    """Yield the batch split by interface and direction in cooked headers, each with a name; empty for other link types.
 
-    A capture of all interfaces has a forwarded frame twice: incoming, and outgoing. Frames that are cut within that
-    header are with those of the first direction.
+    A capture of all interfaces has a forwarded frame twice: incoming, and outgoing. Frames that are cut within the
+    cooked header are added to the first direction.
     """
     rows = Rows(batch)
     header_bytes = LINKS[batch.link_type].header_bytes if batch.link_type in (COOKED, COOKED_2) else 0
@@ -156,7 +156,7 @@ def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
 
 
 def _directions(rows: Rows, link_type: int, among: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Which frames are of which direction, and of which interface where the header has it, `among` some frames."""
+    """Yield each direction, with the interface where the header has it, and which frames of `among` belong to it."""
     is_version_2 = link_type == COOKED_2
     is_outgoing = (rows.field(U8, _COOKED_2_TYPE_AT) if is_version_2 else rows.field(U16, _COOKED_TYPE_AT)) == _OUTGOING
     numbers = rows.field(U32, _COOKED_2_INTERFACE_AT) if is_version_2 else np.zeros(rows.size, np.uint32)
@@ -168,10 +168,10 @@ def _directions(rows: Rows, link_type: int, among: NDArray[np.bool_]) -> Iterato
 
 
 def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:
-    """Sort the frames of a batch into kinds; `is_decoded` its link type.
+    """Classify the frames of a batch; `is_decoded` must be true for its link type.
 
-    A frame is too short when its captured bytes end before a pktgen header could: 58 bytes for an
-    untagged frame without IP options.
+    A frame is too short when its captured bytes end before the end of a pktgen header: 58 bytes for an untagged frame
+    without IP options.
     """
     link = LINKS[batch.link_type]
     sizes = _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
@@ -207,13 +207,13 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:
 
 
 def not_decoded(batch: FrameBatch) -> Decoded:
-    """A batch whose link type is not decoded: the sizes are those in the file, and all frames are undecoded."""
+    """Return the result for a link type that is not decoded: sizes as in the file, and all frames undecoded."""
     name = {f"frames of {link_name(batch.link_type)}": len(batch.frames)}
     return Decoded(_sizes(batch, 0), 0, NO_FLUSH_FRAMES, 0, 0, [], Counter(), Counter(name), Counter())
 
 
 def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
-    """What frames had on the link, and so many bytes more."""
+    """Return the lengths of frames on the link plus `more` bytes."""
     if is_one_number(batch.original):
         return np.broadcast_to(np.int64(int(batch.original[0]) + more), len(batch.original))
     sizes: NDArray[np.int64] = batch.original.astype(np.int64)
@@ -222,8 +222,9 @@ def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
 
 
 def _is_plain(rows: Rows, least_bytes: int) -> bool:
-    """Whether all frames are of the most frequent layout, which spares looking for others: nothing to set aside among
-    them, no VLAN tags, no IP options.
+    """Return whether all frames have the most frequent layout: no flush or control frames, VLAN tags, or IP options.
+
+    Then no other layouts need to be checked.
     """
     if rows.at_least(least_bytes) is not rows:
         return False
@@ -231,9 +232,9 @@ def _is_plain(rows: Rows, least_bytes: int) -> bool:
 
 
 def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
-    """All but flush frames, which the capturing side itself sends to empty the kernel's ring, and control frames.
+    """Return all frames except flush and control frames, the flush frames, and the number of control frames.
 
-    With them the flush frames, and how many control frames there are: link-local ones and LLDP.
+    The capturing side sends flush frames to empty the kernel's ring. Control frames are link-local ones and LLDP.
     """
     none = rows.none()
     addressed = rows.at_least(_ETHERNET_HEADER_BYTES)
@@ -255,7 +256,7 @@ def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
 
 
 def _stamped(flush: Rows) -> FlushFrames:
-    """Those flush frames that bear times, as netbench.sinks.flush writes them."""
+    """Return the flush frames with times, in the format of netbench.sinks.flush."""
     at = _ETHERNET_HEADER_BYTES
     whole = flush.at_least(at + _FLUSH_STAMP_BYTES)
     if whole.size:
@@ -269,7 +270,7 @@ def _stamped(flush: Rows) -> FlushFrames:
 
 
 def _by_pair(found: list[Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
-    """Frames of all layouts by their addresses, each pair's in the order of the file."""
+    """Yield the frames of all layouts by their addresses, each pair's in the order of the file."""
     if not found:
         return
     left = found[0] if len(found) == 1 else _in_order(found)
@@ -294,7 +295,7 @@ def _by_pair(found: list[Found], sizes: NDArray[np.int64]) -> Iterator[PairFrame
 
 
 def _in_order(found: list[Found]) -> Found:
-    """Frames of several layouts as one, in the order of the file."""
+    """Return frames of several layouts as one object, in the order of the file."""
     batch = found[0].rows.batch
     every = np.arange(len(batch.frames))
     indices = np.concatenate([part.rows.of(every) for part in found])

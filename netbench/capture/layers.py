@@ -1,4 +1,4 @@
-"""From the first header of a frame to pktgen's, through VLAN tags and tunnels, many frames at a time.
+"""Decodes frames from the first header to pktgen's, through VLAN tags and tunnels, many frames at a time.
 
 pktgen's header is 16 bytes after UDP: magic 0xbe9be955, sequence, seconds, microseconds, each 32 bits in network byte
 order (`struct pktgen_hdr` in the kernel's net/core/pktgen.c). Frames without it are counted by protocol.
@@ -20,19 +20,19 @@ Path = tuple[str, ...]  # the names of the headers around the innermost IP heade
 
 IPV4 = 0x0800
 _IPV6, _MPLS, _MPLS_MULTICAST, _PPPOE = 0x86DD, 0x8847, 0x8848, 0x8864
-_VLAN_TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)  # 802.1Q, 802.1ad, and what preceded it
+_VLAN_TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)  # 802.1Q, 802.1ad, and its predecessors
 _PROVIDER_BRIDGE = 0x88E7
 _ETHERNET_IN_GRE, _ERSPAN, _ERSPAN_3 = 0x6558, 0x88BE, 0x22EB
 _LEAST_TYPE = 0x0600  # below it, an EtherType is the length of an 802.3 frame
 _SNAP = 0xAAAA0300
-# Organisations whose SNAP protocol numbers are EtherTypes, and one whose are not (CDP, VTP, PVST+).
+# Organisations whose SNAP protocol numbers are EtherTypes, and one whose numbers are not (CDP, VTP, PVST+).
 _ETHER_TYPE_OUIS, _CISCO_OUI = (0x000000, 0x0000F8), 0x00000C
-# Tags of a frame that netbench sends.
+# The most VLAN tags of netbench's own frames.
 _MOST_TAGS = 2
 _MOST_LAYERS = 12
-# How far pktgen's magic number is searched for in frames that are not decoded further.
+# The range of the search for pktgen's magic number in frames that are not decoded further.
 _SEARCHED_BYTES = 240
-# Protocols that carry none of a user's frames, by EtherType.
+# Protocols that carry no user frames, by EtherType.
 _LINK_PROTOCOLS = {
     0x0806: "ARP",
     0x8035: "RARP",
@@ -72,17 +72,17 @@ _IP_PROTOCOLS = {
     132: "SCTP",
 }
 _OPAQUE_IP_PROTOCOLS = {_ESP: "ESP", _L2TP: "L2TPv3", 136: "UDP-Lite"}
-# UDP ports of tunnels (IANA); 8472 is Linux's own for VXLAN.
+# UDP ports of tunnels (IANA); 8472 is Linux's default for VXLAN.
 _VXLAN_PORTS, _VXLAN_GPE, _GENEVE, _GTP, _MPLS_IN_UDP, _GRE_IN_UDP = (4789, 8472), 4790, 6081, 2152, 6635, 4754
 _TUNNEL_PORTS = (*_VXLAN_PORTS, _VXLAN_GPE, _GENEVE, _GTP, _MPLS_IN_UDP, _GRE_IN_UDP)
 _OPAQUE_PORTS = {1701: "L2TP", 4500: "ESP in UDP", 51820: "WireGuard"}
 
 
 class Found(NamedTuple):
-    """Pktgen frames and their fields, in arrays of one element a frame.
+    """Pktgen frames and their fields, in arrays with one element per frame.
 
-    `addresses` are source and destination as they lie in the file: uint64 of shape (n, 1) for IPv4, (n, 4) for IPv6.
-    `sent_us` is in microseconds since 1970, or INVALID_STAMP.
+    `addresses` are source and destination in the byte order of the file: uint64 of shape (n, 1) for IPv4, (n, 4)
+    for IPv6. `sent_us` is in microseconds since 1970, or INVALID_STAMP.
     """
 
     rows: Rows
@@ -92,11 +92,11 @@ class Found(NamedTuple):
 
     @property
     def ip_version(self) -> int:
-        """4 or 6."""
+        """The IP version: 4 or 6."""
         return 4 if self.addresses.shape[1] == 1 else 6
 
     def where(self, condition: NDArray[np.bool_]) -> "Found":
-        """Those for which `condition`, bool of shape (n,), is true."""
+        """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         columns: Any = (column[condition] for column in self[1:])
@@ -104,12 +104,12 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """Follows the headers of a batch's frames; what it finds adds up.
+    """Follows the headers of a batch's frames, and accumulates the results.
 
-    `others` counts frames without pktgen's header by protocol. `undecoded` counts those that may have it behind headers
+    `others` counts frames without pktgen's header by protocol. `undecoded` counts frames that may have it after headers
     that are not decoded here. `encapsulated` counts pktgen frames by the headers around their IP header. `too_short`
-    counts frames whose captured bytes end before that is known. A walk that is not `deep` decodes Ethernet with up to
-    two VLAN tags and IPv4, and counts no others.
+    counts frames whose captured bytes end before the protocol is known. A walk that is not `deep` decodes Ethernet with
+    up to two VLAN tags and IPv4, and counts no other frames.
     """
 
     def __init__(self, *, deep: bool) -> None:
@@ -121,16 +121,16 @@ class Walk:
         self.too_short = 0
 
     def ethernet(self, rows: Rows, at: int, path: Path) -> None:
-        """Frames that have an Ethernet header at byte `at`."""
+        """Follow frames with an Ethernet header at byte `at`."""
         self.ether_type(rows, at + 12, at + 14, path)
 
     def ether_type(self, rows: Rows, type_at: int, next_at: int, path: Path) -> None:
-        """Frames that have an EtherType at byte `type_at`, and what it names at `next_at`."""
+        """Follow frames with an EtherType at byte `type_at`, and the next header at `next_at`."""
         for value, same in self._reaching(rows, max(type_at + 2, next_at)).by_value(U16, type_at):
             self._of_type(same, value, next_at, path)
 
     def ip(self, rows: Rows, at: int, path: Path) -> None:
-        """Frames that have an IP header of either version at byte `at`."""
+        """Follow frames with an IP header of either version at byte `at`."""
         for first, same in self._reaching(rows, at + 1).by_value(U8, at):
             if first >> 4 == 4:
                 self.ipv4(same, at, path)
@@ -140,7 +140,7 @@ class Walk:
                 self.cannot_decode("neither IPv4 nor IPv6", same)
 
     def ipv4(self, rows: Rows, at: int, path: Path = ()) -> None:
-        """Frames that have an IPv4 header at byte `at`."""
+        """Follow frames with an IPv4 header at byte `at`."""
         for first, same in self._reaching(rows, at + 1).by_value(U8, at):
             ip_bytes = (first & 0x0F) * 4
             if first >> 4 != 4 or ip_bytes < LEAST_IP_BYTES:
@@ -157,7 +157,7 @@ class Walk:
                 self._ipv4_others(rest, at, payload_at, path)
 
     def take_pktgen(self, rows: Rows, at: int, udp_at: int, path: Path = ()) -> Rows:
-        """Find the pktgen frames among IPv4 frames of one layout, which reach to the end of its header; the others."""
+        """Take the pktgen frames from IPv4 frames of one layout, long enough for its header; return the others."""
         if not rows.size:
             return rows
         header = rows.words(udp_at + UDP_BYTES, 4)
@@ -170,7 +170,7 @@ class Walk:
         return others
 
     def ipv6(self, rows: Rows, at: int, path: Path) -> None:
-        """Frames that have an IPv6 header at byte `at`."""
+        """Follow frames with an IPv6 header at byte `at`."""
         rows = self._reaching(rows, at + 40)
         is_ipv6 = rows.field(U8, at) >> 4 == 6 if rows.size else np.empty(0, np.bool_)
         rows, invalid = rows.split(is_ipv6)
@@ -203,7 +203,7 @@ class Walk:
             self.cannot_decode(name if ether_type >= 0 else "various EtherTypes", rows)
 
     def _enter(self, rows: Rows, at: int, path: Path, name: str) -> None:
-        """Go on behind a tag, or into a frame within a frame, at byte `at`."""
+        """Continue after a tag, or in an encapsulated frame, at byte `at`."""
         if len(path) >= _MOST_LAYERS:
             self.cannot_decode(f"more than {_MOST_LAYERS} headers around IP", rows)
         elif name == "VLAN":
@@ -212,7 +212,7 @@ class Walk:
             self.ethernet(rows, at, (*path, name))
 
     def _llc(self, rows: Rows, at: int, path: Path) -> None:
-        """802.3 frames: those with a SNAP header have an EtherType."""
+        """Follow 802.3 frames: those with a SNAP header have an EtherType."""
         reaching = rows.at_least(at + 8)
         is_snap = reaching.match(at, _SNAP, U32, 0xFFFFFF00) if reaching.size else np.empty(0, np.bool_)
         snap = reaching.where(is_snap) if is_snap.any() else rows.none()
@@ -243,7 +243,7 @@ class Walk:
                 self._pseudowire(ethernet, at + 4, (*path, "Ethernet"))
 
     def _ethernet_among(self, rows: Rows, at: int) -> Rows:
-        """Those in MPLS that begin like an IP header, but whose EtherType names the IP header that is behind it."""
+        """Return the frames in MPLS that look like IP, but have an EtherType that matches an IP header after it."""
         reaching = rows.at_least(at + 15)
         if not reaching.size:
             return reaching
@@ -252,7 +252,7 @@ class Walk:
         return reaching.where(is_ethernet) if is_ethernet.any() else rows.none()
 
     def _pseudowire(self, rows: Rows, at: int, path: Path) -> None:
-        """Ethernet in MPLS (RFC 4448), with a control word of four bytes or without."""
+        """Follow Ethernet in MPLS (RFC 4448), with or without a control word of four bytes."""
         rows = self._reaching(rows, at + 18)
         if not rows.size:
             return
@@ -262,7 +262,7 @@ class Walk:
                 self.ethernet(part, frame_at, path)
 
     def ppp(self, rows: Rows, at: int, path: Path) -> None:
-        """Frames that have a PPP protocol number at byte `at`."""
+        """Follow frames with a PPP protocol number at byte `at`."""
         for protocol, same in self._reaching(rows, at + 2).by_value(U16, at):
             if protocol in (0x0021, 0x0057):
                 self.ip(same, at + 2, path)
@@ -274,7 +274,7 @@ class Walk:
                 self.cannot_decode(f"PPP protocol {protocol:#06x}", same)
 
     def _ipv4_others(self, rows: Rows, at: int, payload_at: int, path: Path) -> None:
-        """IPv4 frames that are not pktgen's."""
+        """Follow IPv4 frames that are not pktgen's."""
         rows = self._reaching(rows, at + LEAST_IP_BYTES)
         if not rows.size:
             return
@@ -287,7 +287,7 @@ class Walk:
                 self._ip_payload(same, protocol, payload_at, path)
 
     def _ipv6_next(self, rows: Rows, ip_at: int, type_at: int, at: int, path: Path, headers: int = 0) -> None:
-        """IPv6 frames from a header on that is at byte `at`, and whose type is at `type_at`."""
+        """Follow IPv6 frames from a header at byte `at`, whose type is at `type_at`."""
         for protocol, same in rows.by_value(U8, type_at):
             if protocol == _UDP:
                 whole = same.at_least(at + UDP_BYTES + PKTGEN_BYTES)
@@ -322,7 +322,7 @@ class Walk:
             self._ip_payload(others, _UDP, at, path)
 
     def _ip_payload(self, rows: Rows, protocol: int, at: int, path: Path) -> None:
-        """Frames that have a header of an IP protocol at byte `at`, and none of pktgen right behind it."""
+        """Follow frames with a header of an IP protocol at byte `at` that is not directly followed by pktgen's."""
         if len(path) >= _MOST_LAYERS:
             self.cannot_decode(f"more than {_MOST_LAYERS} headers around IP", rows)
         elif protocol == _UDP:
@@ -342,7 +342,7 @@ class Walk:
             self.cannot_decode(name if protocol >= 0 else "various IP protocols", rows)
 
     def _authentication(self, rows: Rows, ip_at: int, at: int, path: Path) -> None:
-        """IPv4 frames with an authentication header (RFC 4302)."""
+        """Follow IPv4 frames with an authentication header (RFC 4302)."""
         for protocol, same in self._reaching(rows, at + 12).by_value(U8, at):
             for length, alike in same.by_value(U8, at + 1):
                 payload_at = at + (length + 2) * 4
@@ -359,7 +359,7 @@ class Walk:
                     self._ip_payload(others, protocol, payload_at, (*path, "AH"))
 
     def _gre(self, rows: Rows, at: int, path: Path) -> None:
-        """RFC 2784 and 2890; with Ethernet in it: NVGRE, ERSPAN."""
+        """Follow GRE frames: RFC 2784 and 2890; with Ethernet inside: NVGRE, ERSPAN."""
         for flags, same in self._reaching(rows, at + 4).by_value(U16, at):
             if flags < 0 or flags & 0x4007:
                 self.cannot_decode("GRE with routing or of version 1 (PPTP)", same)
@@ -377,7 +377,7 @@ class Walk:
                     self._of_type(alike, ether_type, next_at, path)
 
     def _udp(self, rows: Rows, at: int, path: Path) -> None:
-        """UDP frames without pktgen's header right behind UDP."""
+        """Follow UDP frames without pktgen's header directly after UDP."""
         reaching = self._reaching(rows, at + UDP_BYTES)
         if not reaching.size:
             return
@@ -422,7 +422,7 @@ class Walk:
                     self._of_type(alike, ether_type, next_at, path)
 
     def _gtp(self, rows: Rows, at: int, path: Path) -> None:
-        """GTP-U (3GPP TS 29.281), of which only user data without extension headers is followed."""
+        """Follow GTP-U (3GPP TS 29.281), only user data without extension headers."""
         for first, same in self._reaching(rows, at + 8).by_value(U8, at):
             data, others = same.split(same.field(U8, at + 1) == 0xFF)
             self.others["GTP control"] += others.size
@@ -432,7 +432,7 @@ class Walk:
                 self.cannot_decode("GTP with extension headers", data)
 
     def _add(self, rows: Rows, addresses: NDArray[np.uint64], header: NDArray[np.uint32], path: Path) -> None:
-        """Take up pktgen frames, whose pktgen header is `header`, uint32 of shape (n, 4)."""
+        """Record pktgen frames, whose pktgen header is `header`, uint32 of shape (n, 4)."""
         fraction = header[:, 3].astype(np.int64)
         sent_us = header[:, 2].astype(np.int64)
         sent_us *= 1_000_000
@@ -444,13 +444,13 @@ class Walk:
             self.encapsulated[path] += rows.size
 
     def _reaching(self, rows: Rows, length: int) -> Rows:
-        """Those of which at least `length` bytes are there; the others are counted as too short."""
+        """Return the frames with at least `length` bytes in memory; count the others as too short."""
         reaching = rows.at_least(length)
         self._count_unreached("cut short", rows, reaching, length)
         return reaching
 
     def _count_unreached(self, name: str, rows: Rows, reaching: Rows, length: int) -> None:
-        """Count the frames that do not reach to `length` bytes, and those of which so many are not in memory."""
+        """Count frames shorter than `length` bytes, and those with that many bytes in the file, but not in memory."""
         if reaching.size == rows.size:
             return
         captured, width = rows.batch.captured, rows.batch.frames.shape[1]
@@ -465,7 +465,7 @@ class Walk:
             self.others[name] += frames
 
     def _count_other(self, name: str, rows: Rows) -> None:
-        """Count frames of a protocol; those with pktgen's magic number in them may be a stream's all the same."""
+        """Count frames of a protocol; those that contain pktgen's magic number may still be a stream's."""
         hidden = _with_magic(rows) if rows.size else 0
         if rows.size > hidden:
             self.others[name] += rows.size - hidden
@@ -473,13 +473,13 @@ class Walk:
             self.undecoded[f"pktgen's magic number deeper in {name}"] += hidden
 
     def cannot_decode(self, why: str, rows: Rows) -> None:
-        """Count frames that may have pktgen's header behind what is not decoded."""
+        """Count frames that may have pktgen's header after undecoded headers."""
         if rows.size:
             self.undecoded[why] += rows.size
 
 
 def _with_magic(rows: Rows) -> int:
-    """How many of the frames have pktgen's magic number, in either byte order, anywhere in their first bytes."""
+    """Return how many frames contain pktgen's magic number, in either byte order, in their first bytes."""
     first_bytes = np.ascontiguousarray(rows.of(rows.batch.frames[:, :_SEARCHED_BYTES]))
     memory = first_bytes.tobytes()
     magics = PKTGEN_MAGIC.to_bytes(4, "big"), PKTGEN_MAGIC.to_bytes(4, "little")

@@ -1,4 +1,4 @@
-"""A capture counted while it is being made, so that it need not be written to a disk."""
+"""Counts a capture while it is being made, so that it need not be written to disk."""
 
 import fcntl
 import os
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-_LOOK_AGAIN_MS = 100  # whether the writer has ended
-# For what is left in the pipe once its writer has ended: a mebibyte, on a machine that is busy.
+_LOOK_AGAIN_MS = 100  # interval of checks for the end of the writer
+# Time limit for the rest of the pipe after its writer has ended: a mebibyte, on a busy machine.
 _END_S = 60.0
 _DISCARDED_BYTES = 1 << 16
-# What an unprivileged process may have, too (pipe(7), /proc/sys/fs/pipe-max-size), unless the limit was lowered.
+# A pipe size that unprivileged processes may have, too (pipe(7), /proc/sys/fs/pipe-max-size), by the default limit.
 _WANTED_BYTES = 1 << 20
 _LARGEST = Path("/proc/sys/fs/pipe-max-size")
-# A reader that takes every page as it comes is woken for every 50 frames, and numpy's fixed cost is as high
-# for these as for thousands: 1 µs a frame for 500 at a time, 0.07 µs for half of the pipe.
+# A reader of single pages wakes up for every 50 frames, and numpy's fixed cost is as high for these as for thousands:
+# 1 µs per frame for 500 frames at a time, 0.07 µs for half of the pipe.
 _GATHER_S = 0.05
-# In this time 1,000,000 snapped frames/s do not fill the pipe.
+# A time in which 1,000,000 snapped frames/s do not fill the pipe.
 _STEP_S = 0.01
 
 
 class GatheringPipe(RawIOBase):
-    """Waits until there is something to read, and then a moment for more, so that it is read in few large pieces.
+    """A pipe whose reads wait for data, and then a moment for more, so that it is read in few large pieces.
 
-    Owns the file descriptor. Whoever writes is held up only when a mebibyte waits to be read.
+    Owns the file descriptor. The writer blocks only when a mebibyte of data is unread.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -50,27 +50,27 @@ class GatheringPipe(RawIOBase):
         self._descriptor = descriptor
         self._hurried = threading.Event()
         self._ended = threading.Event()
-        with suppress(OSError):  # a smaller one does as well, only with more haste
+        with suppress(OSError):  # a smaller pipe works too, with more wake-ups
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, min(_WANTED_BYTES, int(_LARGEST.read_text())))
         self._half = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) // 2
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
     def hurry(self) -> None:
-        """Have whatever there is read at once from now on; another thread may say so at any time."""
+        """Read available data at once from now on; any thread may call this at any time."""
         self._hurried.set()
 
     def end(self) -> None:
-        """Take what there is for all there will be: the writer has ended, whoever else holds the pipe open."""
+        """Treat the data in the pipe as complete: the writer has ended, even if others keep the pipe open."""
         self._ended.set()
         self._hurried.set()
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Read what there is, up to the size of `buffer`; how many bytes, 0 at the end."""
+        """Read available data, up to the size of `buffer`; return the number of bytes, 0 at the end."""
         while not (ready := self._poll.poll(_LOOK_AGAIN_MS)):
             if self._ended.is_set() and not self._waiting():
                 return 0
@@ -89,62 +89,62 @@ class GatheringPipe(RawIOBase):
             os.close(self._descriptor)
 
     def _waiting(self) -> int:
-        """How many bytes can be read now (FIONREAD, ioctl_tty(2))."""
+        """Return how many bytes can be read now (FIONREAD, ioctl_tty(2))."""
         (count,) = struct.unpack("i", fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4)))
         return int(count)
 
 
 class LiveCapture:
-    """Reads one capture in a thread of its own, from `begin` until its writer ends, in constant memory.
+    """Reads one capture in a separate thread, from `begin` until its writer ends, in constant memory.
 
-    What only the end of a trial tells (how many frames were sent, and until when) is made up for by `counts`.
+    Facts known only at the end of a trial (how many frames were sent, and until when) are applied by `counts`.
     """
 
     def __init__(self, awaited: Expected, from_ns: int = 0) -> None:
-        """Of what was captured before `from_ns` (CLOCK_REALTIME) only the frames of earlier trials count, as late."""
+        """Of frames captured before `from_ns` (CLOCK_REALTIME), only those of earlier trials are counted, as late."""
         self._name = f"the capture of {awaited.stream}"
         self._tally, self._earlier = CaptureTally(self._name, [awaited]), CaptureTally(self._name, [awaited])
         self._from_ns = from_ns
         self._read_frames = 0
-        self._is_whole = False  # nothing is added any more
+        self._is_whole = False  # no more frames are added
         self._added = threading.Condition()
         self._pipe: GatheringPipe | None = None
         self._reader: CaptureReader | None = None
         self._failure = ""
-        self._news = threading.Event()  # a flush frame was read, or there is nothing more to come
+        self._news = threading.Event()  # a flush frame was read, or the capture has ended
         self._thread: threading.Thread | None = None
 
     def begin(self, pipe: int, cpus: Sequence[int]) -> None:
         """Read from the descriptor `pipe`, on `cpus` (empty: any), until its end, and close it; returns at once."""
         self._pipe = GatheringPipe(pipe)
-        # A daemon: whatever happens to the one who writes, netbench can end.
+        # A daemon thread: netbench can exit whatever the state of the writer.
         self._thread = threading.Thread(target=self._read, args=(self._pipe, cpus), daemon=True)
         self._thread.start()
 
     def await_flush(self, timeout_s: float) -> bool:
-        """Return True once a flush frame has been read, and with it all captured before; False when none comes."""
+        """Wait for a flush frame, after which all earlier frames have been read; return False when none comes."""
         if self._pipe is not None:
             self._pipe.hurry()
         self._news.wait(timeout_s)
         return self._tally.flush_frames > 0
 
     def await_frames(self, frames: int, timeout_s: float) -> bool:
-        """Whether just so many frames are read within a time; then what comes after them is left out of the counts."""
+        """Return whether exactly `frames` frames are read within the time; then later frames are not counted."""
         with self._added:
             self._added.wait_for(lambda: self._read_frames >= frames, timeout_s)
             self._is_whole = self._read_frames == frames
         return self._is_whole
 
     def end(self) -> None:
-        """Say that the writer has ended."""
+        """Signal that the writer has ended."""
         if self._pipe is not None:
             self._pipe.end()
 
     def counts(self, expected: Expected) -> CaptureCounts:
-        """What `analyze_capture` says of the same bytes, once the writer has ended or `await_frames`; to be asked once.
+        """Return the counts as of `analyze_capture`, after the writer has ended or `await_frames`; callable once.
 
-        UsageError when they are no capture, and when a frame that could have been the stream's turns out not to be:
-        what it has spoiled, loss runs and delays among others, cannot be taken back.
+        UsageError when the data are no capture, and when a counted frame turns out not to be the stream's: its effects
+        on loss runs, delays and others cannot be undone.
         """
         assert self._thread is not None, "begin() comes first"
         if not self._is_whole:
@@ -164,11 +164,11 @@ class LiveCapture:
 
     @property
     def frames(self) -> int:
-        """How many frames of any kind were read."""
+        """The number of frames of any kind that were read."""
         return self._read_frames
 
     def _read(self, pipe: GatheringPipe, cpus: Sequence[int]) -> None:
-        """The life of the thread."""
+        """Read the pipe to its end, in the thread."""
         try:
             with pipe as file:
                 if cpus:
@@ -176,11 +176,11 @@ class LiveCapture:
                 try:
                     self._count(read_stream(file, self._name))
                 finally:
-                    while file.read(_DISCARDED_BYTES):  # or the writer would wait, or die, before it has reported
+                    while file.read(_DISCARDED_BYTES):  # otherwise the writer would block, or die, before its report
                         pass
         except UsageError as error:
             self._failure = str(error)
-        except Exception as error:  # nobody above a thread could catch it
+        except Exception as error:  # no caller of a thread could catch it
             self._failure = f"{self._name}: its analysis failed: {error!r}"
         finally:
             self._news.set()

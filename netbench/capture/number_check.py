@@ -1,4 +1,4 @@
-"""Whether a stream's sequence numbers come from one source, and in the order of capture."""
+"""Checks whether a stream's sequence numbers come from one source, and in the order of capture."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +8,14 @@ from netbench.capture.clock_check import InOrder
 from netbench.capture.headers import PairFrames
 from netbench.capture.sequences import Arrivals
 
-# No source sends so many frames in less time than one a ns, which is more than 400 Gbit/s have room for.
+# No source sends this many frames faster than one per ns, which exceeds the frame rate of 400 Gbit/s.
 _LEAST_JUMP = 1 << 24
-# More than any file is out of order by: one of two times is not known.
+# No file is out of order by more: then one of the two times is unknown.
 _LONGEST_NS = 10**18
 
 
 class NumberTally:
-    """Takes the frames of a stream, and finds numbers and copies that no single source can have sent."""
+    """Finds numbers and copies in a stream's frames that no single source can have sent."""
 
     def __init__(self) -> None:
         self._last_time_ns: int | None = None
@@ -29,7 +29,7 @@ class NumberTally:
         arrived: Arrivals,
         known: range | None,
     ) -> None:
-        """The next frames, and which of them are not late; `known` has the lowest and highest number before them.
+        """Add the next frames, with those that are not late; `known` has the lowest and highest number before them.
 
         Unknown capture times are far before all others, and are ignored.
         """
@@ -60,13 +60,13 @@ class NumberTally:
             self._jump = max(self._jump, below if below >= _LEAST_JUMP else 0)
 
     def check(self, largest_back_ns: int) -> NumberCheck:
-        """What it comes to; capture times of frames in order go back by so many ns at most."""
+        """Return the result; `largest_back_ns` is how far capture times of frames in order go back at most."""
         disorder_ns = self._disorder_ns if self._disorder_ns > largest_back_ns else 0
         return NumberCheck(disorder_ns, self._jump, self._resent)
 
 
 def _advance(times_ns: NDArray[np.int64], places: NDArray[np.intp], before_ns: int) -> NDArray[np.int64]:
-    """How much later frames at these places were captured than the frame before each, ns."""
+    """Return the time in ns from the capture of each frame's predecessor to its own, for frames at these places."""
     previous = np.where(places > 0, times_ns[places - 1], before_ns)
     advance: NDArray[np.int64] = times_ns[places] - previous
     return advance

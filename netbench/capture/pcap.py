@@ -1,8 +1,8 @@
-"""Classic pcap, of a file or while it is made: microseconds or nanoseconds, either byte order, and "modified" records.
+"""Classic pcap, from a file or a pipe: microseconds or nanoseconds, either byte order, and "modified" records.
 
-The format is draft-ietf-opsawg-pcap; the modified one (a longer record header) is Alexey Kuznetzov's
-patched libpcap of the 1990s. What is made for every batch is a NamedTuple: to make the class and its instances
-costs a fraction of a frozen dataclass's, which shows in the time a short capture takes.
+The format is draft-ietf-opsawg-pcap; the modified one (a longer record header) is from Alexey Kuznetzov's patched
+libpcap of the 1990s. Objects made for every batch are NamedTuples: creating the class and its instances costs a
+fraction of a frozen dataclass, which is noticeable for short captures.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from netbench.model.units import FCS_BYTES
 
 FILE_HEADER_BYTES = 24
-# magic -> (words for it, nanoseconds of one fraction, bytes of a record header)
+# magic -> (name, nanoseconds of one fraction, bytes of a record header)
 MAGICS = {
     0xA1B2C3D4: ("pcap, microseconds", 1000, 16),
     0xA1B23C4D: ("pcap, nanoseconds", 1, 16),
     0xA1B2CD34: ("modified pcap, microseconds", 1000, 24),
 }
-# The snap length of a file that cuts nothing.
+# The snap length of a file without cut frames.
 NO_LIMIT = 2**32 - 1
-# The capture time of a frame whose record has none, or none that 64 bits hold.
+# The capture time of a frame whose record has none, or one that exceeds 64 bits.
 NO_TIME = -(2**63)
-# The bytes of a frame that are copied where records differ in length: the headers of any stream of netbench, and of
-# a stream in several tunnels.
+# The bytes of a frame that are copied where records differ in length: enough for the headers of any stream of netbench,
+# and of a stream in several tunnels.
 PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES = 112, 240
 
-# What is written here: words in the order of a PC's bytes.
+# Written files are little-endian.
 _HEADER, _RECORD = Struct("<IHHiIII"), Struct("<IIII")
 _VERSION, _ETHERNET = (2, 4), 1
 _NS_PER_S = 1_000_000_000
@@ -43,37 +43,37 @@ _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four
 _LENGTHS_AT = 8
 # Before pcap 2.3, the length on the link came before the captured one.
 _FIRST_UNSWAPPED = 3
-_BOTH_LENGTHS = np.dtype(np.uint64)  # compared only, whatever their order
+_BOTH_LENGTHS = np.dtype(np.uint64)  # for comparisons only, in any byte order
 
 # libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
 _MAX_CAPTURED = 262_144
-# What a snap length that is larger may be; beyond it, it stands for none.
+# The largest plausible snap length; a larger one means no limit.
 _MAX_SNAP_LENGTH = 1 << 24
-# Segmentation offload hands over up to some hundred kilobytes as one "frame"; nothing comes near this.
+# Segmentation offload produces "frames" of up to some hundred kilobytes, far below this.
 _MAX_ORIGINAL = 1 << 24
-# A run shorter than this is read faster record by record than as a batch of its own.
+# A run shorter than this is read faster record by record than as a separate batch.
 _SHORTEST_RUN = 1024
-# Records that one walk collects before they are analysed together.
+# The number of records that one walk collects before they are analysed together.
 _WALK_RECORDS = 8192
 # Records of one capture are at most this far apart, also where a clock was set.
 _DAY_S = 86_400
 
-# Large enough that numpy's fixed cost per call is small beside the work on a window, and small enough
-# that it stays in the cache while one column after the other is read from it.
+# Large enough that numpy's fixed cost per call is small compared to the work on a window, and small enough to stay in
+# the cache while one column after the other is read.
 WINDOW_BYTES = 1 << 22
-# The first bytes of a short record are copied at full width: what lies behind it is never used.
+# The first bytes of a short record are copied at full width: bytes after its end are never used.
 _SLACK_BYTES = 256
 
 
 class FrameBatch(NamedTuple):
     """Frames in the order of the file.
 
-    `frames` holds their first bytes, uint8 of shape (count, width). `captured` is how many bytes of a
-    frame the file has, one number for all or uint32 of shape (count,); of a row, bytes behind them are
-    not the frame's. `original` is how many bytes it had on the link, uint32 of shape (count,), of
-    which `fcs_bytes` are FCS; of stride 0 where that is one number for all. `snap_length` is where frames are cut,
-    NO_LIMIT if nowhere. `times_ns` says when it was captured, int64 of shape (count,), in nanoseconds since 1970, or
-    NO_TIME. `interface` is a place in the reader's `interfaces`.
+    `frames` has their first bytes, uint8 of shape (count, width). `captured` is the number of bytes of a frame in the
+    file, one number for all or uint32 of shape (count,); further bytes of a row are not the frame's. `original` is the
+    length on the link in bytes, uint32 of shape (count,), of which `fcs_bytes` are FCS; it has stride 0 where it is one
+    number for all. `snap_length` is the length to which frames are cut, or NO_LIMIT. `times_ns` are capture times,
+    int64 of shape (count,), in nanoseconds since 1970, or NO_TIME. `interface` is an index of the reader's
+    `interfaces`.
     """
 
     link_type: int
@@ -86,7 +86,7 @@ class FrameBatch(NamedTuple):
     interface: int = 0
 
     def only(self, these: NDArray[np.bool_]) -> "FrameBatch":
-        """The batch without all other frames; `these` is of shape (count,)."""
+        """Return the batch reduced to `these` frames, bool of shape (count,)."""
         captured = self.captured if isinstance(self.captured, int) else self.captured[these]
         return self._replace(
             frames=self.frames[these], captured=captured, original=self.original[these], times_ns=self.times_ns[these]
@@ -94,9 +94,9 @@ class FrameBatch(NamedTuple):
 
 
 class Interface(NamedTuple):
-    """Where frames of a file were captured.
+    """An interface on which frames of a file were captured.
 
-    `name` is empty where the file names none. `snap_length` is in bytes, None where frames are not cut. `resolution_ns`
+    `name` is empty where the file has none. `snap_length` is in bytes, None where frames are not cut. `resolution_ns`
     is the unit of its time stamps.
     """
 
@@ -107,11 +107,11 @@ class Interface(NamedTuple):
 
 
 class Oddities(NamedTuple):
-    """Counts of records that break the format's rules and were read nonetheless.
+    """Counts of records that violate the format but were read nonetheless.
 
     `wrong_lengths`: a length on the link of 0, above 16 MiB or below the captured length. `invalid_fractions`: a
     fraction of a second that is a second or more. `unknown_interface`: an interface that the file does not describe.
-    `small_fractions`: all records of a file in nanoseconds, where seconds pass and no fraction reaches a million.
+    `small_fractions`: all records of a nanosecond file that spans seconds, but has no fraction of a million or more.
     `dropped` is the number of frames that the capturing side reports as dropped, None where it reports nothing.
     """
 
@@ -128,8 +128,8 @@ NO_ODDITIES = Oddities()
 class Ending(NamedTuple):
     """How reading ended.
 
-    `leftover_bytes` follow the last whole record: 0 when the file is complete. `damage` says where the file stopped
-    making sense what is wrong, empty when it did not; `damaged_at` is that byte, None where nobody can tell.
+    `leftover_bytes` follow the last complete record: 0 when the file is complete. `damage` describes the first damage
+    in the file, empty when there is none; `damaged_at` is its byte offset, None where it is unknown.
     """
 
     leftover_bytes: int = 0
@@ -138,9 +138,9 @@ class Ending(NamedTuple):
 
 
 class Window:
-    """The bytes of a file that are in memory, from the first one not yet consumed: constant memory, whatever the file.
+    """The part of a file in memory, from the first byte not yet consumed, in constant memory for any file.
 
-    `memory[start:stop]` holds them, `data` is the same memory for struct, and `offset` is the place of the
+    `memory[start:stop]` has the bytes, `data` is the same memory for struct, and `offset` is the offset of the
     first of them in the file. Views on the memory are valid until the next fill().
     """
 
@@ -153,11 +153,11 @@ class Window:
 
     @property
     def available(self) -> int:
-        """How many bytes are in memory, not yet consumed."""
+        """The number of bytes in memory that are not yet consumed."""
         return self.stop - self.start
 
     def fill(self, wanted: int) -> bool:
-        """Have at least `wanted` bytes available, reading on as needed; False when the file ends before."""
+        """Read until at least `wanted` bytes are available; return False when the file ends before."""
         if self.available >= wanted:
             return True
         self._make_room(wanted)
@@ -169,17 +169,17 @@ class Window:
         return True
 
     def consume(self, count: int) -> None:
-        """Step over `count` available bytes."""
+        """Skip `count` available bytes."""
         self.start += count
         self.offset += count
 
     def records(self, stride: int, count: int) -> NDArray[np.uint8]:
-        """The next `count` records of `stride` bytes each: a view, of shape (count, stride)."""
+        """Return the next `count` records of `stride` bytes each: a view, of shape (count, stride)."""
         flat = self.memory[self.start : self.start + count * stride]
         return flat.reshape(count, stride)
 
     def gather(self, positions: Sequence[int] | NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-        """The first `width` bytes, at most 256, from each position of the memory: a copy, one row for each."""
+        """Return `width` bytes, at most 256, from each position of the memory: a copy, one row per position."""
         count = len(self.memory) - width + 1
         everywhere = np.ndarray((count,), f"V{width}", self.memory, 0, (1,))
         rows = everywhere[np.array(positions, np.intp)]
@@ -194,18 +194,18 @@ class Window:
 
     def _allocate(self, size: int) -> None:
         self._size = size
-        # glibc keeps freed blocks up to the size of the largest one that was ever freed, and returns others
-        # to the kernel (mallopt(3), M_MMAP_THRESHOLD). Freeing one of this size at once, untouched, makes it
-        # keep the arrays of a batch for the next one, which saves a page fault for every 4 KiB of them.
+        # glibc keeps freed blocks up to the size of the largest block ever freed, and returns larger ones to the kernel
+        # (mallopt(3), M_MMAP_THRESHOLD). Freeing an untouched block of this size makes glibc keep the arrays of a batch
+        # for the next one, which saves a page fault for every 4 KiB of them.
         np.empty(size, np.uint8)
         self.memory: NDArray[np.uint8] = np.zeros(size + _SLACK_BYTES, np.uint8)
         self.data = self.memory.data
 
 
 class CaptureReader:
-    """Reads one capture; `ending` and `oddities` are known once batches() is exhausted.
+    """Reads one capture; `ending` and `oddities` are final once batches() is exhausted.
 
-    `flavour` is the format in words.
+    `flavour` is the name of the format.
     """
 
     flavour: str
@@ -218,11 +218,11 @@ class CaptureReader:
 
     @property
     def oddities(self) -> Oddities:
-        """Records that break the format's rules, so far."""
+        """Counts of records that violate the format, so far."""
         raise NotImplementedError
 
     def batches(self) -> Iterator[FrameBatch]:
-        """All frames, in the order of the file for each interface; a batch is valid until the next is requested.
+        """Yield all frames, in the order of the file for each interface; a batch is valid until the next is requested.
 
         OSError when they cannot be read.
         """
@@ -230,10 +230,10 @@ class CaptureReader:
 
 
 class PcapReader(CaptureReader):
-    """Reads a classic pcap from a window that stands on its first byte."""
+    """Reads a classic pcap from a window at its first byte."""
 
     def __init__(self, window: Window, order: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
-        """`order` is struct's and numpy's sign of the byte order, "<" or ">"; the header is in the window.
+        """`order` is struct's and numpy's symbol of the byte order, "<" or ">"; the header is in the window.
 
         Of frames in records that differ in length, `headers_bytes` are kept.
         """
@@ -264,20 +264,20 @@ class PcapReader(CaptureReader):
 
     @property
     def interfaces(self) -> Sequence[Interface]:
-        """The only interface, which has no name."""
+        """The single interface, which has no name."""
         return [Interface("", self.link_type, self.snap_length, self._fraction_ns)]
 
     @property
     def oddities(self) -> Oddities:
-        """Records that break the format's rules, so far."""
-        # Of nanoseconds, one in a thousand is below a million.
+        """Counts of records that violate the format, so far."""
+        # Of real fractions in nanoseconds, only one in a thousand is below a million.
         are_small = self._fraction_ns == 1 and self._largest_fraction < _US_PER_S
         is_evident = self._stamped >= _EVIDENT_RECORDS and self._latest_ns - self._earliest_ns >= 2 * _NS_PER_S
         small = self._stamped if are_small and is_evident else 0
         return Oddities(self._wrong_lengths, self._invalid_fractions, small_fractions=small)
 
     def batches(self) -> Iterator[FrameBatch]:
-        """As CaptureReader.batches, in runs of one captured length where there are any."""
+        """As CaptureReader.batches, in runs of equal captured length where possible."""
         window = self._window
         while window.fill(self._header):
             lengths = self._lengths.unpack_from(window.data, window.start + _LENGTHS_AT)
@@ -294,9 +294,9 @@ class PcapReader(CaptureReader):
         self.ending = Ending(leftover_bytes=window.available)
 
     def _run(self, captured: int, original: int) -> tuple[FrameBatch, int] | None:
-        """The records from here on that have this captured length; None for a few.
+        """Return the run of records of this captured length at the window's start, and its bytes; None for a short run.
 
-        The first one, which is known to be good, has the `original` length.
+        The first record has been checked, and has the `original` length.
         """
         stride = self._header + captured
         most = self._window.available // stride
@@ -312,9 +312,9 @@ class PcapReader(CaptureReader):
         return self._batch(rows[:count], captured, originals[:count]), count * stride
 
     def _is_followed_by_a_record(self, captured: int) -> bool:
-        """Whether something that can be a record, or the end of the file, comes after the one in the window.
+        """Return whether a plausible record, or the end of the file, follows the record at the window's start.
 
-        Its own lengths are wrong, except perhaps the captured one.
+        The lengths of this record are wrong, except possibly the captured one.
         """
         window = self._window
         rows = window.records(self._header, 1).copy()
@@ -324,18 +324,18 @@ class PcapReader(CaptureReader):
         return bool(self._can_follow(rows, following)[0])
 
     def _can_follow(self, rows: NDArray[np.uint8], following: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Whether the headers in `rows` can be those of records, as those in `following` can be the ones after them."""
+        """Return whether `rows` can be record headers, as `following` are plausible headers of the next records."""
         captured, original = (field(following, self._word, at) for at in (self._captured_at, self._original_at))
         seconds, before = (field(headers, self._word, 0).astype(np.int64) for headers in (following, rows))
         is_good = (original > 0) & (original >= captured) & (original <= _MAX_ORIGINAL)
         is_good |= np.abs(seconds - before) <= _DAY_S
-        for headers in (rows, following):  # those of only zeros come from blocks that were never written
+        for headers in (rows, following):  # headers of zeros come from blocks that were never written
             is_good &= headers[:, : self._header].any(axis=1)
         is_record: NDArray[np.bool_] = is_good & (captured <= self._most_captured)
         return is_record
 
     def _walk(self) -> tuple[FrameBatch, int]:
-        """Records of any length, followed one by one; the first can be read."""
+        """Return records of any length, read one by one, and their bytes; the first has been checked."""
         window, data, unpack = self._window, self._window.data, self._length.unpack_from
         positions: list[int] = []
         position, last = window.start, window.stop - self._header
@@ -393,13 +393,13 @@ class PcapReader(CaptureReader):
 
 
 def pcap_bytes(frames: int, frame_size: int, snap_length: int) -> int:
-    """How large the file of so many frames gets; `frame_size` and `snap_length` in bytes, with FCS and without."""
+    """Return the bytes of a file of `frames` frames; `frame_size` includes the FCS, `snap_length` does not."""
     _, _, record_header = MAGICS[0xA1B2C3D4]
     return FILE_HEADER_BYTES + frames * (record_header + min(snap_length, frame_size - FCS_BYTES))
 
 
 def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length: int) -> None:
-    """A file of frames: when each arrived (ns since 1970), its length in bytes, without FCS, and its first ones."""
+    """Write a file of frames: arrival time (ns since 1970), length in bytes without FCS, and first bytes of each."""
     with path.open("wb") as file:
         file.write(_HEADER.pack(0xA1B23C4D, *_VERSION, 0, 0, _MAX_CAPTURED, _ETHERNET))
         for at_ns, length, data in frames:
@@ -409,28 +409,28 @@ def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length
 
 
 def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-    """The field at byte `at` of every row, as a view of shape (count,)."""
+    """Return the field at byte `at` of every row, as a view of shape (count,)."""
     column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]
     return column
 
 
 def is_one_number(values: NDArray[Any]) -> bool:
-    """Whether all elements, of shape (n,) with at least one, are one in memory: what is said of it is said of all."""
+    """Return whether all elements, of shape (n,) with n > 0, are the same element in memory."""
     return values.strides == (0,)
 
 
 def corrected_lengths(captured: NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Lengths on the link; the captured one where the file states none that is possible."""
+    """Return lengths on the link; the captured length where the stated one is impossible."""
     return np.where((original > 0) & (original <= _MAX_ORIGINAL), original, captured)
 
 
 def are_wrong_lengths(captured: int | NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Whether the length on the link cannot be true, of shape (count,)."""
+    """Return whether the length on the link is impossible, of shape (count,)."""
     return ~_are_sensible(captured, original, _MAX_CAPTURED)
 
 
 def _wrong_lengths(captured: int, original: int, most_captured: int) -> str:
-    """What is wrong with the two lengths of a record; empty when they can be true."""
+    """Return the fault in the two lengths of a record; empty when they are plausible."""
     if captured > most_captured:
         return f"a captured length of {captured} bytes, more than any capture tool writes ({most_captured})"
     if not 0 < original <= _MAX_ORIGINAL:
@@ -443,7 +443,7 @@ def _wrong_lengths(captured: int, original: int, most_captured: int) -> str:
 def _are_sensible(
     captured: NDArray[np.uint32] | int, original: NDArray[np.uint32], most_captured: int
 ) -> NDArray[np.bool_]:
-    """Whether _wrong_lengths() finds nothing wrong, of shape (count,)."""
+    """Return whether _wrong_lengths() finds no fault, of shape (count,)."""
     are_sensible: NDArray[np.bool_] = (
         (captured <= most_captured) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL)
     )
@@ -451,5 +451,5 @@ def _are_sensible(
 
 
 def leading(condition: NDArray[np.bool_]) -> int:
-    """How many leading elements are true."""
+    """Return how many leading elements are true."""
     return len(condition) if condition.all() else int(condition.argmin())

@@ -1,6 +1,6 @@
 """pcapng: sections of either byte order, several interfaces, packet blocks of all three kinds.
 
-The format is draft-ietf-opsawg-pcapng. Blocks of one length and interface are read as one array, others one by one.
+The format is draft-ietf-opsawg-pcapng. Blocks of equal length and interface are read as one array, others one by one.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from netbench.capture.pcap import (
     leading,
 )
 
-# What stands for the link type of frames whose interface the file does not describe.
+# The placeholder link type of frames whose interface the file does not describe.
 NO_LINK_TYPE = -1
 
 _SECTION, _INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
@@ -37,11 +37,11 @@ _LEAST_BLOCK_BYTES = 12
 _LEAST_BYTES = {_SECTION: 28, _INTERFACE: 20, _STATISTICS: 24, _ENHANCED: 32, _PACKET: 32, _SIMPLE: 16}
 _MOST_BLOCK_BYTES = 1 << 24  # as in libpcap
 _MOST_INTERFACES = 1 << 16
-# Where the fields of packet blocks are, and how many bytes come before the frame and after it.
+# Offsets of the fields of packet blocks and of the frame, and the length of the field after it.
 _INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT, _FRAME_AT = 8, 12, 16, 20, 24, 28
 _SIMPLE_ORIGINAL_AT, _SIMPLE_FRAME_AT = 8, 12
 _LENGTH_BYTES = 4
-_PAIR = np.dtype(np.uint64)  # type and length, compared only, whatever their order
+_PAIR = np.dtype(np.uint64)  # type and length, for comparisons only, in any byte order
 # Options by block.
 _LAST_OPTION = 0
 _IF_NAME, _IF_RESOLUTION, _IF_FCS, _IF_OFFSET = 2, 9, 13, 14
@@ -50,14 +50,14 @@ _UNKNOWN_DROPS, _UNKNOWN_DROPS_64 = 0xFFFF, 2**64 - 1
 _DROPS_AT = 10  # of an obsolete packet block
 _IF_DROPPED, _OS_DROPPED = 5, 7
 _FLAGS_FCS_SHIFT, _FLAGS_FCS_MASK = 5, 0xF
-_MOST_FCS_BYTES = 15  # above it, if_fcslen can only be in bits, as Wireshark writes it
+_MOST_FCS_BYTES = 15  # a larger if_fcslen must be in bits, as Wireshark writes it
 _MICROSECONDS = 6
-# A run of blocks shorter than this is read faster one by one.
+# A run of blocks shorter than this is faster to read one by one.
 _SHORTEST_RUN = 256
 _WALK_BLOCKS = 8192
 
 _NS_PER_S = 1_000_000_000
-# Times that 64 bits of nanoseconds hold, also after a time stamp in a frame was subtracted: the years 1900 to 2262.
+# Times that fit in 64 bits of nanoseconds, also after subtraction of a frame's time stamp: the years 1900 to 2262.
 _EARLIEST_S, _LATEST_S = -2_200_000_000, 9_223_372_035
 _YEAR_10000_S = 253_402_300_800
 _TIME_BITS = 64
@@ -77,7 +77,7 @@ class _Unit:
         self.ns: float = _NS_PER_S / self._units
 
     def times_ns(self, high: NDArray[np.uint32], low: NDArray[np.uint32], offset_s: int) -> NDArray[np.int64]:
-        """Nanoseconds since 1970 of time stamps in two words, int64 of shape (n,); NO_TIME beyond 64 bits."""
+        """Return time stamps in two words as nanoseconds since 1970, int64 of shape (n,); NO_TIME beyond 64 bits."""
         ticks = high.astype(np.uint64)
         ticks <<= np.uint64(32)
         ticks |= low
@@ -89,7 +89,7 @@ class _Unit:
         if is_negative.any():  # written as a signed number
             signed = ticks[is_negative].view(np.int64)
             whole[is_negative], rest[is_negative] = signed // self._units, (signed % self._units).astype(np.uint64)
-        # Sums beyond 64 bits come to be out of bounds as well.
+        # Sums beyond 64 bits are out of bounds as well.
         is_known = (whole >= _EARLIEST_S - offset_s) & (whole < _LATEST_S - offset_s)
         if is_known.all():
             return (whole + offset_s) * _NS_PER_S + self._ns(rest)
@@ -98,7 +98,7 @@ class _Unit:
         return times
 
     def _ns(self, rest: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Units that are less than a second as nanoseconds, rounded down."""
+        """Return fractions of a second in nanoseconds, rounded down."""
         if self._is_binary:
             surplus = max(self._exponent - _EXACT_BITS, 0)
             if surplus >= _TIME_BITS:
@@ -114,8 +114,8 @@ class _Unit:
 class _Packets(NamedTuple):
     """The fields of packet blocks, of shape (n,) each.
 
-    `numbers` are those of interfaces in the section, `frames_at` places in the window's memory. `fcs_bytes` is -1 where
-    a block does not announce it.
+    `numbers` are those of interfaces in the section, `frames_at` offsets in the window's memory. `fcs_bytes` is -1
+    where a block does not state it.
     """
 
     is_simple: NDArray[np.bool_]
@@ -129,7 +129,7 @@ class _Packets(NamedTuple):
 
 
 class _Described(NamedTuple):
-    """An interface of the section that is read. `place` is its place in the reader's `interfaces`."""
+    """An interface of the current section. `place` is its index in the reader's `interfaces`."""
 
     place: int
     link_type: int
@@ -140,7 +140,7 @@ class _Described(NamedTuple):
 
 
 class PcapngReader(CaptureReader):
-    """Reads a pcapng from a window that stands on its first byte, which is that of a section."""
+    """Reads a pcapng from a window at its first byte, the start of a section."""
 
     flavour = "pcapng"
 
@@ -154,20 +154,20 @@ class PcapngReader(CaptureReader):
         self._section: list[_Described] = []
         self._section_number = 0
         self._dropped: dict[tuple[int, int], int] = {}
-        self._dropped_before: int | None = None  # as packet blocks state it
+        self._dropped_before: int | None = None  # as stated by packet blocks
         self._names: Counter[str] = Counter()  # of the section's interfaces
         self._wrong_lengths = self._unknown_interface = 0
-        self._undescribed: int | None = None  # its place
+        self._undescribed: int | None = None  # index of the placeholder interface
         self._set_order("<")
 
     @property
     def interfaces(self) -> Sequence[Interface]:
-        """The interfaces of all sections so far; those of one name, or of one number without a name, are one."""
+        """The interfaces of all sections so far; equal names, or equal numbers without names, are one interface."""
         return self._interfaces
 
     @property
     def oddities(self) -> Oddities:
-        """Blocks that break the format's rules, so far."""
+        """Counts of blocks that violate the format, so far."""
         totals = [*([sum(self._dropped.values())] if self._dropped else []), self._dropped_before]
         dropped = max((total for total in totals if total is not None), default=None)
         return Oddities(self._wrong_lengths, 0, self._unknown_interface, dropped)
@@ -204,7 +204,7 @@ class PcapngReader(CaptureReader):
         self._two_words = Struct(order + "II")
 
     def _begin(self) -> tuple[int, int]:
-        """Type and length of the block that the window stands on; a section sets the byte order."""
+        """Return type and length of the block at the window's start; a section sets the byte order."""
         data, start = self._window.data, self._window.start
         kind, _ = self._two_words.unpack_from(data, start)
         if kind == _SECTION:  # the same in both orders
@@ -218,7 +218,7 @@ class PcapngReader(CaptureReader):
         return "" if at_end == length else f"a block of {length} bytes that ends as one of {at_end}"
 
     def _begin_section(self) -> str:
-        """Forget the interfaces of the section before; what is wrong with this one, empty for nothing."""
+        """Drop the interfaces of the previous section; return the fault of this one, empty for none."""
         window = self._window
         if bytes(window.data[window.start + 8 : window.start + 12]) not in _BYTE_ORDERS:
             return "a section without a mark of its byte order"
@@ -228,7 +228,7 @@ class PcapngReader(CaptureReader):
         return "" if major == 1 else f"a section of pcapng {major}.{minor}; only 1.x can be read"
 
     def _describe(self, length: int) -> None:
-        """Take up the description of an interface."""
+        """Read the description of an interface."""
         window = self._window
         link_type, _, snap_length = Struct(self._order + "HHI").unpack_from(window.data, window.start + 8)
         options = dict(self._options(window.start + 16, window.start + length - _LENGTH_BYTES))
@@ -257,7 +257,7 @@ class PcapngReader(CaptureReader):
         return "little" if self._order == "<" else "big"
 
     def _place(self, name: str, link_type: int, snap_length: int, unit: _Unit) -> int | None:
-        """The place of an interface that is described, which is new in its section; None for too many."""
+        """Return the index of a described interface, which is new in its section; None for too many interfaces."""
         key = name, self._names[name], link_type
         self._names[name] += 1
         if key not in self._places and len(self._interfaces) < _MOST_INTERFACES:
@@ -270,7 +270,7 @@ class PcapngReader(CaptureReader):
         return place
 
     def _count_dropped(self, length: int) -> None:
-        """Take up the statistics of an interface, the last of which count."""
+        """Read the statistics of an interface; the last ones count."""
         window = self._window
         (number,) = Struct(self._order + "I").unpack_from(window.data, window.start + 8)
         options = dict(self._options(window.start + 20, window.start + length - _LENGTH_BYTES))
@@ -284,11 +284,11 @@ class PcapngReader(CaptureReader):
             self._dropped[self._section_number, number] = sum(known)
 
     def _count_dropped_before(self, frames: int) -> None:
-        """Take up how many frames were dropped before a packet."""
+        """Add the number of frames dropped before a packet."""
         self._dropped_before = (self._dropped_before or 0) + frames
 
     def _options(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """The options between two places of the window's memory: code and value."""
+        """Yield code and value of the options between two offsets of the window's memory."""
         unpack, data = Struct(self._order + "HH").unpack_from, self._window.data
         while start + 4 <= stop:
             code, length = unpack(data, start)
@@ -298,9 +298,9 @@ class PcapngReader(CaptureReader):
             start += 4 + -(-length // 4) * 4
 
     def _run(self, length: int) -> tuple[Iterator[FrameBatch], int] | None:
-        """The enhanced packet blocks from here on that have this length, interface and captured length; None for a few.
+        """Return the run of enhanced packet blocks of equal length, interface and captured length; None if it is short.
 
-        The first block is whole.
+        The first block is complete.
         """
         window = self._window
         most = window.available // length
@@ -341,18 +341,18 @@ class PcapngReader(CaptureReader):
         return iter((batch,)), count * length
 
     def _like_first(self, rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[np.uint8]:
-        """The leading rows that have the first one's field at byte `at`."""
+        """Return the leading rows whose field at byte `at` equals that of the first."""
         values = field(rows, dtype, at)
         return rows[: leading(values == values[0])]
 
     def _announced_fcs(self, flags: bytes | None) -> int:
-        """How many bytes of FCS the flags of a packet announce; 0 where they announce none."""
+        """Return the FCS length in bytes from the flags of a packet; 0 where they state none."""
         if flags is None or len(flags) != _FLAGS_BYTES:
             return 0
         return int.from_bytes(flags, self._endianness) >> _FLAGS_FCS_SHIFT & _FLAGS_FCS_MASK
 
     def _walk(self) -> tuple[Iterator[FrameBatch], int]:
-        """Packet blocks of any kind and length, followed one by one; the first is whole."""
+        """Return packet blocks of any kind and length, read one by one, and their bytes; the first is complete."""
         window, data, unpack = self._window, self._window.data, self._two_words.unpack_from
         positions: list[int] = []
         lengths: list[int] = []
@@ -369,7 +369,7 @@ class PcapngReader(CaptureReader):
         return self._batches_of(np.array(positions), np.array(lengths)), position - window.start
 
     def _batches_of(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[FrameBatch]:
-        """The frames of packet blocks at these positions, a batch for each interface."""
+        """Yield the frames of packet blocks at these positions, one batch per interface."""
         packets = self._packets(positions, lengths)
         numbers = packets.numbers
         wanted = np.ones(len(numbers), np.bool_)
@@ -394,7 +394,7 @@ class PcapngReader(CaptureReader):
             )
 
     def _packets(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> "_Packets":
-        """The fields of packet blocks at these positions, with lengths that are possible."""
+        """Return the fields of packet blocks at these positions, with corrected lengths."""
         heads = self._window.gather(positions, _FRAME_AT)
         kind, numbers, high, low, captured, original = (
             field(heads, self._word, at).astype(np.uint32)
@@ -403,7 +403,7 @@ class PcapngReader(CaptureReader):
         is_simple, is_old = kind == _SIMPLE, kind == _PACKET
         frame_at = np.where(is_simple, _SIMPLE_FRAME_AT, _FRAME_AT)
         room = (lengths - frame_at - _LENGTH_BYTES).astype(np.uint32)
-        if is_old.any():  # 16 bits, and a count of drops after them
+        if is_old.any():  # a 16-bit number, followed by a count of drops
             numbers[is_old] = field(heads, np.dtype(self._order + "u2"), _INTERFACE_AT)[is_old]
             drops = field(heads, np.dtype(self._order + "u2"), _DROPS_AT)[is_old]
             if (drops != _UNKNOWN_DROPS).any():
@@ -429,13 +429,13 @@ class PcapngReader(CaptureReader):
         return _Packets(is_simple, numbers, high, low, captured, original, positions + frame_at, fcs_bytes)
 
     def _captured_of_simple(self, original: NDArray[np.uint32], room: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """How many bytes simple packet blocks hold, which do not state it: up to three bytes of `room` are padding."""
+        """Return the captured lengths of simple packet blocks, which do not state them; up to 3 bytes are padding."""
         snap_length = self._section[0].snap_length if self._section else NO_LIMIT
         cut = np.where((room < snap_length + 4) & (room >= snap_length), snap_length, room)
         return np.where(original <= room, original, cut).astype(np.uint32)
 
     def _not_described(self, frames: int) -> _Described:
-        """What stands for an interface that the file does not describe, which has so many frames."""
+        """Return a placeholder for an interface that the file does not describe, and count its `frames`."""
         self._unknown_interface += frames
         if self._undescribed is None:
             self._undescribed = len(self._interfaces)
@@ -444,12 +444,12 @@ class PcapngReader(CaptureReader):
 
 
 def _printable(name: str) -> str:
-    """The name without line breaks and other control characters, which are escaped."""
+    """Return the name with line breaks and other control characters escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _damage_of_length(kind: int, length: int) -> str:
-    """What is wrong with the length of a block of this type; empty when it can be true."""
+    """Return the fault in the length of a block of this type; empty when it is plausible."""
     if length % 4 or not _LEAST_BYTES.get(kind, _LEAST_BLOCK_BYTES) <= length <= _MOST_BLOCK_BYTES:
         return f"a block of type {kind:#x} with a length of {length} bytes"
     return ""

@@ -1,4 +1,4 @@
-"""Opens a capture, and refuses in one clear line what is none that can be read."""
+"""Opens a capture, and rejects unreadable files with a one-line message."""
 
 import stat
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _COMPRESSED = {
 
 @contextmanager
 def open_file(path: Path) -> Iterator[FileIO]:
-    """The file at `path`; UsageError when there is no regular one, or when reading it fails while it is open."""
+    """Open the file at `path`; UsageError when it is not a regular file, or when reading it fails while it is open."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UsageError(f"{path}: not a regular file; write the capture to a file first")
@@ -39,10 +39,10 @@ def open_file(path: Path) -> Iterator[FileIO]:
 
 
 def read_stream(file: RawIOBase, name: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> CaptureReader:
-    """The reader of a capture that comes in through `file`, whose header it waits for; `name` is for messages.
+    """Return the reader of the capture in `file`, after waiting for its header; `name` is for messages.
 
-    Where records differ in length, it keeps `headers_bytes` of each frame. UsageError when the file is no capture; its
-    batches may raise OSError.
+    Where records differ in length, the reader keeps `headers_bytes` of each frame. UsageError when the file is not a
+    capture; its batches may raise OSError.
     """
     window = Window(file)
     whole_header = window.fill(FILE_HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""Some frames of a batch, and fields at the same place in all of them."""
+"""Some frames of a batch, and fields at the same offset in all of them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,25 +21,25 @@ class Rows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of frames."""
         return len(self.batch.frames) if self.chosen is None else len(self.chosen)
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """These frames' elements of an array that has one for each frame of the batch."""
+        """Return these frames' elements of an array with one element per frame of the batch."""
         return values if self.chosen is None else values[self.chosen]
 
     def field(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-        """The field at byte `at`, in native byte order; the frames must reach that far."""
+        """Return the field at byte `at`, in native byte order; all frames must be long enough."""
         return self.of(field(self.batch.frames, dtype, at)).astype(dtype.newbyteorder("="))
 
     def as_it_lies(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-        """The same as it lies in the file, which is enough to compare it with others."""
+        """Return the field in the byte order of the file, which is sufficient for comparisons."""
         return self.of(field(self.batch.frames, dtype.newbyteorder("="), at))
 
     def match(self, at: int, wanted: int, dtype: np.dtype[Any], mask: int = -1) -> NDArray[np.bool_]:
-        """Whether the field at byte `at`, without the bits that `mask` does not have, is `wanted`.
+        """Return whether the field at byte `at`, masked by `mask`, equals `wanted`.
 
-        Compared as it lies in the file: only the two numbers are brought into its byte order.
+        The comparison is in the byte order of the file: only the two numbers are converted to it.
         """
         values = self.as_it_lies(dtype, at)
         if mask != -1:
@@ -48,34 +48,34 @@ class Rows(NamedTuple):
         return is_wanted
 
     def words(self, at: int, count: int) -> NDArray[np.uint32]:
-        """So many 32-bit fields in a row from byte `at` on, in network byte order: shape (n, count)."""
+        """Return `count` consecutive 32-bit fields from byte `at` on, in network byte order: shape (n, count)."""
         block = self.of(field(self.batch.frames, np.dtype(f"V{4 * count}"), at))
         return np.ascontiguousarray(block).view(U32).reshape(-1, count)
 
     def where(self, condition: NDArray[np.bool_]) -> "Rows":
-        """Those for which `condition`, bool of shape (n,), is true."""
+        """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         indices = np.flatnonzero(condition)
         return Rows(self.batch, indices if self.chosen is None else self.chosen[indices])
 
     def split(self, condition: NDArray[np.bool_]) -> tuple["Rows", "Rows"]:
-        """Those for which `condition`, bool of shape (n,), is true, and the others."""
+        """Return the frames for which `condition`, bool of shape (n,), is true, and the others."""
         if condition.all():
             return self, self.none()
         return self.where(condition), self.where(~condition)
 
     def without(self, others: "Rows") -> "Rows":
-        """Those that are not among `others`, which are some of them."""
+        """Return the frames that are not among `others`, a subset of them."""
         every = np.arange(len(self.batch.frames))
         return self.where(~np.isin(self.of(every), others.of(every)))
 
     def none(self) -> "Rows":
-        """None of them."""
+        """Return an empty selection of the same batch."""
         return Rows(self.batch, _NONE)
 
     def by_value(self, dtype: np.dtype[Any], at: int) -> Iterator[tuple[int, "Rows"]]:
-        """The values of the field at byte `at`, each with the frames that have it; -1 for what is left after many."""
+        """Yield each value of the field at byte `at` with its frames; after 64 values, -1 with all other frames."""
         rows, found = self, 0
         while rows.size:
             values = rows.as_it_lies(dtype, at)
@@ -88,7 +88,7 @@ class Rows(NamedTuple):
             yield value, same
 
     def at_least(self, length: int) -> "Rows":
-        """Those of which at least `length` bytes were captured and are in memory."""
+        """Return the frames of which at least `length` bytes were captured and are in memory."""
         captured = self.batch.captured
         if length > self.batch.frames.shape[1]:
             return self.none()
@@ -98,5 +98,5 @@ class Rows(NamedTuple):
 
 
 def _as_it_lies(number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What a number in this byte order is to a machine that reads it in its own."""
+    """Return the native value of the bytes of a number in this byte order."""
     return np.array(number, dtype).view(dtype.newbyteorder("="))

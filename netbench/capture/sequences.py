@@ -1,7 +1,7 @@
-"""Which sequence numbers of a stream arrived, exactly: distinct, further copies, runs of lost ones, reordered ones.
+"""Exact counts of a stream's sequence numbers: distinct ones, further copies, runs of lost ones, reordered ones.
 
-A batch of numbers is taken as runs of consecutive ones: few even where some are lost, late or repeated. All that is
-made of the order of arrival is made of runs, and so costs next to nothing for frames that come in order.
+A batch of numbers is processed as runs of consecutive numbers, of which there are few even with loss, late frames or
+copies. All results about the order of arrival come from runs, and so cost almost nothing for frames in order.
 """
 
 from collections import Counter
@@ -16,21 +16,21 @@ from netbench.capture.distribution import Distribution
 from netbench.model.distributions import Extent, LossRuns
 
 PAGE_NUMBERS = 1 << 16
-_FIELD = 1 << 32  # the numbers that a frame's header has room for: the one after the last is 0 again
+_FIELD = 1 << 32  # the range of numbers in a frame's header, after which they wrap to 0
 _HALF = _FIELD >> 1
-# Breaks in the order that are remembered. An extent that goes back beyond them is counted as far as they go: by at
-# least as many frames.
+# The number of breaks in the order that are kept. A longer extent is counted only back to the oldest of them, which is
+# at least this many frames.
 _BREAKS = 1 << 16
-# To copy what is between so few values costs less than to look at each.
+# Copying the parts between so few values costs less than testing each value.
 _FEW = 256
 
 
 class Arrivals(NamedTuple):
     """The numbers of a batch in the order in which they arrived.
 
-    Those that are higher than any number before them are ascending ranges: from `ahead_from` up to but without
-    `ahead_to`, of which the first number is at `ahead_places` in the batch. All other numbers, in order, are `late`,
-    at `late_places`. Places are intp, numbers int64.
+    Numbers higher than any before them form ascending ranges, from `ahead_from` up to, but excluding, `ahead_to`. The
+    first number of a range is at index `ahead_places` of the batch. All other numbers, in order, are `late`, at indices
+    `late_places`. Indices are intp, numbers int64.
     """
 
     frames: int
@@ -41,7 +41,7 @@ class Arrivals(NamedTuple):
     late_places: NDArray[np.intp]
 
     def without(self, places: NDArray[np.intp]) -> "Arrivals":
-        """The same as if the late frames at these places, which are in ascending order, were not there."""
+        """Return the arrivals without the late frames at these indices, which are in ascending order."""
         stay = np.isin(self.late_places, places, assume_unique=True, invert=True)
         return Arrivals(
             frames=self.frames - len(places),
@@ -54,11 +54,11 @@ class Arrivals(NamedTuple):
 
 
 def unwrapped(sequence: NDArray[np.int64], highest: int | None, within: range) -> NDArray[np.int64]:
-    """Numbers that go on beyond 2³², from those in frames, which begin at 0 again; both int64 of shape (n,).
+    """Return numbers that continue beyond 2³², from those in frames, which wrap to 0; both int64 of shape (n,).
 
-    Each is the one nearest to the highest before it (RFC 1982, section 3.2): `highest` of all so far, and then those in
-    the batch that are `within` what the stream can have sent. Until there is one, they are the 2³² from where that
-    begins.
+    Each is the number nearest to the highest before it (RFC 1982, section 3.2): `highest` of all so far, and then
+    numbers of the batch that are `within` the range of the stream. Before the first one, numbers are the 2³² from the
+    start of that range.
     """
     if not len(sequence):
         return sequence
@@ -81,9 +81,10 @@ def unwrapped(sequence: NDArray[np.int64], highest: int | None, within: range) -
 
 
 def arrivals(sequence: NDArray[np.int64], expected: int) -> Arrivals:
-    """Of a batch, int64 of shape (n,). `expected` is the highest number before it + 1.
+    """Return the arrivals of a batch, int64 of shape (n,). `expected` is the highest number before it + 1.
 
-    That is NextExp of RFC 4737, section 3.3: what is not lower than it and all before in the batch is ahead.
+    That is NextExp of RFC 4737, section 3.3: a number is ahead when it is not lower than NextExp, which includes
+    earlier numbers of the batch.
     """
     places = run_places(sequence)
     first = sequence[places]
@@ -107,7 +108,7 @@ def arrivals(sequence: NDArray[np.int64], expected: int) -> Arrivals:
 
 
 def without(values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
-    """The values, of shape (n,), but for those at these places, which are in ascending order."""
+    """Return the values, of shape (n,), except those at these indices, which are in ascending order."""
     if not len(places):
         return values
     if len(places) > _FEW:
@@ -117,7 +118,7 @@ def without(values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
 
 
 def run_places(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Where each maximal run of consecutive numbers begins, of a batch of shape (n,)."""
+    """Return where each maximal run of consecutive numbers begins in a batch of shape (n,)."""
     begins = np.ones(len(sequence), np.bool_)
     np.not_equal(np.diff(sequence), 1, out=begins[1:])
     return np.flatnonzero(begins)
@@ -126,8 +127,8 @@ def run_places(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
 class Losses(NamedTuple):
     """Sequence numbers of a range that never arrived; a run is a maximal series of consecutive ones.
 
-    RFC 3357 calls a run a loss period, and its `lengths` loss period lengths (section 6.3). `last` is the highest of
-    these numbers; None where all arrived.
+    RFC 3357 calls a run a loss period, and its `lengths` loss period lengths (section 6.3). `last` is the highest
+    missing number; None where all arrived.
     """
 
     missing: int
@@ -138,10 +139,10 @@ class Losses(NamedTuple):
 
 
 def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
-    """What of consecutive `numbers` never arrived, as somebody else has noted it.
+    """Return which of consecutive `numbers` never arrived, from an existing bitmap.
 
-    `arrived` has a bit for each number, modulo how many bits there are: a power of two, at least PAGE_NUMBERS, and not
-    less than there are numbers. The first one is the lowest of its byte.
+    `arrived` has a bit for each number, modulo the number of bits: a power of two, at least PAGE_NUMBERS, and at least
+    the count of numbers. The first number is the lowest bit of its byte.
     """
     tracker = SequenceTracker()
     pages = arrived.reshape(-1, PAGE_NUMBERS // 8)
@@ -151,7 +152,7 @@ def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
 
 
 def losses_of_all(trackers: Sequence["SequenceTracker"]) -> Losses:
-    """What none of several trackers of one stream's numbers has, between the lowest and the highest that one has."""
+    """Return the numbers of one stream that no tracker has, between the lowest and the highest of all trackers."""
     known = [tracker for tracker in trackers if tracker.lowest is not None]
     together = SequenceTracker()
     for tracker in known:
@@ -161,7 +162,7 @@ def losses_of_all(trackers: Sequence["SequenceTracker"]) -> Losses:
 
 
 class _Page:
-    """PAGE_NUMBERS consecutive sequence numbers, a bit for each; no bits once all of them have arrived."""
+    """PAGE_NUMBERS consecutive sequence numbers, one bit each; `bits` is None once all of them have arrived."""
 
     __slots__ = ("bits", "count")
 
@@ -176,11 +177,11 @@ class _Page:
 
 
 class SequenceTracker:
-    """Takes a stream's sequence numbers, as `unwrapped` has them, in the order of arrival.
+    """Tracks a stream's sequence numbers, as returned by `unwrapped`, in the order of arrival.
 
-    Numbers that arrive consecutively cost next to nothing. The others are kept as a bit each in pages that exist
-    only where something is missing or came late: at most one bit for each number between the lowest and the highest,
-    next to nothing when little is lost.
+    Numbers that arrive consecutively cost almost nothing. The others are kept as one bit each, in pages that exist only
+    where numbers are missing or late: at most one bit for each number between the lowest and the highest, and almost
+    nothing when little is lost.
     """
 
     def __init__(self) -> None:
@@ -195,17 +196,17 @@ class SequenceTracker:
 
     @property
     def highest(self) -> int | None:
-        """The highest number so far."""
+        """The highest number so far; None before the first."""
         return None if self.lowest is None else self.expected - 1
 
     def add(self, batch: Arrivals) -> NDArray[np.intp]:
-        """The next numbers to arrive; where in the batch further copies are of what has arrived before."""
+        """Add the next numbers to arrive; return the indices of copies of earlier numbers in the batch."""
         late = batch.late
         for lowest in (int(numbers.min()) for numbers in (batch.ahead_from, late) if len(numbers)):
             self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
         if len(batch.ahead_from):
             self._extend(batch.ahead_from, batch.ahead_to)
-        # Whatever is late is lower than what arrived ahead before it, so all of that can be noted first.
+        # Late numbers are lower than those that arrived ahead before them, so these can all be recorded first.
         is_copy = self._mark_late(late)
         copies = int(np.count_nonzero(is_copy))
         self.distinct += batch.frames - copies
@@ -213,7 +214,7 @@ class SequenceTracker:
         return batch.late_places[is_copy]
 
     def take(self, pages: Mapping[int, NDArray[np.uint8]]) -> None:
-        """Have these bits, by page, for what has arrived as well."""
+        """Add numbers that have arrived, as bits by page."""
         for number, bits in pages.items():
             page = self._pages.setdefault(number, _Page())
             if page.bits is not None:
@@ -221,13 +222,13 @@ class SequenceTracker:
                 page.bits = None if (together == 0xFF).all() else together
 
     def bits(self) -> dict[int, NDArray[np.uint8]]:
-        """What has arrived, by page; the first number of a page is the lowest bit of its first byte."""
+        """Return the arrived numbers as bits by page; a page's first number is the lowest bit of its first byte."""
         self._note_all()
         whole = np.full(PAGE_NUMBERS // 8, 0xFF, np.uint8)
         return {number: whole if page.bits is None else page.bits for number, page in self._pages.items()}
 
     def losses(self, start: int, stop: int) -> Losses:
-        """What never arrived of [start, stop)."""
+        """Return the numbers of [start, stop) that never arrived."""
         self._note_all()
         missing = runs = longest = 0
         by_doubling: Counter[int] = Counter()
@@ -241,7 +242,7 @@ class SequenceTracker:
         return Losses(missing, runs, longest, lengths_of_runs, self._last_missing(start, stop))
 
     def _note_all(self) -> None:
-        """Have all in the pages that has arrived."""
+        """Record all numbers that have arrived in the pages."""
         self._fill(np.array([self._run_start]), np.array([self.expected]))
         self._run_start = self.expected
 
@@ -263,7 +264,7 @@ class SequenceTracker:
         return position - 1 if position > start else None
 
     def _extend(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """These ascending ranges have arrived, and nothing as high as they before."""
+        """Record ascending ranges of numbers, all higher than any earlier number."""
         starts = np.concatenate(([self._run_start], starts))
         stops = np.concatenate(([self.expected], stops))
         is_gap = starts[1:] != stops[:-1]
@@ -272,7 +273,7 @@ class SequenceTracker:
         self._run_start, self.expected = int(starts[-1]), int(stops[-1])
 
     def _fill(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Note disjoint ascending ranges, none of which had arrived, in the pages."""
+        """Record disjoint ascending ranges, none of which had arrived, in the pages."""
         first_page = starts >> 16
         parts = np.maximum(((stops - 1) >> 16) - first_page + 1, 0)
         pages = np.repeat(first_page - np.cumsum(parts) + parts, parts) + np.arange(parts.sum())
@@ -290,7 +291,7 @@ class SequenceTracker:
         page.grow(int((ends - begins).sum()))
 
     def _mark_late(self, late: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Note late numbers, in any order; which of them had arrived before."""
+        """Record late numbers, in any order; return which of them had arrived before."""
         is_copy = np.ones(len(late), np.bool_)
         older = np.flatnonzero(late < self._run_start)
         numbers, first = np.unique(late[older], return_index=True)
@@ -306,8 +307,8 @@ class SequenceTracker:
         return is_copy
 
     def _loss_runs(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Lengths of the loss runs in [start, stop) in ascending order of their numbers."""
-        current = 0  # length of the run that ends where the scan stands
+        """Yield lengths of the loss runs in [start, stop) in ascending order of their numbers."""
+        current = 0  # length of the run that ends at the current position
         for lengths, is_open_start, is_open_end in self._gaps(start, stop):
             if current and is_open_start:
                 lengths[0] += current
@@ -319,9 +320,9 @@ class SequenceTracker:
             yield np.array([current])
 
     def _gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], bool, bool]]:
-        """Lengths of the gaps in [start, stop), piece by piece in ascending order.
+        """Yield lengths of the gaps in [start, stop), piece by piece in ascending order.
 
-        With them, whether the first gap begins where the piece begins, and the last one ends where it ends.
+        Each piece includes whether its first gap begins at its start, and whether its last gap ends at its end.
         """
         position = start
         for number in sorted(self._pages):
@@ -338,7 +339,7 @@ class SequenceTracker:
 
 
 def _by_page(pages: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-    """Of ascending numbers of pages, possibly repeated: each one, and where it is."""
+    """Yield each of the ascending, possibly repeated numbers of pages, with its slice."""
     if len(pages):
         edges = [0, *(np.flatnonzero(np.diff(pages)) + 1).tolist(), len(pages)]
         yield from ((int(pages[begin]), slice(begin, end)) for begin, end in pairwise(edges))
@@ -355,9 +356,9 @@ def _gaps_within(page: _Page, begin: int, end: int) -> tuple[NDArray[np.int64], 
 
 
 class ReorderingTracker:
-    """Takes a stream's frames in the order of arrival, without further copies of what has arrived.
+    """Counts reordered frames of a stream by RFC 4737; takes frames in the order of arrival, without copies.
 
-    A frame is reordered when a higher number came before it (section 3.3; of duplicates only the first to arrive is
+    A frame is reordered when a higher number arrived before it (section 3.3; of duplicates only the first to arrive is
     considered). Its extent is i - j, where it is the i-th to arrive and the j-th is the earliest one with a
     higher number (section 4.2).
     """
@@ -366,12 +367,12 @@ class ReorderingTracker:
         self.reordered = 0
         self._arrived = 0
         self._extents = Distribution()
-        # Ranges of numbers that arrived one after the other, each higher than all before: the first number, the
-        # one after the last, and how many frames had come before the first.
+        # Ranges of consecutively arrived numbers, each higher than all before: the first number, the one after the
+        # last, and the number of frames that arrived before the first.
         self._starts = self._stops = self._places = np.empty(0, np.int64)
 
     def add(self, batch: Arrivals) -> None:
-        """The next frames."""
+        """Add the next frames."""
         self._starts = np.concatenate((self._starts, batch.ahead_from))
         self._stops = np.concatenate((self._stops, batch.ahead_to))
         self._places = np.concatenate((self._places, batch.ahead_places + self._arrived))
@@ -383,8 +384,10 @@ class ReorderingTracker:
             earliest = self._places[ranges] + np.maximum(higher - starts, 0)
             self._extents.add(batch.late_places + self._arrived - earliest)
         self._arrived += batch.frames
-        self._starts, self._stops, self._places = (one[-_BREAKS:] for one in (self._starts, self._stops, self._places))
+        self._starts, self._stops, self._places = (
+            values[-_BREAKS:] for values in (self._starts, self._stops, self._places)
+        )
 
     def extent(self) -> Extent | None:
-        """Of all reordered frames; None where there are none."""
+        """Return the extent of all reordered frames; None where there are none."""
         return self._extents.extent()

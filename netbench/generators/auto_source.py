@@ -1,4 +1,4 @@
-"""The best source each host and each load can have: pktgen or AF_PACKET sockets, and live frames for high loads."""
+"""The best available source for each host and load: pktgen or AF_PACKET sockets, and live frames for high loads."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +17,12 @@ from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
-# Up to here one CPU with something else to do holds any rate with either of the other two.
+# Up to this rate, pktgen and afpacket keep their pace even on a CPU with other work.
 _HIGH_FPS = 200_000
 
 
 class AutoOptions(BaseModel, extra="forbid"):
-    """With `steady` all loads are sent by what the highest ones need: a search has one source throughout."""
+    """With `steady`, the source of the highest loads sends all loads: a search has one source throughout."""
 
     steady: bool = False
     realtime: int = Field(default=0, ge=0, le=98)  # of afpacket and xdp: priority in SCHED_FIFO; 0: another class
@@ -39,7 +39,7 @@ class Auto(Generator):
         self._high_fps = 0 if options.steady else _HIGH_FPS
         self._pktgen = PktGen(PktGenOptions())
         self._afpacket = AfPacket(AfPacketOptions(realtime=options.realtime))
-        self._xdp = Xdp(XdpOptions(realtime=options.realtime), attach=False)  # nobody asked for a program at a NIC
+        self._xdp = Xdp(XdpOptions(realtime=options.realtime), attach=False)  # the user chose no program on a NIC
 
     def unfit(self, host: Host) -> str:
         no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)
@@ -50,9 +50,9 @@ class Auto(Generator):
 
 
 class AutoSource(Source):
-    """Two sources, of which each trial's load chooses one: what is high goes to xdp, where that works.
+    """Two sources, chosen by the load of each trial: xdp sends high loads, where it works.
 
-    Where the other is pktgen, which sends no mixes, afpacket sends these; it is opened once there is one.
+    Where the other source is pktgen, which sends no mixes, afpacket sends the mixes. It is opened for the first mix.
     """
 
     def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp, high_fps: int) -> None:
@@ -61,12 +61,12 @@ class AutoSource(Source):
         self._usual: Source | None = None
         self._fast: Source | None = None
         self._mixing: Source | None = None
-        self._is_mixing = False  # it is open
+        self._is_mixing = False  # whether `_mixing` is open
         self._sending: Source | None = None
         self._why: list[str] = []
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """What open() would do with each, as it is chosen only then."""
+        """Return the commands of all sources, because open() chooses between them."""
         return [
             "# where pktgen works:",
             *self._pktgen.source().commands(interface, cpus),
@@ -77,7 +77,7 @@ class AutoSource(Source):
         ]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Bring up pktgen, or afpacket where pktgen does not work, and xdp where it does; MissingError without any."""
+        """Open pktgen, or afpacket where pktgen fails, and xdp where it works; MissingError where none works."""
         self.close()
         where = f"{interface} of host {host.name}"
         self._where = host, interface, cpus
@@ -109,7 +109,7 @@ class AutoSource(Source):
         return replace(usual, kind=f"{usual.kind}+{self._fast.identity().kind}") if self._fast else usual
 
     def remarks(self) -> list[str]:
-        """Why it is not pktgen, where it is not, which loads are whose, and what the sources themselves say."""
+        """Return why pktgen is not used, which source sends which loads, and the remarks of the opened source."""
         return self._why + self._opened.remarks()
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
@@ -119,7 +119,7 @@ class AutoSource(Source):
         return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
-        """With the source that the load is for; MissingError for a mix that none can send from there."""
+        """Prepare the source for this load; MissingError for a mix that no source can send from this interface."""
         self._sending = self._source_for(traffic.fps, traffic.frame_size)
         if self._sending is self._mixing and not self._is_mixing:
             host, interface, cpus = self._where
@@ -170,7 +170,7 @@ class AutoSource(Source):
 
 
 def _try(kind: Generator, host: Host, interface: str, cpus: Sequence[int]) -> tuple[Source | None, str]:
-    """A source of this kind, up; or None and why not."""
+    """Return an open source of this kind, or None and the reason for the failure."""
     if unfit := kind.unfit(host):
         return None, unfit
     source = kind.source()

@@ -1,4 +1,4 @@
-"""The seam between a trial and what sends its frames."""
+"""The interface between a trial and its packet sources."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
@@ -18,35 +18,35 @@ class Source(Protocol):
 
     Order of calls: commands() at any time; open() once; then nearest_fps(), stamps(), prepare(), start(), wait()
     for each trial; close() at the end.
-    A source that dies raises TestbedError from prepare(), or says so in `Sent.error`. Whoever derives from this class
-    need only say what is not as usual.
+    A source that dies raises TestbedError from prepare(), or reports it in `Sent.error`. A subclass overrides only
+    the methods that differ from these defaults.
     """
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """What open() would do, as commands, for `--dry-run`; nothing is touched."""
+        """Return the commands that stand for open(), for `--dry-run`; nothing is touched."""
         return []
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""
 
     def identity(self) -> Identity:
-        """What it really is, for the results: in the last trial, or as far as it is known before; asks no machine.
+        """Return the identity of the source in the last trial, for the results; before one, as far as it is known.
 
-        What is left out is as usual: the kind and its options as the profile has them, the version of the package that
-        the kind is from, the CPUs that open() is given.
+        No machine is queried. Omitted fields have their defaults: kind and options as in the profile, the version of
+        the kind's package, the CPUs passed to open().
         """
         return Identity()
 
     def remarks(self) -> list[str]:
-        """What a reader of the results must know of this source, known once it is open; mostly nothing."""
+        """Return notes on this source for readers of the results; usually none. Available once it is open."""
         return []
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
-        """The rate this source can pace that is nearest to `fps` frames/s: what is intended of it instead."""
+        """Return the nearest rate to `fps` that this source can pace, in frames/s: the new intended load."""
         return fps
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        """How it will stamp these frames."""
+        """Return how this source stamps the frames of `traffic`."""
         return Stamps()
 
     def prepare(self, traffic: Traffic) -> None:
@@ -54,14 +54,14 @@ class Source(Protocol):
 
     @property
     def start_ahead_ns(self) -> int:
-        """How far in the future start() is to be told, for all sources of a trial to be waiting when the time comes."""
+        """The lead time of start() in ns, so that all sources of a trial are waiting at the start time."""
         return 5_000_000
 
     def start(self, at_monotonic_ns: int) -> None:
-        """Send from `at_monotonic_ns` (CLOCK_MONOTONIC of the source's host) on; returns at once."""
+        """Start sending at `at_monotonic_ns` (CLOCK_MONOTONIC of the source's host); returns at once."""
 
     def wait(self, timeout_s: float) -> Sent:
-        """What was sent, once sending has ended; a source that does not end in time is stopped."""
+        """Wait for the end of sending and return what was sent; a source that exceeds the time limit is stopped."""
 
     def close(self) -> None:
         """End the source; harmless when called twice or before open()."""
@@ -69,11 +69,11 @@ class Source(Protocol):
 
 
 class Generator(Protocol):
-    """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
+    """A kind of source. One object serves a whole campaign, so that sources that start together can be coordinated."""
 
-    Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
-    sends_mixes: ClassVar[bool] = False  # whether frame n can have a size of its own: that of a mix of sizes
-    may_need: ClassVar[tuple[Need, ...]] = ()  # what a machine may lack for it: how that is looked for, and added
+    Options: ClassVar[type[BaseModel]] = NoOptions  # the options of this kind in the profile
+    sends_mixes: ClassVar[bool] = False  # whether it can send a mix of frame sizes
+    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements a machine may lack: how to detect and add them
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""
@@ -81,12 +81,12 @@ class Generator(Protocol):
 
     @property
     def largest_frame(self) -> int | None:
-        """How many bytes, with FCS, a frame can have at most; None: as many as a link takes."""
+        """The largest frame in bytes, with FCS; None: limited only by the link."""
         return None
 
     def unfit(self, host: Host) -> str:
-        """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
+        """Return why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
         return ""
 
     def source(self) -> Source:
-        """A source, not open yet."""
+        """Return a source that is not open yet."""

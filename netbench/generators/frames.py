@@ -2,7 +2,7 @@
 
 Layout in bytes from the start of the frame: Ethernet II 0–13, IPv4 without options 14–33, UDP 34–41,
 pktgen's header 42–57 (magic, sequence, seconds, microseconds, each 32 bits and big endian: `struct
-pktgen_hdr` in the kernel's net/core/pktgen.c), zeros to the end. The smallest frame just holds them.
+pktgen_hdr` in the kernel's net/core/pktgen.c), zeros to the end. The smallest frame has exactly enough room.
 """
 
 import random
@@ -35,9 +35,9 @@ Buffer = npt.NDArray[np.uint8]
 
 
 def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
-    """A frame of `traffic` without FCS, `frame_size` − 4 bytes: first flow, sequence and time 0.
+    """Return a frame of `traffic` without FCS, `frame_size` − 4 bytes: first flow, sequence and time 0.
 
-    The size is that of the traffic; of a mix, it is to be said which.
+    `frame_size` defaults to the size of the traffic; for a mix of sizes it is required.
 
     The IPv4 header checksum is valid; the UDP checksum is 0, which means none (RFC 768), as in pktgen.
     """
@@ -56,7 +56,7 @@ def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
 
 @lru_cache(maxsize=4)
 def flow_ports(flows: int, seed: int) -> Ports:
-    """UDP source and destination port of each flow: shape (flows, 2), read-only, the same for the same seed.
+    """Return the UDP source and destination port of each flow: shape (flows, 2), read-only, fixed by the seed.
 
     Both ports are drawn pseudo-randomly from 1024–65535 (RFC 4814, section 4), independently of each
     other; no two flows share a pair. A single flow uses port 9 for both, as pktgen does.
@@ -74,11 +74,11 @@ def flow_ports(flows: int, seed: int) -> Ports:
 
 
 class Frames:
-    """A block of `capacity` frames in one buffer, in which each stamp renumbers some that follow each other.
+    """A block of `capacity` frames in one buffer; each stamp renumbers some consecutive rows.
 
-    `buffer` has a frame a row, in shape (rows, bytes of the largest without FCS), of which frame r has the first
-    `lengths[r]`. All have one size, or row r that of number r of a mix: then there are more rows than `capacity`, so
-    that as many follow each other from any place of its genome on.
+    `buffer` has one frame per row, in shape (rows, bytes of the largest frame without FCS). Frame r is the first
+    `lengths[r]` bytes of row r. All frames have one size, or row r has size number r of a mix. A mix needs more rows
+    than `capacity`, so that `capacity` consecutive rows exist from any position of its genome.
     """
 
     def __init__(self, traffic: Traffic, capacity: int) -> None:
@@ -97,7 +97,7 @@ class Frames:
         self._flow_words = flow_ports(traffic.flows, traffic.seed).astype(">u2").view(">u4")[:, 0]
 
     def stamp(self, first: int, count: int, time_ns: int) -> int:
-        """Make `count` rows the frames numbered from `first`, sent at `time_ns` (CLOCK_REALTIME); the first such row.
+        """Number and stamp `count` rows from frame `first`, sent at `time_ns` (CLOCK_REALTIME); return the first row.
 
         Frame i belongs to flow i mod flows. The sequence wraps at 2³², as pktgen's does.
         """
@@ -112,7 +112,7 @@ class Frames:
         return row
 
     def _words(self, offset: int, dtype: str) -> npt.NDArray[np.unsignedinteger]:
-        """The word at `offset` of every frame, as a view of the buffer."""
+        """Return the word at `offset` of every frame, as a view of the buffer."""
         return self.buffer[:, offset : offset + np.dtype(dtype).itemsize].view(dtype)[:, 0]
 
 
@@ -121,7 +121,7 @@ def _mac(address: str) -> bytes:
 
 
 def _ipv4_header(source: str, destination: str, total_bytes: int) -> bytes:
-    """A header without options (RFC 791, section 3.1): identification 0, not fragmented."""
+    """Return a header without options (RFC 791, section 3.1): identification 0, not fragmented."""
 
     def pack(checksum: int) -> bytes:
         return struct.pack(
@@ -134,7 +134,7 @@ def _ipv4_header(source: str, destination: str, total_bytes: int) -> bytes:
 
 
 def _internet_checksum(data: bytes) -> int:
-    """The one's complement of the one's complement sum of 16-bit words (RFC 1071, section 1)."""
+    """Return the one's complement of the one's complement sum of 16-bit words (RFC 1071, section 1)."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)

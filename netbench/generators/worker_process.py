@@ -1,12 +1,12 @@
-"""The process that a `WorkerSource` starts: what it sends is said in a `Worker`, of which `serve` makes one.
+"""The process that a `WorkerSource` starts. `serve` creates its `Worker`, which builds and sends the frames.
 
-They talk JSON, one object a line. The first reply, to no request, says that it can send, and may have a `version`:
+The protocol is JSON, one object per line. An unrequested first reply reports readiness and may have a `version`:
 
     → {"do": "prepare", "traffic": {…}, …}    ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
     → {"do": "start", "at_monotonic_ns": n}   ← {"sent": {…}} or {"failed": "why"} when sending has ended
-    → {"do": "stop"}                          ends sending early; the reply to `start` says so
+    → {"do": "stop"}                          ends sending early; the reply to `start` reports it
 
-It ends when its stdin does. Only the standard library is imported here: it starts quickly.
+The process ends at the end of its stdin. It imports only the standard library, so that it starts quickly.
 """
 
 import errno
@@ -23,24 +23,24 @@ from dataclasses import asdict
 from netbench.errors import MissingError, NetbenchError
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
-# What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
+# The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.
 _CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
-# Where catching up is limited, a delay this short is caught up at once: the kernel delays every source that often. No
-# queue holds fewer frames than the burst that follows.
+# Where catching up is limited, a delay this short is still caught up at once: such delays by the kernel are frequent.
+# Every queue has room for the burst that follows.
 _AT_ONCE_FRAMES, _LEAST_AT_ONCE_S, _MOST_AT_ONCE_S = 128, 25e-6, 250e-6
-# So many times as long as the mean pause between two sends may any take without a reason.
+# A pause between two sends is normal up to this multiple of the mean pause.
 _USUAL_SCATTER = 10
-# A sleeping thread wakes up late by the timer slack (50 µs, prctl(2)) and the scheduler's whim.
+# A sleeping thread wakes up late, by the timer slack (50 µs, prctl(2)) and the scheduling latency.
 _SPIN_NS = 200_000
 
 
 class Halt:
-    """Tells all threads of a trial to end, and why; the first reason stands."""
+    """A flag that ends all threads of a trial, with the reason; the first reason is kept."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        # Polling nothing lets go of the interpreter lock for the length of a system call. Without it, the
-        # thread that listens for a stop would starve: woken at each send, always too late for the lock.
+        # An empty poll releases the interpreter lock for the length of a system call. Without it, the thread
+        # that reads the stop request would starve: it wakes at each send, always too late for the lock.
         self._breathe = select.poll().poll
         self.reason = ""
 
@@ -51,15 +51,15 @@ class Halt:
             self._event.set()
 
     def is_set(self) -> bool:
-        """Whether the trial is to end."""
+        """Return whether the trial must end."""
         return self._event.is_set()
 
     def sleep_until(self, due_ns: int) -> None:
-        """Sleep until about `due_ns` (CLOCK_MONOTONIC), or until the trial is to end."""
+        """Sleep until about `due_ns` (CLOCK_MONOTONIC), or until the trial must end."""
         self._event.wait((due_ns - time.monotonic_ns()) / 1e9)
 
     def wait_until(self, due_ns: int) -> int:
-        """Wait for `due_ns` to the microsecond; returns the CLOCK_MONOTONIC time, earlier when halted."""
+        """Wait for `due_ns` with microsecond accuracy; return the CLOCK_MONOTONIC time, earlier when halted."""
         now_ns = time.monotonic_ns()
         if due_ns - now_ns > _SPIN_NS:
             self.sleep_until(due_ns - _SPIN_NS)
@@ -70,25 +70,25 @@ class Halt:
 
 
 class Worker:
-    """What sends, made of the words of the command line: the interface, the source's arguments, and the CPUs.
+    """The sender, constructed from the command line: the interface, the source's arguments, and the CPUs.
 
-    Kept across trials. An OSError is told to whoever asked. `halt` ends the trial that was prepared last.
+    It is kept across trials. An OSError is sent to the controller. `halt` ends the trial that was prepared last.
     """
 
     halt = Halt()
-    version = ""  # of what sends, where that is not netbench itself
+    version = ""  # of the sending software, if other than netbench
     realtime = 0  # the priority in SCHED_FIFO of the threads that send; 0: another class
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial."""
 
     def send(self, at_monotonic_ns: int) -> Sent:
-        """Send them from `at_monotonic_ns` on, until all are sent or `halt` is set; in a thread of its own."""
+        """Send the frames from `at_monotonic_ns` until all are sent or `halt` is set; runs in a separate thread."""
         raise NotImplementedError
 
 
 def serve(make_worker: Callable[..., Worker]) -> None:
-    """Do what the lines of stdin say, until it ends."""
+    """Execute the requests on stdin until it ends."""
     sending: threading.Thread | None = None
     try:
         worker = make_worker(*sys.argv[1:])
@@ -123,33 +123,33 @@ def serve(make_worker: Callable[..., Worker]) -> None:
 def _send(worker: Worker, at_monotonic_ns: int) -> None:
     try:
         _reply({"sent": asdict(worker.send(at_monotonic_ns))})
-    except Exception as error:  # nobody above a thread could catch it
+    except Exception as error:  # no caller of a thread could catch it
         _reply({"failed": f"sending failed: {error!r}"})
 
 
 def use_realtime(priority: int) -> None:
-    """Have the calling thread scheduled as SCHED_FIFO with this priority (0: as it is); OSError where it must not."""
+    """Schedule the calling thread as SCHED_FIFO with this priority (0: no change); OSError where not permitted."""
     if priority:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
 
 
 def catch_up_fps(fps: float, catch_up: float | None = None) -> float:
-    """The rate at which overdue frames are sent: `catch_up`, a part of the rate, above it.
+    """Return the rate for overdue frames, in frames/s: the rate `fps` plus the fraction `catch_up` of it.
 
-    Without it, as fast as a ring takes them, which a burst would overrun.
+    Without `catch_up`, it is as fast as a ring accepts frames; a burst would overrun the ring.
     """
     return max(_CATCH_UP * fps, _CATCH_UP_FPS) if catch_up is None else (1 + catch_up) * fps
 
 
 def at_once_s(fps: float) -> float:
-    """The delay in seconds that a source with this rate catches up at once, even where catching up is limited."""
+    """Return the delay in seconds that a source with this rate catches up at once, even if catching up is limited."""
     return min(_MOST_AT_ONCE_S, max(_LEAST_AT_ONCE_S, _AT_ONCE_FRAMES / fps))
 
 
 def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
-    """For how long a source without a rate was stopped, whoever it waited for: by its longest pause among so many.
+    """Return for how many ns a source without a rate was stopped, for any reason, from its longest pause.
 
-    It counts as far as it is longer than ten times the mean of the others.
+    Only the part above ten times the mean of the other pauses counts. `pauses` is the number of pauses.
     """
     if pauses < 2:
         return 0
@@ -169,5 +169,5 @@ def _explain(error: OSError | NetbenchError) -> str:
 
 
 def _reply(message: Mapping[str, object]) -> None:
-    with suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+    with suppress(BrokenPipeError):  # the controller is gone: the end of stdin will show it
         os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A source whose frames are sent by a process of its own on its host, and the conversation with that process."""
+"""A source whose frames are sent by a separate process on its host, and the protocol with that process."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,28 +13,28 @@ from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
-# How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
+# Time limits for replies of the worker, in seconds. On a healthy host a reply takes milliseconds.
 _PREPARE_S = 10.0
 _ELSEWHERE_S = 60.0  # to be ready on another host: Python and numpy are slow to start on an emulated CPU
 _STOP_S = 2.0
 
 
 def no_netbench(host: Host) -> str:
-    """Why the worker of a source cannot run on a host, as `Generator.unfit` says it; empty where it can."""
+    """Return why the worker of a source cannot run on a host, as in `Generator.unfit`; empty where it can."""
     return (
         "" if has_netbench(host) else f"host {host.name} has no netbench of its own, and its worker is a part of that"
     )
 
 
 class WorkerSource(Source):
-    """One process, which lives from open() to close() and does what `worker_process.serve` says."""
+    """One process, alive from open() to close(), that runs `worker_process.serve`."""
 
-    open_limit_s = 20.0  # for it to be ready to send
+    open_limit_s = 20.0  # time limit for the worker to become ready
 
     def __init__(self, kind: str, module: str, *arguments: str, realtime: int = 0) -> None:
-        """`module` is run with the interface, these arguments, and the numbers of the CPUs to be pinned to.
+        """Run `module` with the interface, `arguments`, and the numbers of the CPUs it is pinned to.
 
-        With `realtime`, a priority, its threads send in the scheduling class SCHED_FIFO.
+        `realtime` is the priority of its sending threads in the scheduling class SCHED_FIFO; 0: another class.
         """
         self._realtime = realtime
         self._kind = kind
@@ -42,13 +42,13 @@ class WorkerSource(Source):
         self._arguments = arguments
         self._worker: Conversation | None = None
         self._host: Host | None = None
-        self.version = ""  # of what sends, as far as the worker says it
+        self.version = ""  # of the sending software, if the worker reports it
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         return [shlex.join(self._command(interface, cpus))]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Start the worker; TestbedError when it does not get ready to send, MissingError where it knows what lacks."""
+        """Start the worker; TestbedError when it does not become ready, MissingError when a feature is missing."""
         self._host = host
         who = f"the {self._kind} source on {interface} of host {host.name}"
         self._worker = Conversation(who, host.spawn(self._command(interface, cpus)))
@@ -62,7 +62,7 @@ class WorkerSource(Source):
         return Identity(self._kind)
 
     def prepare(self, traffic: Traffic) -> None:
-        """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""
+        """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
         realtime = {"realtime": self._realtime} if self._realtime else {}
         self._opened.tell({"do": "prepare", "traffic": asdict(traffic), **realtime})
         self._require_ready(_PREPARE_S)
@@ -71,10 +71,10 @@ class WorkerSource(Source):
         self._opened.tell({"do": "start", "at_monotonic_ns": at_monotonic_ns})
 
     def wait(self, timeout_s: float) -> Sent:
-        """What was sent, once sending has ended; a worker that does not end in time is stopped, or killed.
+        """Wait for the end of sending and return what was sent; a worker over the time limit is stopped or killed.
 
-        What went wrong is told by `error`, not raised. When the worker cannot tell any more what it
-        sent, 0 frames stand for an unknown number.
+        Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported
+        as 0 frames.
         """
         worker = self._opened
         try:
@@ -85,17 +85,17 @@ class WorkerSource(Source):
                 reply = worker.reply(_STOP_S)
             return self._sent(reply)
         except (TimeoutError, TestbedError) as error:
-            worker.kill()  # whatever it is doing, it is not to send on
+            worker.kill()  # it must stop sending, whatever its state
             return replace(NOTHING_SENT, error=str(error))
 
     def close(self) -> None:
-        """Ask the worker to end by closing its stdin, then by SIGTERM, then by SIGKILL."""
+        """End the worker by closing its stdin, then by SIGTERM, then by SIGKILL."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
 
     def _command(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        # numpy would start a thread on every CPU, and they spin: on the CPUs that send.
+        # Without this, numpy starts a spinning thread on every CPU, including the sending ones.
         words = interface, *self._arguments, *map(str, cpus)
         program = (
             module_command_on(self._host, self._module, *words) if self._host else module_command(self._module, *words)
@@ -119,6 +119,6 @@ class WorkerSource(Source):
 
     def _sent(self, reply: Mapping[str, object]) -> Sent:
         try:
-            return Sent(**reply["sent"])  # type: ignore[arg-type]  # whatever it is, checked by calling
+            return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
         except (KeyError, TypeError) as error:
             raise TestbedError(self._opened.failure("does not say what it sent")) from error

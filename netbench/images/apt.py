@@ -1,7 +1,7 @@
-"""Which packages a guest is made of, and where they come from: asked of apt, as for a machine that has none.
+"""Resolves and downloads the packages of a guest with apt, as for a machine without packages.
 
-Nothing of the machine's own state is used but its sources and package lists, and nothing is changed, so
-that no root is needed. A machine without lists (a fresh container) gets private ones in the cache.
+Of the machine's own state only its sources and package lists are used. Nothing is changed, so no root is needed. A
+machine without lists (a fresh container) gets private ones in the cache.
 """
 
 import re
@@ -16,9 +16,9 @@ from netbench.images.library import file_digest
 from netbench.images.tools import Completed, last_words, run_tool
 
 MACHINE_LISTS = Path("/var/lib/apt/lists")
-# 'URI' FILE SIZE SHA256:HASH, as apt-get --print-uris writes it
+# 'URI' FILE SIZE SHA256:HASH, the output of apt-get --print-uris
 _URI_LINE = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+\.deb) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})", re.M)
-# Read after the machine's own configuration. Its hooks would act on the machine, its lists of icons cost time.
+# Read after the machine's own configuration, whose hooks would change the machine, and whose icon lists are slow.
 _CONFIGURATION = """\
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -50,7 +50,7 @@ class Package:
 
 
 def parse_uris(output: str) -> tuple[Package, ...]:
-    """The packages that `apt-get --print-uris` lists, sorted by name.
+    """Return the packages in the output of `apt-get --print-uris`, sorted by name.
 
     Their files are called NAME_VERSION_ARCHITECTURE.deb, with %3a for a colon.
     """
@@ -62,22 +62,22 @@ def parse_uris(output: str) -> tuple[Package, ...]:
 
 
 class Apt:
-    """apt on a machine without packages, with a cache of its own below a directory; `directory` is that of packages."""
+    """apt for a machine without packages, with a separate cache; the attribute `directory` is that of packages."""
 
     def __init__(self, directory: Path, lists: Path = MACHINE_LISTS) -> None:
         self.directory = directory / "packages"
         self._configuration = directory / "apt.conf"
         own_lists = directory / "lists"
         self._lists = lists if _holds_packages(lists) else own_lists
-        # `archives` stays empty: apt leaves out of its answers what it finds there.
+        # `archives` stays empty: apt omits packages that are there from its output.
         for needed in (directory / "archives" / "partial", own_lists / "partial", self.directory):
             needed.mkdir(parents=True, exist_ok=True)
         self._configuration.write_text(_CONFIGURATION.format(lists=self._lists, directory=directory.absolute()))
 
     def resolve(self, names: Iterable[str], chosen: Collection[str] = ()) -> tuple[Package, ...]:
-        """The packages named (NAME or NAME=VERSION) and all they depend on, without recommendations.
+        """Return the named packages (NAME or NAME=VERSION) and all their dependencies, without recommendations.
 
-        UsageError where it is the user's own choice that no source has, MissingError for everything else.
+        UsageError where no source has a package that the user has chosen, MissingError for all other packages.
         """
         if not _holds_packages(self._lists):
             self._update()
@@ -96,15 +96,15 @@ class Apt:
         return parse_uris(done.stdout.decode())
 
     def path(self, package: Package) -> Path:
-        """Where the package's file is, or would be."""
+        """Return the path of the package's file, existing or not."""
         return self.directory / package.file
 
     def missing(self, packages: Iterable[Package]) -> list[Package]:
-        """Those that are not in the cache, or damaged there."""
+        """Return the packages that are missing from the cache or damaged."""
         return [package for package in packages if file_digest(self.path(package)) != package.sha256]
 
     def download(self, packages: Sequence[Package]) -> None:
-        """Fetch packages into the cache; MissingError with apt's own words where that fails."""
+        """Fetch packages into the cache; MissingError with apt's message where that fails."""
         if not packages:
             return
         with tempfile.TemporaryDirectory(prefix=".fetched-", dir=self.directory) as name:

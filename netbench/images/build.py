@@ -1,4 +1,4 @@
-"""Building a guest image: from a kernel and Debian packages to files that a VMM boots."""
+"""Builds a guest image: from a kernel and Debian packages to files that a VMM boots."""
 
 import fcntl
 import fnmatch
@@ -27,7 +27,7 @@ from netbench.images.tools import run_tool
 from netbench.images.tree import File, Tree, archive
 from netbench.signals import shielded
 
-# Takes one line about what is being done.
+# Reports progress in one line.
 Say = Callable[[str], None]
 
 _UNFINISHED = ".building-"
@@ -36,10 +36,10 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An image to be built. `cache` is where images and packages are kept.
+    """An image to build. `cache` is the directory of images and packages.
 
-    `kernel` as `--kernel` takes it, None for Debian's default; `modules` is the directory of a kernel's modules.
-    All of the files of `packages` go in, besides what every guest has, and what the recipe has for an image so called.
+    `kernel` has the format of `--kernel`, None for Debian's default; `modules` is the directory of a kernel's modules.
+    All files of `packages` are included, in addition to those of every guest and of the recipe for this image name.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class _Ingredients:
-    """What an image is made of, resolved to exact versions."""
+    """The inputs of an image, resolved to exact versions."""
 
     architecture: str
     packages: tuple[Package, ...]
@@ -60,22 +60,24 @@ class _Ingredients:
     lab: recipe.Lab
 
     def described(self) -> dict[str, Any]:
-        """All that decides which image comes out, as JSON can hold it."""
+        """Return all inputs that determine the image, as JSON values."""
         return {
             "architecture": self.architecture,
             "kernel": self.kernel.inputs(),
-            "packages": {one.name: {"version": one.version, "sha256": one.sha256} for one in self.packages},
+            "packages": {
+                package.name: {"version": package.version, "sha256": package.sha256} for package in self.packages
+            },
             "whole_packages": list(self.whole),
             "recipe": recipe.digest(),
-            "lab": json.loads(json.dumps(asdict(self.lab))),  # as it is read again
+            "lab": json.loads(json.dumps(asdict(self.lab))),  # as read back from the manifest
         }
 
 
 def build(order: Order, say: Say, *, force: bool = False) -> Image:
-    """Build the image unless the same one is there already and `force` is not wanted; never leaves half an image.
+    """Build the image unless the same one exists and `force` is False; never leaves a partial image.
 
-    UsageError where a kernel or a package was chosen that cannot be used, MissingError where this machine lacks
-    tools, package lists or the network, TestbedError where there is no room.
+    UsageError where a chosen kernel or package cannot be used, MissingError where this machine lacks tools, package
+    lists or the network, TestbedError where there is no room.
     """
     target = image_directory(order.name, order.cache)
     try:
@@ -85,10 +87,10 @@ def build(order: Order, say: Say, *, force: bool = False) -> Image:
             apt = Apt(order.cache)
             ingredients = _resolve(order, apt)
             inputs = ingredients.described()
-            there = _existing(order)
-            if there and not force and there.manifest["inputs"] == inputs:
+            existing = _existing(order)
+            if existing and not force and existing.manifest["inputs"] == inputs:
                 say(f"up to date: {target}")
-                return there
+                return existing
             _download(order.name, apt, ingredients, say)
             with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
                 directory = Path(name)
@@ -126,7 +128,7 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
 
 
 def _existing(order: Order) -> Image | None:
-    with suppress(MissingError):  # then there is none
+    with suppress(MissingError):  # not built, or damaged
         return find_image(order.name, order.cache)
     return None
 
@@ -134,7 +136,7 @@ def _existing(order: Order) -> Image | None:
 def _download(name: str, apt: Apt, ingredients: _Ingredients, say: Say) -> None:
     missing = apt.missing([*ingredients.packages, *ingredients.kernel.packages()])
     if missing:
-        say(f"downloading {len(missing)} packages ({sum(one.size for one in missing) / _MB:.0f} MB)")
+        say(f"downloading {len(missing)} packages ({sum(package.size for package in missing) / _MB:.0f} MB)")
         apt.download(missing)
     pins = ingredients.lab.pinned
     if absent := missing_pins(pins, apt.directory):
@@ -143,16 +145,16 @@ def _download(name: str, apt: Apt, ingredients: _Ingredients, say: Say) -> None:
 
 
 def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, inputs: dict[str, Any], say: Say) -> None:
-    """Write the image to `directory`/image; other things below `directory` are in the way of nobody."""
+    """Write the image to `directory`/image; all other files below `directory` are temporary."""
     say("unpacking")
     kernel_files, scratch, image = directory / "kernel", directory / "scratch", directory / "image"
-    for one in (kernel_files, scratch, image):
-        one.mkdir()
+    for path in (kernel_files, scratch, image):
+        path.mkdir()
     lab = ingredients.lab
     kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture, lab.modules)
     packages = {package.name: contents(apt.path(package)) for package in ingredients.packages}
-    # Last: theirs replace others of the same path.
-    packages |= {f"{one} (pinned)": contents(deb) for one, deb in pinned_files(lab.pinned, apt.directory).items()}
+    # Last: their files replace others of the same path.
+    packages |= {f"{label} (pinned)": contents(deb) for label, deb in pinned_files(lab.pinned, apt.directory).items()}
     tree = guest_tree(packages, ingredients.whole, lab, kernel, scratch)
     say("packing")
     files = {"vmlinuz": kernel.content, "initrd": archive(tree)}
@@ -177,11 +179,11 @@ def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, input
 
 
 def _hypervisor(packages: Mapping[str, Tree], pattern: str) -> bytes:
-    """What boots before the kernel, as a multiboot loader takes it; TestbedError when no package holds it."""
+    """Return the hypervisor in the format for a multiboot loader; TestbedError when no package contains it."""
     for contents_ in packages.values():
         for path in fnmatch.filter(contents_, pattern):
-            if isinstance(found := contents_[path], File):
-                return gzip.decompress(found.content)
+            if isinstance(file := contents_[path], File):
+                return gzip.decompress(file.content)
     raise TestbedError(f"none of the guest's packages holds {pattern}")
 
 
@@ -199,7 +201,7 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    path.chmod(0o644)  # whatever the umask: others run guests of it
+    path.chmod(0o644)  # independent of the umask: other users run guests of it
 
 
 def _put_in_place(image: Path, target: Path, old: Path) -> None:
@@ -213,7 +215,7 @@ def _put_in_place(image: Path, target: Path, old: Path) -> None:
 
 @contextmanager
 def _alone(images: Path, say: Say) -> Iterator[None]:
-    """Keep other builds out, and remove what killed ones have left."""
+    """Lock out other builds, and remove the leftovers of killed ones."""
     with (images / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -221,6 +223,6 @@ def _alone(images: Path, say: Say) -> Iterator[None]:
             say("another build is running; waiting for its end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in images.glob(f"{_UNFINISHED}*"):
-            # A killed build's last command may still be writing there; then the rest goes next time.
+            # A killed build's last command may still be writing there; the rest is then removed next time.
             shutil.rmtree(left, ignore_errors=True)
         yield

@@ -1,7 +1,7 @@
 """A kernel with modules that are built for it here, from sources in a Debian package (usr/src/NAME-VERSION, for DKMS).
 
-They are built against the headers of Debian's own package of that kernel, which are unpacked and not installed. Small
-modules of netbench's own, each a single C file, are built besides.
+The build uses the headers of Debian's own package of that kernel, unpacked and not installed. Small modules of
+netbench, each a single C file, are also built.
 """
 
 import os
@@ -26,9 +26,9 @@ _OWN_PLACE = "netbench"  # below usr/src
 
 @dataclass(frozen=True, slots=True)
 class BuiltModules:
-    """A packaged kernel with the modules that the package `sources`, a file, has the source of.
+    """A packaged kernel with modules built from the package file `sources`.
 
-    `own` are C files, of which each becomes a module of its name.
+    `own` are C files, each of which becomes a module of its name.
     """
 
     kernel: PackagedKernel
@@ -37,19 +37,19 @@ class BuiltModules:
     own: tuple[Path, ...] = ()
 
     def inputs(self) -> dict[str, object]:
-        """Those of the kernel, the headers' versions and hashes, and the hashes of netbench's own sources."""
+        """Return the kernel's inputs, the headers' versions and hashes, and the hashes of netbench's own sources."""
         return {
             **self.kernel.inputs(),
-            "headers": [[one.name, one.version, one.sha256] for one in self.headers],
-            "own": [[one.name, file_digest(one)] for one in self.own],
+            "headers": [[package.name, package.version, package.sha256] for package in self.headers],
+            "own": [[path.name, file_digest(path)] for path in self.own],
         }
 
     def packages(self) -> tuple[Package, ...]:
-        """The kernel and its headers."""
+        """Return the packages of the kernel and its headers."""
         return (*self.kernel.packages(), *self.headers)
 
     def files(self, directory: Path) -> tuple[Path, Path]:
-        """The kernel and its modules, unpacked, with those that were built among them."""
+        """Unpack the kernel and its modules, build the additional modules, and return both paths."""
         image, modules = self.kernel.files(directory)
         apt, tree = self.kernel.apt, directory / "build"
         for package in self.headers:
@@ -64,21 +64,21 @@ class BuiltModules:
 def with_built_modules(
     kernel: KernelSource, sources: Path, apt: Apt, name: str, own: Sequence[Path] = ()
 ) -> BuiltModules:
-    """That kernel with modules built for it; UsageError where it has no headers that apt knows."""
-    found = kernel.found if isinstance(kernel, PackagedKernel) else ()
-    images = [one for one in found if re.match(rf"{_IMAGE}\d", one.name)]
+    """Return the kernel with modules built for it; UsageError where apt has no headers for it."""
+    packages = kernel.found if isinstance(kernel, PackagedKernel) else ()
+    images = [package for package in packages if re.match(rf"{_IMAGE}\d", package.name)]
     if not isinstance(kernel, PackagedKernel) or len(images) != 1:
         raise UsageError(f"image {name}: modules are built for it, which needs one kernel of Debian's with its headers")
     release = images[0].name.removeprefix(_IMAGE).removesuffix("-unsigned")
     wanted = f"linux-headers-{release}={images[0].version}"
     closure = apt.resolve([wanted], chosen=[wanted])
-    # Without the compiler that they depend on: it is to be on this machine.
-    headers = tuple(one for one in closure if one.name.startswith(("linux-headers-", "linux-kbuild-")))
+    # Without the compiler that they depend on, which must be installed on this machine.
+    headers = tuple(package for package in closure if package.name.startswith(("linux-headers-", "linux-kbuild-")))
     return BuiltModules(kernel, headers, sources, tuple(own))
 
 
 def _write_own(place: Path, files: Sequence[Path]) -> None:
-    """Lay out C files as the kernel's build wants modules: a directory for each, as those of the package have."""
+    """Write C files in the layout of the kernel's build: one directory per module, as in the package."""
     for file in files:
         directory = place / file.stem
         directory.mkdir(parents=True)
@@ -89,7 +89,7 @@ def _write_own(place: Path, files: Sequence[Path]) -> None:
 
 
 def _build(source: Path, modules: Path) -> None:
-    """Build all modules that lie below `source`, beside headers of one kernel, and put them among `modules`."""
+    """Build all modules below `source`, next to the headers of one kernel, and add them to `modules`."""
     ours, own = source / f"linux-headers-{modules.name}", source / _OWN_PLACE
     places = [path for path in source.iterdir() if (path / "dkms.conf").is_file()]
     if not ours.is_dir() or len(places) != 1:
@@ -106,9 +106,9 @@ def _build(source: Path, modules: Path) -> None:
 
 
 def _build_set(place: Path, headers: Path, modules: Path) -> None:
-    """Build the modules in directories of `place`, and put them among `modules`."""
+    """Build the modules in subdirectories of `place`, and add them to `modules`."""
     jobs = f"-j{len(os.sched_getaffinity(0))}"
-    # Nothing of where it is built, so that the same sources give the same module.
+    # Without the build directory, so that the same sources give the same module.
     flags = f"KCFLAGS=-ffile-prefix-map={place.parent}/="
     done = run_tool(["make", "-C", headers, f"M={place}", jobs, flags, "LDFLAGS_MODULE=--build-id=none", "modules"])
     if done.returncode:

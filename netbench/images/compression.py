@@ -1,8 +1,8 @@
-"""Undoing the compressions of kernels and their modules.
+"""Decompresses kernels and their modules.
 
-A kernel takes seconds to unpack itself on an emulated CPU. A VMM can start an unpacked one by the PVH entry point that
-Linux has for Xen (CONFIG_PVH; include/xen/interface/elfnote.h, and Documentation/arch/x86/boot.rst for where the
-compressed kernel is).
+A kernel takes seconds to unpack itself on an emulated CPU. A VMM can start an unpacked kernel by the PVH entry point
+that Linux has for Xen (CONFIG_PVH; include/xen/interface/elfnote.h; Documentation/arch/x86/boot.rst describes the place
+of the compressed kernel).
 """
 
 import bz2
@@ -22,10 +22,10 @@ _PVH_ENTRY = ("Xen", 18)
 
 
 def uncompressed(content: bytes) -> bytes:
-    """What gzip, xz, lzma, bzip2 or zstd made `content` of, or `content` when none of them did.
+    """Return `content` decompressed by gzip, xz, lzma, bzip2 or zstd, or unchanged when it is not compressed.
 
     Only the first stream counts: a kernel's build appends the size. ValueError when it is damaged, MissingError
-    without the command zstd, as Python's library does not know that format.
+    without the command zstd, because Python's library does not support that format.
     """
     try:
         if content.startswith(_GZIP):
@@ -40,7 +40,7 @@ def uncompressed(content: bytes) -> bytes:
 
 
 def directly_bootable(kernel: bytes) -> bytes | None:
-    """The uncompressed kernel (an ELF file) in a bzImage; None where there is none that a VMM could start."""
+    """Return the uncompressed kernel (an ELF file) in a bzImage; None where it has none that a VMM can start."""
     if kernel[_MAGIC_OFFSET : _MAGIC_OFFSET + 4] != b"HdrS":
         return None
     offset, size = struct.unpack_from("<II", kernel, _PAYLOAD_OFFSET)

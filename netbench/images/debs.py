@@ -1,4 +1,4 @@
-"""What is in a .deb: read by dpkg-deb, which knows every compression that Debian uses."""
+"""The contents of a .deb, read with dpkg-deb, which supports every compression that Debian uses."""
 
 import tarfile
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from netbench.errors import UsageError
 from netbench.images.tools import last_words, run_tool, start_tool
 from netbench.images.tree import File, Link, Node, merged
 
-# Nothing in a guest reads these, and they are most of many packages.
+# No program in a guest reads these, and they are the largest part of many packages.
 _UNREAD = ("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/")
 
 _OF_KERNELS = ("boot/", "usr/lib/modules/")
 
 
 def contents(deb: Path) -> dict[str, Node]:
-    """The files and links of a package, in a guest with merged /usr; documentation left out.
+    """Return the files and links of a package, for a guest with merged /usr; documentation is omitted.
 
-    UsageError where the file is no Debian package.
+    UsageError where the file is not a Debian package.
     """
     tree: dict[str, Node] = {}
     for path, member, file in _members(deb):
@@ -35,7 +35,7 @@ def contents(deb: Path) -> dict[str, Node]:
 
 def unpack_kernel(deb: Path, directory: Path) -> None:
     """Write a package's kernel and modules below `directory`, to boot/ and usr/lib/modules/; UsageError as above."""
-    # Not by dpkg-deb itself: its helpers would go on writing for a while when netbench is killed.
+    # Not with dpkg-deb itself: its helpers would keep writing for a while after netbench is killed.
     for path, _, file in _members(deb):
         if file is not None and path.startswith(_OF_KERNELS) and ".." not in PurePosixPath(path).parts:
             target = directory / path
@@ -44,7 +44,7 @@ def unpack_kernel(deb: Path, directory: Path) -> None:
 
 
 def control_field(deb: Path, field: str) -> str:
-    """One field of a package's control file, empty where it has none; UsageError as above."""
+    """Return one field of a package's control file, empty where it is missing; UsageError as above."""
     done = run_tool(["dpkg-deb", "--field", deb, field])
     if done.returncode:
         raise UsageError(f"{deb} cannot be read as a Debian package. dpkg-deb says:\n{last_words(done)}")
@@ -52,7 +52,7 @@ def control_field(deb: Path, field: str) -> str:
 
 
 def _members(deb: Path) -> Iterator[tuple[str, tarfile.TarInfo, IO[bytes] | None]]:
-    """What a package holds, one after the other: path, kind, and content of a regular file, to be read at once."""
+    """Yield the members of a package: path, kind, and content of a regular file, which must be read at once."""
     damage = ""
     with start_tool(["dpkg-deb", "--fsys-tarfile", deb]) as process:
         assert process.stdout is not None
@@ -63,7 +63,7 @@ def _members(deb: Path) -> Iterator[tuple[str, tarfile.TarInfo, IO[bytes] | None
                     yield merged(member.name), member, archive.extractfile(member) if member.isreg() else None
         except tarfile.ReadError as error:
             damage = str(error)
-        process.stdout.read()  # what follows the last file, or dpkg-deb would complain
+        process.stdout.read()  # the rest after the last file, or dpkg-deb would fail
         complaint = process.stderr.read().decode(errors="replace").strip()
     if damage or process.returncode:
         raise UsageError(f"{deb} cannot be read as a Debian package: {complaint or damage}")

@@ -1,7 +1,6 @@
-"""What an ELF file says of itself: the machine it is for, and its named sections.
+"""Reads ELF files: their architecture and named sections.
 
-Little-endian 64-bit files only, which is what the architectures of guest images are. Layouts are those
-of elf(5).
+Little-endian 64-bit files only, as on the architectures of guest images. Layouts are those of elf(5).
 """
 
 import struct
@@ -21,11 +20,11 @@ _MACHINES = {62: "amd64", 183: "arm64"}
 class _Section:
     name: str
     content: bytes
-    strings: int  # the index of the section that holds this one's names
+    strings: int  # the index of the section with this one's names
 
 
 class Elf:
-    """One ELF file. ValueError when the bytes are none, or damaged."""
+    """One ELF file. ValueError when the bytes are not an ELF file, or damaged."""
 
     def __init__(self, content: bytes) -> None:
         if content[:6] != b"\x7fELF\x02\x01":
@@ -49,20 +48,20 @@ class Elf:
 
     @property
     def interpreter(self) -> str | None:
-        """The path of the dynamic linker it asks for, None for a static program or a library."""
+        """The path of its dynamic linker; None for a static program or a library."""
         section = self._section(".interp")
         return section.content.rstrip(b"\0").decode() if section else None
 
     @property
     def modinfo(self) -> tuple[tuple[str, str], ...]:
-        """What a kernel module says of itself, as `modinfo` prints it: (key, value), keys may repeat."""
+        """The information of a kernel module, as `modinfo` prints it: (key, value); keys may repeat."""
         section = self._section(".modinfo")
         entries = section.content.decode(errors="replace").split("\0") if section else []
-        return tuple((key, value) for key, found, value in (entry.partition("=") for entry in entries) if found)
+        return tuple((key, value) for key, separator, value in (entry.partition("=") for entry in entries) if separator)
 
     @property
     def notes(self) -> tuple[tuple[str, int], ...]:
-        """The owner and the type of each note in its section .notes, which is where Linux has them."""
+        """The owner and the type of each note in the section .notes, which Linux uses for them."""
         section = self._section(".notes")
         return tuple(_notes(section.content)) if section else ()
 

@@ -22,10 +22,10 @@ from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tr
 def guest_tree(
     packages: Mapping[str, Tree], whole: Collection[str], lab: Lab, kernel: Kernel, scratch: Path
 ) -> dict[str, Node]:
-    """Every file of a guest, with what its lab has besides.
+    """Return all files of a guest, including those of its lab.
 
-    `packages` are the contents of each by name; of those named in `whole` everything goes in, of the others
-    the commands, libraries and files that the recipe names. `scratch` is an empty directory to work in.
+    `packages` has the contents of each package by name. Packages named in `whole` are included completely; of the
+    others, only the commands, libraries and files in the recipe. `scratch` is an empty working directory.
     """
     everything = {path: node for contents in packages.values() for path, node in contents.items()}
     links = {path: Link(target) for path, target in lab.links.items()}
@@ -34,7 +34,7 @@ def guest_tree(
     chosen: dict[str, Node] = {}
     for name in whole:
         chosen.update(packages[name])
-    for path in {one for name in (*COMMANDS, *lab.commands) for one in _command(everything, name)}:
+    for path in {part for name in (*COMMANDS, *lab.commands) for part in _command(everything, name)}:
         chosen[path] = everything[path]
     for path in _files(everything, (*FILES, *lab.files)):
         chosen[path] = everything[path]
@@ -53,14 +53,14 @@ def guest_tree(
 
 
 def _command(packages: Tree, name: str) -> list[str]:
-    found = follow(packages, f"usr/bin/{name}") or follow(packages, f"usr/sbin/{name}")
-    if not found:
+    chain = follow(packages, f"usr/bin/{name}") or follow(packages, f"usr/sbin/{name}")
+    if not chain:
         raise TestbedError(f"none of the guest's packages holds the command {name}")
-    return found
+    return chain
 
 
 def _seldom_used(packages: Tree, chosen: Tree, busybox: Busybox) -> dict[str, Node]:
-    """What is packed, besides what the guest has unpacked anyway."""
+    """Return the packed commands, without files that the guest has anyway."""
     tree: dict[str, Node] = {}
     for name in PACKED_COMMANDS:
         command = {path: packages[path] for path in _command(packages, name)}
@@ -71,11 +71,11 @@ def _seldom_used(packages: Tree, chosen: Tree, busybox: Busybox) -> dict[str, No
 
 def _files(packages: Tree, patterns: Iterable[str]) -> set[str]:
     named = {path for pattern in patterns for path in fnmatch.filter(packages, pattern)}
-    return {one for path in named for one in follow(packages, path)}
+    return {part for path in named for part in follow(packages, path)}
 
 
 def _applets(busybox: Busybox, besides: Collection[str]) -> dict[str, Node]:
-    """A link for everything that busybox can be and that is not there already, in whatever directory."""
+    """Return a link for each applet of busybox whose name is not in `besides`, in any directory."""
     link = Link(f"/{BUSYBOX}")
     return {path: link for path in busybox.applets() if PurePosixPath(path).name not in besides}
 

@@ -1,4 +1,4 @@
-"""The kernel a user chose: a package, a .deb, or a file with its modules."""
+"""The kernel chosen by the user: a package, a .deb, or a file with its modules."""
 
 import struct
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from netbench.images.library import content_digest, file_digest
 from netbench.images.modules import Selection, select
 from netbench.images.recipe import REQUIRED, WANTED
 
-# The x86 boot protocol (Documentation/arch/x86/boot.rst): a magic, where the version's text is, a flag "64 bit".
+# The x86 boot protocol (Documentation/arch/x86/boot.rst): a magic, the offset of the version text, a flag "64 bit".
 _X86_MAGIC, _X86_MAGIC_OFFSET = b"HdrS", 0x202
 _X86_VERSION_OFFSET, _X86_FLAGS_OFFSET = 0x20E, 0x236
 # Documentation/arch/arm64/booting.rst; Debian's are compressed, or an EFI program around a compressed one.
@@ -22,7 +22,7 @@ _ARM64_MAGICS = ((0x38, b"ARM\x64"), (0, b"\x1f\x8b"), (4, b"zimg"))
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that was found to fit: its bytes, and those of its modules that go into the guest."""
+    """A checked kernel: its bytes, and its modules that go into the guest."""
 
     release: str
     content: bytes
@@ -30,16 +30,16 @@ class Kernel:
 
 
 class KernelSource(Protocol):
-    """Where a kernel comes from."""
+    """The origin of a kernel."""
 
     def inputs(self) -> dict[str, object]:
-        """What decides whether an image is up to date, as JSON can hold it."""
+        """Return the inputs that determine whether an image is up to date, as JSON values."""
 
     def packages(self) -> tuple[Package, ...]:
-        """Those to be downloaded first."""
+        """Return the packages to download first."""
 
     def files(self, directory: Path) -> tuple[Path, Path]:
-        """The kernel and the directory of its modules, unpacked below `directory` where need be."""
+        """Return the kernel and the directory of its modules, unpacked below `directory` if necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,63 +50,63 @@ class PackagedKernel:
     found: tuple[Package, ...]
 
     def inputs(self) -> dict[str, object]:
-        """The packages' versions and hashes."""
-        return {"packages": [[one.name, one.version, one.sha256] for one in self.found]}
+        """Return the packages' versions and hashes."""
+        return {"packages": [[package.name, package.version, package.sha256] for package in self.found]}
 
     def packages(self) -> tuple[Package, ...]:
-        """The kernel, without what it depends on: a boot loader's hooks and the like."""
+        """Return the kernel packages without their dependencies, such as boot loader hooks."""
         return self.found
 
     def files(self, directory: Path) -> tuple[Path, Path]:
-        """The kernel and its modules, unpacked."""
+        """Unpack and return the kernel and its modules."""
         for package in self.found:
             unpack_kernel(self.apt.path(package), directory)
-        return _unpacked(directory, ", ".join(one.name for one in self.found))
+        return _unpacked(directory, ", ".join(package.name for package in self.found))
 
 
 @dataclass(frozen=True, slots=True)
 class DebKernel:
-    """A kernel package as a file, such as `make bindeb-pkg` makes."""
+    """A kernel package as a file, such as one built by `make bindeb-pkg`."""
 
     deb: Path
 
     def inputs(self) -> dict[str, object]:
-        """The package's hash."""
+        """Return the package's hash."""
         return {"deb": file_digest(self.deb)}
 
     def packages(self) -> tuple[Package, ...]:
-        """None."""
+        """Return no packages."""
         return ()
 
     def files(self, directory: Path) -> tuple[Path, Path]:
-        """The kernel and its modules, unpacked."""
+        """Unpack and return the kernel and its modules."""
         unpack_kernel(self.deb, directory)
         return _unpacked(directory, str(self.deb))
 
 
 @dataclass(frozen=True, slots=True)
 class FileKernel:
-    """A kernel that lies on this machine, with the directory of its modules."""
+    """A kernel file on this machine, with the directory of its modules."""
 
     image: Path
     modules: Path
 
     def inputs(self) -> dict[str, object]:
-        """The hashes of the kernel and of the modules that would go into a guest."""
+        """Return the hashes of the kernel and of the modules that would go into a guest."""
         contents = (module.content for module in _selection(self.modules).modules)
         return {"image": file_digest(self.image), "modules": content_digest(*contents)}
 
     def packages(self) -> tuple[Package, ...]:
-        """None."""
+        """Return no packages."""
         return ()
 
     def files(self, directory: Path) -> tuple[Path, Path]:
-        """Both where they are."""
+        """Return both paths unchanged."""
         return self.image, self.modules
 
 
 def choose(kernel: str, modules: Path | None, apt: Apt, architecture: str) -> KernelSource:
-    """What `--kernel` and `--modules` mean; UsageError where that cannot be the kernel of a guest."""
+    """Return the kernel that `--kernel` and `--modules` select; UsageError where it cannot be a guest's kernel."""
     path = Path(kernel)
     if modules is not None:
         if not modules.is_dir():
@@ -116,24 +116,24 @@ def choose(kernel: str, modules: Path | None, apt: Apt, architecture: str) -> Ke
     if kernel.endswith(".deb"):
         if not path.is_file():
             raise UsageError(f"{kernel}: no such file; --kernel takes a package, a .deb, or a kernel with --modules")
-        found = control_field(path, "Architecture")
-        if found != architecture:
-            raise UsageError(f"{kernel} is for {found}, guests here are {architecture}; choose a kernel for that")
+        built_for = control_field(path, "Architecture")
+        if built_for != architecture:
+            raise UsageError(f"{kernel} is for {built_for}, guests here are {architecture}; choose a kernel for that")
         return DebKernel(path)
     if "/" in kernel:
         raise UsageError(f"{kernel}: a kernel file needs its modules: add --modules /lib/modules/RELEASE")
     closure = apt.resolve([kernel], chosen=[kernel])
-    # Ubuntu's modules have packages of their own.
-    found_packages = tuple(one for one in closure if one.name.startswith(("linux-image-", "linux-modules-")))
-    if not found_packages:
+    # Ubuntu's modules are in separate packages.
+    packages = tuple(package for package in closure if package.name.startswith(("linux-image-", "linux-modules-")))
+    if not packages:
         raise UsageError(f"{kernel} is no kernel: --kernel takes a package such as linux-image-cloud-{architecture}")
-    return PackagedKernel(apt, found_packages)
+    return PackagedKernel(apt, packages)
 
 
 def read_kernel(source: KernelSource, directory: Path, architecture: str, besides: Iterable[str] = ()) -> Kernel:
-    """The kernel and its modules, some `besides` what every guest has.
+    """Return the kernel and its modules, including the extra modules `besides`.
 
-    UsageError where they are not for guests here, or not for each other.
+    UsageError where they are not for guests here, or do not match each other.
     """
     image, modules = source.files(directory)
     release = _check_image(image, architecture)
@@ -155,7 +155,7 @@ def _selection(modules: Path, besides: Iterable[str] = ()) -> Selection:
 
 
 def _unpacked(directory: Path, source: str) -> tuple[Path, Path]:
-    """Where a package has put its kernel (Debian: boot/vmlinuz-RELEASE) and modules."""
+    """Return the paths of a package's unpacked kernel (Debian: boot/vmlinuz-RELEASE) and modules."""
     for image in sorted(directory.glob("boot/vmlinu[xz]-*")):
         release = image.name.partition("-")[2]
         modules = directory / "usr" / "lib" / "modules" / release
@@ -165,7 +165,7 @@ def _unpacked(directory: Path, source: str) -> tuple[Path, Path]:
 
 
 def _check_image(image: Path, architecture: str) -> str | None:
-    """The release of a kernel image where it says so; UsageError where it is none that this architecture boots."""
+    """Return the release of a kernel image, if it has one; UsageError where this architecture cannot boot it."""
     try:
         with image.open("rb") as file:
             head = file.read(1 << 16)

@@ -1,4 +1,4 @@
-"""The guest images that were built, and where they are."""
+"""The built guest images and their directories."""
 
 import hashlib
 import json
@@ -20,8 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Image:
     """A guest image. `digest` is the SHA-256 over its compressed kernel, its initrd and its hypervisor, in hexadecimal.
 
-    `kernel` is what starts fastest, `vmlinuz` the same kernel as any boot loader takes it. `hypervisor` is
-    what boots before it, where the image is a domain 0. `manifest` is what the image was built from.
+    `kernel` starts fastest; `vmlinuz` is the same kernel in the format for any boot loader. `hypervisor` boots before
+    it, where the image is a domain 0. `manifest` describes the inputs of the build.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Image:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files but the manifest."""
+        """The size of all its files except the manifest, in bytes."""
         return sum(file["size"] for file in self.manifest["files"].values())
 
 
 def file_digest(path: Path) -> str | None:
-    """The SHA-256 of a file in hexadecimal; None where there is none to read."""
+    """Return the SHA-256 of a file in hexadecimal; None where it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -51,7 +51,7 @@ def file_digest(path: Path) -> str | None:
 
 
 def content_digest(*contents: bytes) -> str:
-    """The SHA-256 of the contents, one after the other, in hexadecimal."""
+    """Return the SHA-256 of the concatenated contents in hexadecimal."""
     digest = hashlib.sha256()
     for content in contents:
         digest.update(content)
@@ -59,25 +59,25 @@ def content_digest(*contents: bytes) -> str:
 
 
 def cache_directory() -> Path:
-    """$NETBENCH_CACHE, else /var/cache/netbench for root, else netbench below the user's cache directory."""
+    """Return $NETBENCH_CACHE, else /var/cache/netbench for root, else netbench in the user's cache directory."""
     if named := os.environ.get("NETBENCH_CACHE"):
         return Path(named)
     if os.geteuid() == 0:
         return Path("/var/cache/netbench")
-    # The XDG base directory specification: a relative path there is to be ignored.
+    # The XDG base directory specification: relative paths must be ignored.
     above = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (above if above.is_absolute() else Path.home() / ".cache") / "netbench"
 
 
 def image_directory(name: str, cache: Path | None = None) -> Path:
-    """Where the image is, or would be; UsageError for a name that no image can have."""
+    """Return the directory of the image, existing or not; UsageError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name of an image: letters, digits, dots, dashes and underscores, no path")
     return (cache or cache_directory()) / "images" / name
 
 
 def find_image(name: str, cache: Path | None = None) -> Image:
-    """The image of that name, every byte of it checked; MissingError where it is not built, or damaged."""
+    """Return the image of that name, with all its bytes verified; MissingError where it is not built or damaged."""
     directory = image_directory(name, cache)
     try:
         manifest = json.loads((directory / MANIFEST).read_text())
@@ -102,7 +102,7 @@ def find_image(name: str, cache: Path | None = None) -> Image:
             manifest=manifest,
             hypervisor=directory / "hypervisor" if "hypervisor" in manifest["files"] else None,
         )
-        expected = {file: known["sha256"] for file, known in manifest["files"].items()}
+        expected = {file: entry["sha256"] for file, entry in manifest["files"].items()}
     except (LookupError, TypeError, AttributeError):
         raise _damaged(name, directory, MANIFEST) from None
     for file, digest in expected.items():
@@ -112,18 +112,18 @@ def find_image(name: str, cache: Path | None = None) -> Image:
 
 
 def list_images(cache: Path | None = None) -> list[Image | MissingError]:
-    """All images, by name; for one that is damaged, the error that says so."""
-    found: list[Image | MissingError] = []
+    """Return all images, by name; for a damaged one, the error instead."""
+    images: list[Image | MissingError] = []
     for directory in sorted(image_directory(DEFAULT_IMAGE, cache).parent.glob("[!.]*/")):
         try:
-            found.append(find_image(directory.name, cache))
+            images.append(find_image(directory.name, cache))
         except MissingError as error:
-            found.append(error)
-    return found
+            images.append(error)
+    return images
 
 
 def build_command(name: str) -> str:
-    """The command that builds the image."""
+    """Return the command that builds the image."""
     return "netbench image build" if name == DEFAULT_IMAGE else f"netbench image build --name {name}"
 
 

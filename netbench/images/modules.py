@@ -1,4 +1,4 @@
-"""Which modules of a kernel go into a guest, and the tables by which modprobe finds them there."""
+"""Selects the modules of a kernel that go into a guest, and writes the tables for modprobe."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from netbench.images.tree import File, Node
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module as the kernel loads it, uncompressed. `path` is relative to the directory of modules."""
+    """An uncompressed kernel module. `path` is relative to the directory of modules."""
 
     name: str
     path: str
@@ -25,9 +25,9 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The modules of a guest in an order in which each follows those it depends on.
+    """The modules of a guest, each after its dependencies.
 
-    `builtin` and `absent` are the wanted ones that the kernel has built in, or lacks.
+    `builtin` and `absent` are the wanted modules that the kernel has built in, or lacks.
     """
 
     modules: tuple[Module, ...]
@@ -36,16 +36,16 @@ class Selection:
 
 
 def select(directory: Path, wanted: Iterable[str], required: Iterable[str] = ()) -> Selection:
-    """The wanted modules of `directory` (/lib/modules/RELEASE) and what they depend on.
+    """Return the wanted modules of `directory` (/lib/modules/RELEASE) and their dependencies.
 
-    UsageError where there are no modules, one cannot be read, or a required one is neither there nor built in.
+    UsageError where there are no modules, one cannot be read, or a required one is neither present nor built in.
     """
     builtin = _builtin(directory)
     files = {_name(path): path for path in sorted(directory.glob("**/*.ko*"))}
     if not files and not builtin:
         raise UsageError(f"{directory} holds no kernel modules; name the directory /lib/modules/RELEASE of that kernel")
-    there = {*files, *builtin}
-    if lacking := sorted(set(required) - there):
+    available = {*files, *builtin}
+    if lacking := sorted(set(required) - available):
         raise UsageError(
             f"{directory}: this kernel has no {', '.join(lacking)}, neither as a module nor built in, and without "
             "nobody can talk to the guest; choose a kernel with virtio (CONFIG_VIRTIO_PCI, CONFIG_VIRTIO_CONSOLE)"
@@ -58,19 +58,19 @@ def select(directory: Path, wanted: Iterable[str], required: Iterable[str] = ())
     return Selection(
         tuple(modules.values()),
         builtin=tuple(name for name in names if name in builtin and name not in files),
-        absent=tuple(name for name in names if name not in there),
+        absent=tuple(name for name in names if name not in available),
     )
 
 
 def module_files(selection: Selection, directory: str) -> dict[str, Node]:
-    """The modules below `directory` in the guest, and modules.dep, .alias and .builtin as modprobe reads them."""
+    """Return the modules below `directory` in the guest, with modules.dep, .alias and .builtin for modprobe."""
     by_name = {module.name: module for module in selection.modules}
     tables = {
         "modules.dep": [_dependency_line(module, by_name) for module in selection.modules],
-        "modules.alias": [f"alias {alias} {one.name}" for one in selection.modules for alias in one.aliases],
+        "modules.alias": [f"alias {alias} {module.name}" for module in selection.modules for alias in module.aliases],
         "modules.builtin": [f"kernel/{name}.ko" for name in selection.builtin],
     }
-    tree: dict[str, Node] = {f"{directory}/{one.path}": File(one.content) for one in selection.modules}
+    tree: dict[str, Node] = {f"{directory}/{module.path}": File(module.content) for module in selection.modules}
     for name, lines in tables.items():
         tree[f"{directory}/{name}"] = File("".join(f"{line}\n" for line in sorted(lines)).encode())
     return tree
@@ -79,7 +79,7 @@ def module_files(selection: Selection, directory: str) -> dict[str, Node]:
 def _load(
     name: str, directory: Path, files: Mapping[str, Path], builtin: frozenset[str], modules: dict[str, Module]
 ) -> None:
-    """Put a module into `modules`, after those it depends on."""
+    """Add a module to `modules`, after its dependencies."""
     if name in modules:
         return
     module = _read(name, directory, files[name])
@@ -111,7 +111,7 @@ def _read(name: str, directory: Path, path: Path) -> Module:
 
 
 def _builtin(directory: Path) -> frozenset[str]:
-    """The names in modules.builtin, a list of paths that the kernel's build leaves."""
+    """Return the names in modules.builtin, a list of paths written by the kernel's build."""
     try:
         lines = (directory / "modules.builtin").read_text().splitlines()
     except OSError:
@@ -120,7 +120,7 @@ def _builtin(directory: Path) -> frozenset[str]:
 
 
 def _dependency_line(module: Module, modules: Mapping[str, Module]) -> str:
-    """A line of modules.dep: what a module needs, each before what that needs itself (modprobe starts at the end)."""
+    """Return a line of modules.dep: a module's dependencies, each before its own (modprobe starts at the end)."""
     order = list(dict.fromkeys(_needed(module, modules)))
     return f"{module.path}:{''.join(f' {modules[name].path}' for name in reversed(order))}"
 
@@ -137,5 +137,5 @@ def _name(path: Path) -> str:
 
 
 def _underscored(name: str) -> str:
-    """The kernel's own spelling: a file e-x.ko is the module e_x."""
+    """Return the kernel's spelling: a file e-x.ko is the module e_x."""
     return name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""Guest images and a host that may be another machine than this one: their files there, and which one it is to have."""
+"""The files of guest images on a host that may be another machine, and the image that the host requires."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,7 +13,7 @@ from netbench.images.unpacked import unpack
 from netbench.linux.state import STATE_DIRECTORY
 
 _UNPACK_S = 300.0  # on an emulated CPU
-# As images/unpacked.py does it, by what busybox has too.
+# The same steps as in images/unpacked.py, with tools that busybox has too.
 _UNPACK = """
 set -e
 mkdir "$0"
@@ -29,9 +29,9 @@ chmod 755 .
 
 
 def brought(image: Image, host: Host) -> Image:
-    """The image with its kernels and its initrd where a host has them; TestbedError when they cannot be sent there.
+    """Return the image with the paths of its kernels and initrd on a host; TestbedError when they cannot be sent.
 
-    A host that does not see this machine's files gets them once, as long as it is up, or netbench is there.
+    A host without access to this machine's files receives them once, as long as it is up, or netbench is there.
     """
     if host.shares_files:
         return image
@@ -41,18 +41,18 @@ def brought(image: Image, host: Host) -> Image:
 
 
 def kept_in(host: Host) -> Path:
-    """Where a host that does not see this machine's files keeps what is made once, until it goes or netbench does."""
+    """Return the directory for one-time files on a host without access to this machine's; removed with netbench."""
     return Path(scratch_of(host)) if has_netbench(host) else STATE_DIRECTORY
 
 
 def root_on(image: Image, host: Host) -> Path:
-    """Where a host has the files of an image as a directory; MissingError, TestbedError as of `unpack`.
+    """Return the directory with the unpacked image on a host; MissingError, TestbedError as in `unpack`.
 
-    One that does not see this machine's files unpacks them once, as long as it is up, or netbench is there.
+    A host without access to this machine's files unpacks them once, as long as it is up, or netbench is there.
     """
     if host.shares_files:
         return unpack(image)
-    # Not below /run, of which a container's runtime has its own.
+    # Not below /run, because a container's runtime mounts its own there.
     directory, machine = _bring(image, {image.initrd}, host, Path(scratch_of(host))), outside(host)
     root, unfinished = directory / "root", directory / "root.part"
     if not exists(machine, str(root)):
@@ -64,19 +64,19 @@ def root_on(image: Image, host: Host) -> Path:
 
 
 def _bring(image: Image, files: Collection[Path], host: Host, parent: Path) -> Path:
-    """Have these files of an image in a directory of a host that is another machine, below `parent`; where that is."""
+    """Copy files of an image to a directory below `parent` on a host on another machine; return the directory."""
     directory, machine = parent / "images" / image.digest[:12], outside(host)
     run_checked(machine, ["mkdir", "-p", str(directory)])
     for source in files:
-        there = directory / source.name
-        if not exists(machine, str(there)):
-            machine.send(source, f"{there}.part")
-            run_checked(machine, ["mv", f"{there}.part", str(there)])
+        target = directory / source.name
+        if not exists(machine, str(target)):
+            machine.send(source, f"{target}.part")
+            run_checked(machine, ["mv", f"{target}.part", str(target)])
     return directory
 
 
 def require_in_vm(host: Host, image: str, *programs: str) -> None:
-    """MissingError unless a VM that is a host has these programs; it says which image of a VM does."""
+    """Raise MissingError unless the host's VM has these programs; the message names an image with them."""
     machine = outside(host)
     for program in programs:
         if machine.run(["which", program]).exit_code != 0:

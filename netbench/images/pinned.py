@@ -1,6 +1,6 @@
-"""Packages that no source of the machine's apt has: fetched by their path in Debian's archive, and known by checksum.
+"""Packages that no apt source of the machine has: fetched by path from Debian's archive, verified by checksum.
 
-Debian's unstable release moves on: what it had once is found at snapshot.debian.org, and in the cache.
+Debian's unstable release changes: older packages are at snapshot.debian.org, and in the cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,29 +11,29 @@ from netbench.images.library import file_digest
 from netbench.images.tools import last_words, run_tool
 
 _ARCHIVES = ("http://deb.debian.org/debian", "http://snapshot.debian.org/archive/debian/20261030T120000Z")
-# Of the package apt itself; it fetches by the machine's own configuration (proxies), and checks what came.
+# Part of the package apt; it uses the machine's own configuration (proxies), and checks the download.
 _HELPER = "/usr/lib/apt/apt-helper"
 
 
 def parse_pins(text: str) -> dict[str, str]:
-    """SHA-256 by path, of a list as sha256sum(1) reads it; lines that begin with # are remarks."""
+    """Return the SHA-256 by path, from a list in the format of sha256sum(1); lines that begin with # are comments."""
     lines = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
     return {path: digest for digest, path in lines}
 
 
 def pinned_files(pins: Mapping[str, str], directory: Path) -> dict[str, Path]:
-    """Where the package of each path is, or would be, by the name of the package."""
+    """Return the local path of each package, existing or not, by package name."""
     files = (path.rpartition("/")[2] for path in pins)
     return {file.partition("_")[0]: directory / file for file in files}
 
 
 def missing_pins(pins: Mapping[str, str], directory: Path) -> list[str]:
-    """The paths of those that are not in the directory, or damaged there."""
+    """Return the paths of packages that are missing from the directory or damaged."""
     return [path for path, digest in pins.items() if file_digest(directory / path.rpartition("/")[2]) != digest]
 
 
 def fetch_pins(pins: Mapping[str, str], missing: Sequence[str], directory: Path, of: str) -> None:
-    """Bring those that are missing into the directory; MissingError for one not to be had; `of` names the image."""
+    """Fetch the missing packages into the directory; MissingError for an unavailable one; `of` names the image."""
     if missing and not Path(_HELPER).exists():
         raise MissingError(f"{of}: there is no {_HELPER} here: build it on Debian, or one of its children")
     for path in missing:

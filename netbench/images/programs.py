@@ -1,9 +1,9 @@
-"""Programs of a guest: the libraries they need, commands that it unpacks when first wanted, and its Python.
+"""Programs of a guest: the libraries they need, commands that are unpacked at their first use, and Python.
 
-Libraries are found among packages as the dynamic linker would find them. The guest's own busybox and Python run on this
-machine while an image is built, so that the same packages make the same image anywhere. Commands that are large and
-seldom used are kept compressed: a guest boots faster, and in less memory. Python's smallest standard library is there
-as bytecode, which starts much faster than source on an emulated CPU.
+Libraries are searched among packages as the dynamic linker would search them. The guest's own busybox and Python run
+on this machine during the build, so that the same packages make the same image anywhere. Large, rarely used commands
+are compressed: a guest boots faster, and in less memory. Python's minimal standard library is included as bytecode,
+which starts much faster than source on an emulated CPU.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from netbench.images.tree import Directory, File, Link, Node, Tree, archive, fol
 BUSYBOX = "usr/bin/busybox"
 SHELF = "usr/lib/netbench"
 PYTHON_PACKAGES = "usr/lib/python3/dist-packages"
-# Every file appears whole, and the command last: several of these may run at once.
+# Every file appears complete, and the command last: several of these scripts may run at once.
 _UNPACK = """\
 #!/bin/sh -e
 # {name} and its libraries are unpacked when it is first wanted. It takes the place of this script.
@@ -35,9 +35,9 @@ exec /{command} "$@"
 
 
 def libraries(packages: Tree, programs: Tree) -> set[str]:
-    """The paths in `packages` of all libraries that `programs` are linked against, directly or not.
+    """Return the paths in `packages` of all libraries that `programs` are linked against, directly or indirectly.
 
-    A link comes with what it leads to. TestbedError for a library that no package holds.
+    Links are included with their targets. TestbedError for a library that no package contains.
     """
     shelves = {}
     for path in sorted(packages, reverse=True):
@@ -56,7 +56,7 @@ def libraries(packages: Tree, programs: Tree) -> set[str]:
             chain = follow(packages, merged(wanted) if wanted.startswith("/") else shelves.get(wanted, ""))
             if not chain:
                 raise TestbedError(f"{program} needs {wanted}, which none of the guest's packages holds")
-            waiting.extend((one, packages[one]) for one in chain if one not in found)
+            waiting.extend((path, packages[path]) for path in chain if path not in found)
             found.update(chain)
     return found
 
@@ -70,7 +70,7 @@ def _needs(content: bytes) -> Iterable[str]:
 
 
 def _is_searched(path: PurePosixPath) -> bool:
-    """Whether the dynamic linker looks there of itself: usr/lib, usr/lib64, usr/lib/TRIPLET."""
+    """Return whether the dynamic linker searches there by default: usr/lib, usr/lib64, usr/lib/TRIPLET."""
     parent = path.parent.parts
     return (
         ".so" in path.name
@@ -83,7 +83,7 @@ def _is_searched(path: PurePosixPath) -> bool:
 
 
 class Busybox:
-    """The busybox of the guest's packages, put into the directory `scratch`."""
+    """The busybox of the guest's packages, written to the directory `scratch`."""
 
     def __init__(self, packages: Tree, scratch: Path) -> None:
         busybox = packages[BUSYBOX]
@@ -93,12 +93,12 @@ class Busybox:
         self._program.chmod(0o755)
 
     def applets(self) -> list[str]:
-        """The guest paths of all commands that it can be."""
+        """Return the guest paths of all applets."""
         paths = self._run("--list-full").decode().split()
         return [merged(path) for path in paths if path != "linuxrc"]
 
     def gzip(self, content: bytes) -> bytes:
-        """The content compressed; the same bytes for the same content."""
+        """Return the compressed content; the same bytes for the same content."""
         return self._run("gzip", "-9", stdin=content)
 
     def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
@@ -109,9 +109,9 @@ class Busybox:
 
 
 def packed(command: str, tree: Tree, busybox: Busybox) -> dict[str, Node]:
-    """What stands for `tree` in a guest until its `command`, a path in it, is run for the first time.
+    """Return the nodes that replace `tree` in a guest until the first run of `command`, a path in it.
 
-    The directories of its files must be there in the guest.
+    The guest must have the directories of its files.
     """
     name = command.rpartition("/")[2]
     files = " ".join(sorted(tree, key=lambda path: (path == command, path)))
@@ -123,20 +123,20 @@ def packed(command: str, tree: Tree, busybox: Busybox) -> dict[str, Node]:
 
 
 def is_python_module(path: str) -> bool:
-    """Whether a file is the source of a Python module of some package, and not of Python's own library."""
+    """Return whether a file is the source of a packaged Python module, outside Python's own library."""
     return path.startswith(f"{PYTHON_PACKAGES}/") and path.endswith(".py")
 
 
 def python_modules(packages: Tree, further: Tree, scratch: Path) -> dict[str, Node]:
-    """The library of the Python in `packages`, and `further` modules, compiled by that very Python in `scratch`.
+    """Return the library of the Python in `packages`, and `further` modules, compiled by that Python in `scratch`.
 
-    Another Python's bytecode would not do, and hashes rather than dates make it the same on every day.
-    Modules in C stay out, but for those that somebody chose: they bring libraries many times their size, and the
-    built-in ones are enough for most. Tests of packages stay out as well.
+    Bytecode of another Python would not work. Hashes instead of dates make it independent of the build time.
+    Modules in C are omitted unless chosen explicitly: they need libraries many times their size, and the built-in ones
+    suffice for most uses. Tests of packages are omitted as well.
     """
     program = follow(packages, "usr/bin/python3")[-1]
     directory = f"usr/lib/{PurePosixPath(program).name}"
-    # A link leads to /etc, where a guest has nothing and this machine has what is its own.
+    # Links are skipped: they lead to /etc, where a guest has no such files and this machine has its own.
     sources = {
         path: node
         for path, node in packages.items()
@@ -149,7 +149,7 @@ def python_modules(packages: Tree, further: Tree, scratch: Path) -> dict[str, No
     where = [directory, *([PYTHON_PACKAGES] if further else [])]
     _compile(scratch, program, where, sorted({str(PurePosixPath(path).parent) for path in shared}), packages)
     bytecode: dict[str, Node] = {f"{path}c": File((scratch / f"{path}c").read_bytes()) for path in sources}
-    # Python complains on every start where this is missing.
+    # Without this directory, Python prints a warning at every start.
     return {f"{directory}/lib-dynload": Directory(), **bytecode}
 
 
@@ -162,7 +162,7 @@ def _compile(scratch: Path, program: str, directories: Iterable[str], shelves: I
     environment = {"PYTHONHOME": str(scratch / "usr"), "PYTHONHASHSEED": "0", **own}
     shared = ":".join(str(scratch / shelf) for shelf in shelves)
     run = (linker, "--library-path", shared, scratch / program, "-S", "-m", "compileall", "-q", "-b")
-    as_in_guest = ("-s", scratch, "-p", "/")  # the paths that bytecode names
+    as_in_guest = ("-s", scratch, "-p", "/")  # the paths recorded in bytecode
     compiled = [scratch / directory for directory in directories]
     done = run_tool([*run, "--invalidation-mode", "unchecked-hash", *as_in_guest, *compiled], environment=environment)
     if done.returncode:
@@ -170,7 +170,7 @@ def _compile(scratch: Path, program: str, directories: Iterable[str], shelves: I
 
 
 def write_files(directory: Path, tree: Tree) -> None:
-    """Write files and links below a directory; their parents are made."""
+    """Write files and links below a directory, and create their parents."""
     for path, node in tree.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a guest is made of: packages, what of them goes in, the modules of its kernel, and netbench's own files."""
+"""The contents of a guest: packages and selected files of them, kernel modules, and netbench's own files."""
 
 import json
 import platform
@@ -10,11 +10,11 @@ from netbench.hosts.agent import program as agent_program
 from netbench.images.library import content_digest
 from netbench.images.pinned import parse_pins
 
-# Raised when the same recipe and packages would give another image.
+# Increased when the same recipe and packages would give another image.
 BUILDER = 2
 
 DEFAULT_KERNELS = {"amd64": "linux-image-amd64", "arm64": "linux-image-arm64"}
-# What a lab has pinned is for this architecture.
+# The architecture of pinned packages.
 PINNED_FOR = "amd64"
 PACKAGES = (
     "busybox-static",
@@ -27,14 +27,14 @@ PACKAGES = (
     "stress-ng",
     "tcpdump",
 )
-# The shell is dash: busybox's takes its own `ip` and `tc` for those of iproute2, whatever PATH says.
+# The shell is dash: busybox's shell would run its own `ip` and `tc` instead of those of iproute2, regardless of PATH.
 COMMANDS = ("bridge", "busybox", "ethtool", "ip", "nft", "python3", "sh", "tc", "tcpdump")
-# With the libraries that nothing else needs they are a third of a guest.
+# With the libraries that only they need, these commands are a third of a guest.
 PACKED_COMMANDS = ("stress-ng",)
-# What commands read besides their libraries: names of protocols, and the delay distributions of netem.
-# libgcc_s is loaded by the C library itself, when a thread is cancelled.
+# Data files of commands: names of protocols, and the delay distributions of netem.
+# The C library itself loads libgcc_s when a thread is cancelled.
 FILES = ("etc/protocols", "usr/lib/*/libgcc_s.so.1", "usr/lib/*.dist")
-# tcpdump gives up root for this user.
+# tcpdump drops root privileges to this user.
 ACCOUNTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\ntcpdump:x:100:100::/:/bin/false\n",
     "etc/group": "root:x:0:\ntcpdump:x:100:\n",
@@ -43,11 +43,11 @@ ACCOUNTS = {
 START = "usr/lib/netbench/start"
 MOUNT_POINTS = ("dev", "proc", "root", "run", "sys", "tmp", "var/log")
 
-# Modules without which nobody can talk to the guest.
+# Modules required for communication with the guest.
 REQUIRED = ("virtio_console", "virtio_pci")
 
-# By what they are for; what they depend on comes by itself. A kernel may have some of them built in, and lack others:
-# only the REQUIRED must be there either way.
+# Modules by purpose; dependencies are added automatically. A kernel may have some of them built in, and lack others:
+# only the REQUIRED ones must exist in either form.
 WANTED = {
     "virtio devices": (
         "virtio_balloon",
@@ -133,7 +133,7 @@ WANTED = {
         "nft_reject_bridge",
         "nft_reject_inet",
     ),
-    # Asked for by the name of the algorithm, so that no dependency names them.
+    # Requested by the name of the algorithm, so they are no dependencies of any module.
     "checksums for the above": ("crc32c_generic", "crc32c_intel"),
     "where frames die": ("drop_monitor",),
     "the host's clock": ("ptp_kvm",),
@@ -142,14 +142,13 @@ WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What the image of a VM has, beside what every guest has, that is to run guests, or programs of netbench's own.
+    """The additional contents of the image of a VM that runs guests, or programs of netbench.
 
-    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns), Python modules
-    among these as bytecode. `pinned` are
-    further packages, SHA-256 by path in Debian's archive: what is in these replaces what the others have. The one that
-    `builds` names holds the source of modules, which are built for the kernel. `links` are links by path. `start` is a
-    script that is run there before the agent. `hypervisor` is the file of a package (a pattern), compressed by gzip,
-    that is booted before the kernel, and becomes a file of the image.
+    Packages are Debian's. The image includes their `commands` with libraries, and their `files` (patterns); Python
+    modules are included as bytecode. `pinned` are further packages, SHA-256 by path in Debian's archive; their files
+    replace those of the others. `builds` is the name of a package with the source of modules, which are built for the
+    kernel. `links` are links by path. The script `start` runs in the VM before the agent. `hypervisor` is a file of a
+    package (a pattern), compressed by gzip, that boots before the kernel, and becomes a file of the image.
     """
 
     packages: tuple[str, ...] = ()
@@ -184,11 +183,11 @@ _OF_NUMPY = (
     "core/_multiarray_*.so",
     *(f"{part}/*.so" for part in ("fft", "linalg", "random")),
 )
-# Libraries that Debian's alternatives choose, which nobody runs here: a link to each of them.
+# Links to libraries that Debian's alternatives system would select, which does not run here.
 _CHOSEN = {"libblas.so.3": "blas/libblas.so.3", "liblapack.so.3": "lapack/liblapack.so.3"}
 _LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"
 
-# By the name of the image.
+# Labs by the name of the image.
 LABS: Mapping[str, Lab] = {
     "lab": Lab(
         packages=("qemu-system-x86", "qemu-system-data", "seabios", "ipxe-qemu"),
@@ -207,8 +206,8 @@ LABS: Mapping[str, Lab] = {
         ),
         modules=("kvm_amd", "kvm_intel"),
     ),
-    # What netbench's own sources and sinks are made of: Python with numpy, and what loads BPF programs. Without the
-    # modules of Python's library in C that bring large libraries, and without numpy's tests.
+    # For netbench's own sources and sinks: Python with numpy, and the loader of BPF programs. Without the C modules of
+    # Python's library that need large libraries, and without numpy's tests.
     "tester": Lab(
         packages=("libbpf1", "python3-numpy"),
         files=(
@@ -221,7 +220,7 @@ LABS: Mapping[str, Lab] = {
         ),
         links={f"{_LIBRARIES}/{name}": target for name, target in _CHOSEN.items()},
     ),
-    # VirtualBox is in Debian's unstable release only, and needs the libraries of that.
+    # VirtualBox is only in Debian's unstable release, and needs the libraries of that release.
     "virtualbox": Lab(
         packages=("isolinux", "syslinux-common", "util-linux", "xorriso"),
         commands=("unshare", "xorriso"),
@@ -286,13 +285,13 @@ LABS: Mapping[str, Lab] = {
 }
 
 INIT = _OWN / "init"
-# Sources of modules of netbench's own, which are built where modules are built at all.
+# Sources of netbench's own modules, which are built in every image that builds modules.
 OWN_MODULES = tuple(sorted(_OWN.glob("*.c")))
 AGENT = Path(agent_program.__file__)
 
 
 def digest() -> str:
-    """One hash of all of the above, and of the modules wanted."""
+    """Return one hash of all of the above, and of the wanted modules."""
     decisions = (BUILDER, PACKAGES, COMMANDS, PACKED_COMMANDS, FILES, ACCOUNTS, MOUNT_POINTS, WANTED)
     own = [content_digest(path.read_bytes()) for path in (INIT, AGENT)]
     return content_digest(json.dumps([decisions, *own], sort_keys=True).encode())

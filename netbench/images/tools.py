@@ -1,4 +1,4 @@
-"""The Debian commands that images are built with, run to their end."""
+"""Runs the Debian commands that build images."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _WORDS = 4
 def run_tool(
     argv: Sequence[str | Path], *, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] = {}
 ) -> Completed:
-    """Run a command in the C locale, whatever it exits with; MissingError where it is not installed."""
+    """Run a command in the C locale, with any exit code; MissingError where it is not installed."""
     variables = {**os.environ, "LC_ALL": "C", **environment}
     try:
         return subprocess.run(argv, input=stdin, capture_output=True, cwd=cwd, env=variables)
@@ -38,7 +38,7 @@ def start_tool(argv: Sequence[str | Path]) -> "subprocess.Popen[bytes]":
 
 
 def missing_tool(name: str) -> str:
-    """What to tell a user whose machine lacks a command."""
+    """Return the message for a user whose machine lacks a command."""
     if name in ("apt-get", "dpkg", "dpkg-deb"):
         return (
             f"there is no {name} here: guest images are made from Debian packages, so build them on Debian or one of "
@@ -48,6 +48,6 @@ def missing_tool(name: str) -> str:
 
 
 def last_words(done: Completed) -> str:
-    """The end of what a command complained of, for an error message."""
-    said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-    return "\n".join(f"  {line}" for line in said[-_WORDS:]) or f"  exit code {done.returncode}"
+    """Return the last lines of a command's error output, for an error message."""
+    output = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+    return "\n".join(f"  {line}" for line in output[-_WORDS:]) or f"  exit code {done.returncode}"

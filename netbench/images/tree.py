@@ -1,8 +1,8 @@
-"""The files of a guest, in memory: what a package holds, and what goes into an initramfs.
+"""The files of a guest, in memory: the contents of packages and of an initramfs.
 
-That is a cpio archive in the `newc` format of the kernel's driver-api/early-userspace/buffer-format. The same tree
-gives the same bytes, whoever writes it, when and where: entries are sorted, owned by root, dated 1970, numbered in
-order, and have one of two modes.
+An initramfs is a cpio archive in the `newc` format of the kernel's driver-api/early-userspace/buffer-format. The same
+tree always gives the same bytes, on any machine, at any time, for any user: entries are sorted, owned by root, dated
+1970, numbered in order, and have one of two modes.
 """
 
 import stat
@@ -22,7 +22,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link; `target` as readlink(2) gives it."""
+    """A symbolic link; `target` as returned by readlink(2)."""
 
     target: str
 
@@ -37,14 +37,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory, for those that stay empty: the parents of everything else need no naming."""
+    """An empty directory; the parents of other nodes need no entry."""
 
 
 Node: TypeAlias = File | Link | Device | Directory
 # Guest paths without a leading slash, such as usr/bin/python3. No path leads through a link.
 Tree: TypeAlias = Mapping[str, Node]
 
-# Debian's merged /usr: these are links, whatever directories an older package names.
+# Debian's merged /usr: these are links, although older packages have files in them.
 MERGED = ("bin", "lib", "lib64", "sbin")
 
 _ALIGNMENT = 4
@@ -52,21 +52,21 @@ _END = "TRAILER!!!"
 
 
 def merged(path: str) -> str:
-    """A path of a package (`./bin/ip`, `/lib64/ld.so`) as it is in a guest with merged /usr: `usr/bin/ip`."""
+    """Return the path of a package's file (`./bin/ip`, `/lib64/ld.so`) in a guest with merged /usr: `usr/bin/ip`."""
     plain = PurePosixPath("/", path.removeprefix("./")).relative_to("/")
     return f"usr/{plain}" if plain.parts and plain.parts[0] in MERGED else str(plain)
 
 
 def follow(tree: Tree, path: str) -> list[str]:
-    """`path` and, where it is a link, what it leads to, link by link; ends where the tree holds no more."""
-    found: list[str] = []
-    while path in tree and path not in found:
-        found.append(path)
+    """Return `path` and, where it is a link, its targets link by link, as far as they are in the tree."""
+    chain: list[str] = []
+    while path in tree and path not in chain:
+        chain.append(path)
         node = tree[path]
         if not isinstance(node, Link):
             break
         path = merged(_absolute(path, node.target))
-    return found
+    return chain
 
 
 def _absolute(link: str, target: str) -> str:
@@ -80,7 +80,7 @@ def _absolute(link: str, target: str) -> str:
 
 
 def archive(tree: Tree) -> bytes:
-    """The tree as an uncompressed cpio archive; directories that lead to a node are made."""
+    """Return the tree as an uncompressed cpio archive, with the parent directories of all nodes."""
     directories = {str(parent) for path in tree for parent in PurePosixPath(path).parents} - {"."}
     everything: dict[str, Node] = {**dict.fromkeys(directories, Directory()), **tree}
     pieces: list[bytes] = []

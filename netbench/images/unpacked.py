@@ -1,4 +1,4 @@
-"""Guest images as directories, for guests without a kernel of their own: unpacked once, and kept in the cache."""
+"""Guest images as directories, for guests without their own kernel: unpacked once, and kept in the cache."""
 
 import fcntl
 import gzip
@@ -15,19 +15,20 @@ _UNFINISHED = ".unpacking-"
 
 
 def roots(cache: Path | None = None) -> Path:
-    """What holds all images that are directories."""
+    """Return the directory of all unpacked images."""
     return (cache or cache_directory()) / "roots"
 
 
 def root_directory(image: Image, cache: Path | None = None) -> Path:
-    """Where the files of an image are, or would be, as a directory."""
+    """Return the directory of an unpacked image, existing or not."""
     return roots(cache) / image.digest[:16]
 
 
 def unpack(image: Image, cache: Path | None = None) -> Path:
-    """The directory that holds the files of an image, which is made where it is not there; never half of it.
+    """Return the directory with the files of an image; it is created if necessary, completely or not at all.
 
-    MissingError without cpio or permission, TestbedError where it cannot be unpacked. By root: files are root's.
+    MissingError without cpio or permission, TestbedError where it cannot be unpacked. Must run as root, the owner of
+    the files.
     """
     target = root_directory(image, cache)
     try:
@@ -44,24 +45,24 @@ def unpack(image: Image, cache: Path | None = None) -> Path:
 
 
 def _make(image: Image, target: Path) -> None:
-    for left in target.parent.glob(f"{_UNFINISHED}*"):  # by one that was killed
-        shutil.rmtree(left, ignore_errors=True)  # what cannot be removed is in the way of nothing
+    for left in target.parent.glob(f"{_UNFINISHED}*"):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)  # leftovers do no harm
     scratch = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
     try:
         _extract(image.initrd.read_bytes(), scratch)
-        for packed in sorted((scratch / SHELF).glob("*.gz")):  # what a guest with room to write unpacks itself
+        for packed in sorted((scratch / SHELF).glob("*.gz")):  # a writable guest unpacks these itself
             _extract(gzip.decompress(packed.read_bytes()), scratch)
         for name in ("hostname", "resolv.conf"):
-            (scratch / "etc" / name).touch()  # on which runtimes mount theirs
+            (scratch / "etc" / name).touch()  # mount points of runtimes
         scratch.chmod(0o755)
         scratch.rename(target)
     except BaseException:  # Ctrl-C too
-        shutil.rmtree(scratch, ignore_errors=True)  # what is left is removed next time
+        shutil.rmtree(scratch, ignore_errors=True)  # leftovers are removed next time
         raise
 
 
 def _extract(archive: bytes, directory: Path) -> None:
-    """Unpack a cpio archive of netbench's own over what is there."""
+    """Unpack a cpio archive made by netbench over the existing files."""
     done = run_tool(
         ["cpio", "--extract", "--make-directories", "--unconditional", "--quiet"], stdin=archive, cwd=directory
     )

@@ -1,19 +1,19 @@
-"""The seam between a trial and what a neighbour does during it, besides forwarding."""
+"""The interface between a trial and the load of a neighbour, apart from forwarding."""
 
 from typing import Protocol
 
 
 class Neighbour(Protocol):
-    """What one neighbour does during one trial."""
+    """The load of one neighbour during one trial."""
 
     def start(self) -> None:
-        """Begin; returns once it is seen to be at work. TestbedError when it cannot."""
+        """Start the load; returns once it is observed to run. TestbedError when it cannot start."""
 
     def cpu_s(self) -> float | None:
-        """CPU time in seconds that its load has used so far, as the neighbour's own kernel counts it.
+        """Return the CPU time in seconds that the load has used so far, as counted by the neighbour's own kernel.
 
-        None where it has no load. TestbedError, saying what became of it, when the load is not whole any more.
+        None where there is no load. TestbedError, with the state of the load, when a part of it has died.
         """
 
     def stop(self) -> None:
-        """End it; returns once nothing of it is left. Harmless when not started. TestbedError when it does not end."""
+        """Stop the load; returns once it has ended completely. Harmless when not started. TestbedError if it stays."""

@@ -1,4 +1,4 @@
-"""A neighbour that computes and fills memory: stress-ng, run inside it."""
+"""A load that computes and fills memory: stress-ng, run inside the neighbour."""
 
 import re
 import time
@@ -11,50 +11,50 @@ from netbench.linux.proc import USER_HZ, ProcessStat, parse_process
 from netbench.model.scenario import Stress
 
 _NOT_FOUND = 127  # sh(1), EXIT STATUS
-# A guest that gets a tenth of a CPU, and that emulated, is slow to answer and slower to start anything.
+# A guest with a tenth of an emulated CPU is slow to reply, and slower to start processes.
 _ANSWER_S = 60.0
-_START_S = 60.0  # since another worker was seen to have begun: a dozen of them take minutes there
+_START_S = 60.0  # since the last worker has begun: a dozen workers take minutes there
 _END_S = 30.0
 _POLL_S = 0.05
-# A memory worker that lost its child to the kernel, for want of memory, is given this many looks to start another.
+# A memory worker whose child the kernel killed for lack of memory must start another within this many polls.
 _LOOKS = 6
 
-_KIB_EACH = 256 * 1024  # what `stress` takes for each memory worker: the default of its --vm-bytes
+_KIB_EACH = 256 * 1024  # memory of each memory worker of `stress`: the default of its --vm-bytes
 
-# The version first: where stress-ng is unpacked when first wanted, that is not part of the load. The inner shell says
-# its number once it leads a session, which stress-ng then inherits; the outer one ends as soon as that is said.
+# The version comes first: where the first use unpacks stress-ng, that must not be part of the load. The inner shell
+# prints its PID once it leads a session, which stress-ng then inherits; the outer shell ends after that output.
 _LAUNCH = """\
 stress-ng --version >/dev/null || exit
 echo $(setsid sh -c 'echo $$; exec stress-ng "$@" </dev/null >/dev/null 2>&1' sh "$@" &)
 """
 
-# The processes of a session, in one reading: it needs nothing but a shell and grep. Several come and go while the files
-# are opened: -s, and an exit code that means nothing.
+# Lists the processes of a session in one command, with only a shell and grep. Processes come and go while the files are
+# opened: hence -s, and the exit code has no meaning.
 _LIST = 'exec grep -hsE "^[0-9]+ [(].*[)] . [0-9]+ [0-9]+ $1 " /proc/[0-9]*/stat'
 _GREP_EXIT_CODES = (0, 1, 2)
-# The process group that has the session's number.
+# Kills the process group with the session's number.
 _KILL = "kill -s KILL -- -$1 2>/dev/null; "
 
 
 class StressLoad:
-    """stress-ng in one guest, with workers that do what those of `stress` do, the load of Schlosser et al. (2011).
+    """stress-ng in one guest, with workers that imitate those of `stress`, the load of Schlosser et al. (2011).
 
     `stress --cpu` takes square roots, `stress --vm` again and again allocates 256 MiB, writes to every page and
     frees them; hence `--cpu-method sqrt` and `--vm-method write64`. stress-ng divides `--vm-bytes` by the number of
-    memory workers (stress_vm_child in its stress-vm.c), and a percentage would be of memory that is not even used for
-    caches (_SC_AVPHYS_PAGES). So it is told bytes: 256 MiB a worker, but together at most half of MemAvailable, such
-    that a small guest is not killed for want of memory. If it comes to that nevertheless, the kernel takes the children
-    of memory workers first (oom_score_adj), and stress-ng starts others.
+    memory workers (stress_vm_child in its stress-vm.c), and a percentage would refer to memory without caches
+    (_SC_AVPHYS_PAGES). The size is therefore passed in bytes: 256 MiB per worker, but at most half of MemAvailable in
+    total, so that a small guest does not run out of memory. If it does, the kernel kills the children of memory workers
+    first (oom_score_adj), and stress-ng starts others.
 
-    In a guest with a kernel of its own the load runs at idle priority (SCHED_IDLE, sched(7)): its CPUs are as busy for
-    whoever else is on the machine, but what netbench asks the guest is answered at once, and not after seconds.
+    In a guest with its own kernel the load runs at idle priority (SCHED_IDLE, sched(7)). Its CPUs are as busy for the
+    rest of the machine, but the guest replies to netbench at once instead of after seconds.
 
     All its processes are in one session, keep their environment (`--keep-name`: otherwise their titles are written
     over it), and end by themselves when the first of them dies (PR_SET_PDEATHSIG).
     """
 
     def __init__(self, guest: str, host: Host, stress: Stress, *, gives_way: bool = False) -> None:
-        """`gives_way`: to everything else in the guest, which must have a kernel of its own."""
+        """`gives_way`: all other processes in the guest have priority; the guest must have its own kernel."""
         self._gives_way = gives_way
         self._guest = guest
         self._host = host
@@ -63,7 +63,7 @@ class StressLoad:
         self._session: int | None = None
 
     def start(self) -> None:
-        """Return once all workers run and have used CPU time; TestbedError when they do not, or without stress-ng."""
+        """Start the load and wait until all workers have used CPU time; TestbedError when one does not start."""
         options = list(self._options())
         self._session = self._launch(options)
         deadline, most = time.monotonic() + _START_S, 0
@@ -78,7 +78,7 @@ class StressLoad:
             time.sleep(_POLL_S)
 
     def cpu_s(self) -> float:
-        """CPU time of all its processes so far, in s; TestbedError when any of them has died for good."""
+        """Return the CPU time of all processes so far, in s; TestbedError when one has died and was not replaced."""
         for _ in range(_LOOKS):
             crew = self._look()
             if crew.whole:
@@ -87,7 +87,7 @@ class StressLoad:
         raise TestbedError(f"{self._what} is not whole any more: {crew}; `dmesg` there may tell what killed it")
 
     def stop(self) -> None:
-        """Kill it, and return once it is gone. Nothing is lost: these workers have no files, nor anything to say."""
+        """Kill the load and wait until it is gone. Nothing is lost: these workers have no files and no output."""
         deadline = time.monotonic() + _END_S
         while self._session is not None:
             left = [process.pid for process in self._processes(_KILL) if _is_alive(process)]
@@ -131,7 +131,7 @@ class StressLoad:
         return _crew(self._processes(), self._session, self._stress)
 
     def _processes(self, first: str = "") -> list[ProcessStat]:
-        """All of its session, after a command; TestbedError when what the guest says makes no sense."""
+        """Run the command `first`, then return all processes of the session; TestbedError for invalid output."""
         done = self._host.run(("sh", "-c", first + _LIST, "sh", str(self._session)), timeout_s=_ANSWER_S)
         try:
             if done.exit_code not in _GREP_EXIT_CODES:
@@ -142,32 +142,32 @@ class StressLoad:
 
 
 def _is_alive(process: ProcessStat) -> bool:
-    """Whether more is left of it than its parent's duty to wait for it."""
+    """Return whether the process is alive, not a zombie."""
     return process.state not in "ZX"
 
 
 def _ticks(process: ProcessStat) -> int:
-    """Its own time, and that of all children it has waited for.
+    """Return the CPU time of a process and of all children it has waited for.
 
-    That of a dead one is not in its parent's yet: those of all processes of a session add up without counting twice.
+    The time of a zombie is not in its parent's yet, so the sum over a session's processes counts nothing twice.
     """
     return process.ticks + process.children_ticks
 
 
 def _words(done: Completed) -> str:
-    """What a command says of its failure, empty when it did not fail."""
+    """Return the message of a failed command; empty when it did not fail."""
     words = done.stderr.strip() or done.stdout.strip() or "no message"
     return f"exit code {done.exit_code}: {words}" if done.exit_code else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Crew:
-    """Who of a load is there at one moment, and the CPU time of all in ticks."""
+    """The processes of a load at one moment, and their total CPU time in ticks."""
 
     wanted: Stress
-    led: bool  # stress-ng's first process, which starts the workers, is there
+    led: bool  # whether stress-ng's first process, which starts the workers, is alive
     workers: Mapping[int, int]  # ticks of each worker and its children, by its number
-    filling: int  # workers with a child, in which the memory is filled
+    filling: int  # workers with a child, which fills the memory
     ticks: int
 
     @property
@@ -181,7 +181,7 @@ class _Crew:
 
     @property
     def begun(self) -> int:
-        """How many workers have used CPU time."""
+        """The number of workers that have used CPU time."""
         return sum(1 for ticks in self.workers.values() if ticks)
 
     @property

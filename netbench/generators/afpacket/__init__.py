@@ -1,1 +1,1 @@
-"""The built-in source: AF_PACKET sockets in a process of its own."""
+"""The built-in source: AF_PACKET sockets in a separate process."""

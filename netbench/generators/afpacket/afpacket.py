@@ -1,4 +1,4 @@
-"""The built-in source: frames through an AF_PACKET socket, from a process of its own."""
+"""The built-in source: frames through an AF_PACKET socket, from a separate process."""
 
 from importlib.metadata import version
 from typing import ClassVar
@@ -15,7 +15,7 @@ from netbench.model.traffic import Stamps, Traffic
 
 
 class AfPacketOptions(BaseModel, extra="forbid"):
-    """What a profile may say about the sources."""
+    """Options of the sources."""
 
     threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
     realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
@@ -39,7 +39,7 @@ class AfPacket(Generator):
 
 
 class AfPacketSource(WorkerSource):
-    """It paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when it is due."""
+    """A source that paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when due."""
 
     Options = AfPacketOptions
 

@@ -1,6 +1,6 @@
 """The process of an `afpacket` source: `python -m netbench.generators.afpacket.afpacket_worker IFACE THREADS [CPU…]`.
 
-Only numpy and the standard library are imported here: it starts quickly.
+It imports only numpy and the standard library, so that it starts quickly.
 """
 
 import os
@@ -16,12 +16,12 @@ from netbench.model.traffic import Sent, Traffic
 _SOL_PACKET = 263
 _PACKET_QDISC_BYPASS = 20
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h; x86 and Arm have it
-# What waits in a ring counts as the socket's: with no room left, sending would wait for the ring.
+# Frames that wait in a ring use up the socket's send buffer: a full buffer would make sending wait for the ring.
 _SEND_BUFFER_BYTES = 1 << 28
 
 
 class AfPacketWorker(Worker):
-    """One interface's sockets, kept open across trials, and the trial at hand."""
+    """One interface's sockets, kept open across trials, and the current trial."""
 
     def __init__(self, interface: str, threads: str, *cpus: str) -> None:
         self._interface = interface
@@ -35,11 +35,11 @@ class AfPacketWorker(Worker):
     def prepare(self, traffic: Traffic) -> None:
         self._bind()
         if traffic.receive == "napi":
-            for each in self._sockets:
-                each.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
+            for packet_socket in self._sockets:
+                packet_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
             self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
         rings = self._rings if traffic.receive == "napi" else ()
-        sockets = [each.fileno() for each in self._sockets]
+        sockets = [packet_socket.fileno() for packet_socket in self._sockets]
         self._trial = Trial(traffic, sockets, self._cpus, self.halt, rings, self.realtime)
 
     def send(self, at_monotonic_ns: int) -> Sent:
@@ -47,12 +47,12 @@ class AfPacketWorker(Worker):
 
     def _bind(self) -> None:
         # Again for each trial: an interface of the same name may have taken the place of the first.
-        for each in self._sockets:
-            each.bind((self._interface, 0))
+        for packet_socket in self._sockets:
+            packet_socket.bind((self._interface, 0))
 
 
 def _open_socket() -> socket.socket:
-    """A socket that receives nothing (protocol 0, see packet(7)) and sends past the queueing disciplines."""
+    """Return a socket that receives nothing (protocol 0, see packet(7)) and bypasses the queueing disciplines."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
     return opened

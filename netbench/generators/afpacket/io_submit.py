@@ -1,4 +1,4 @@
-"""io_submit(2) by ctypes: many frames to the kernel in one system call, each tried whatever became of those before."""
+"""io_submit(2) by ctypes: many frames in one system call, each tried even if earlier ones failed."""
 
 import ctypes
 import errno
@@ -35,9 +35,9 @@ class _Iocb(ctypes.Structure):
 
 
 class Context:
-    """Where so many writes at a time can be submitted, for as long as it is kept: to end one takes the kernel 20 ms.
+    """An AIO context for `writes` writes at a time; kept across trials, because destroying it takes 20 ms.
 
-    OSError where the kernel does not know the call.
+    Raises OSError where the kernel does not support the call.
     """
 
     def __init__(self, writes: int) -> None:
@@ -52,14 +52,14 @@ class Context:
 
 
 class Submissions:
-    """The rows of a two-dimensional buffer as writes to one socket, as `Messages` has them as messages.
+    """The rows of a two-dimensional buffer as writes to one socket; the counterpart of `Messages`.
 
-    A frame that the device refuses for want of room does not stop those after it, as it would in sendmmsg(2). The
-    kernel sends within the call: what it returns has left, or was refused.
+    A frame that the device rejects for lack of room does not stop later ones, unlike in sendmmsg(2). The kernel sends
+    within the call: when it returns, each frame was either sent or rejected.
     """
 
     def __init__(self, buffer: npt.NDArray[np.uint8], lengths: Sequence[int], fd: int, context: Context) -> None:
-        """`context` has room for as many writes as are ever sent at once; row r is sent up to `lengths[r]` bytes."""
+        """`context` has room for the largest number of writes per call; row r has `lengths[r]` bytes to send."""
         rows = len(buffer)
         self._buffer = buffer  # the kernel reads it through the addresses below
         self._writes = (_Iocb * rows)()
@@ -75,7 +75,7 @@ class Submissions:
     def send(self, fd: int, first: int, count: int) -> int:
         """Offer `count` rows from row `first` on to the device.
 
-        Returns how many it was offered, in order; or −errno when one failed for another reason than want of room.
+        Returns the number of rows offered, in order; or −errno when one failed for another reason than lack of room.
         """
         context = self._context
         begin = ctypes.c_void_p(ctypes.addressof(self._addresses) + first * ctypes.sizeof(ctypes.c_void_p))

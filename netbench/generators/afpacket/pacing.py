@@ -1,6 +1,6 @@
-"""When which frames are due: blocks of consecutive frames, handed out at the right moment.
+"""The due times of frames: pacers hand out blocks of consecutive frames when they are due.
 
-A pacer is shared by the threads of a source; they call `next_block` one at a time, under a lock.
+The threads of a source share a pacer; they call `next_block` one at a time, under a lock.
 """
 
 import time
@@ -8,14 +8,13 @@ from math import inf
 
 from netbench.generators.worker_process import Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
 
-# One system call may carry this many frames: more gains nothing measurable, and all frames of a call
-# bear one time stamp.
+# The most frames per system call: more have no measurable benefit, and all frames of a call have one time stamp.
 MAX_BLOCK_FRAMES = 256
 
-# What is sent back to back when on time: small enough that queues of the UUT do not notice, large
-# enough that one core paces a million frames per second.
+# Length of a block that is sent back to back when on time: short enough not to fill queues of the UUT, long enough
+# for one core to pace a million frames per second.
 _EVEN_BLOCK_S = 50e-6
-# How often it is noted how far a trial has come.
+# How often the progress of a trial is recorded.
 _LOOKS = 100
 
 
@@ -30,29 +29,29 @@ class Pacer:
         self.max_burst_frames = 0  # most frames handed out without a wait in between
         self.max_lateness_ns = max(0, now_ns - start_ns)
         self.start_ns = max(now_ns, start_ns)  # when the first frame is due
-        self.due_ns = self.start_ns  # when the block that was handed out last was due
+        self.due_ns = self.start_ns  # when the last block was due
         self._halt = halt
         self._next = 0
 
     def next_block(self) -> range | None:
-        """The next frames to send, as soon as they are due; None when there are no more, or when halted."""
+        """Wait until the next frames are due and return them; None when there are no more, or when halted."""
         raise NotImplementedError
 
     def end_ns(self, sent: int) -> int:
-        """The end of the slot of the last of `sent` frames; without a rate, the return of its send is its end."""
+        """Return the end of the slot of the last of `sent` frames; without a rate, it ends as its send returns."""
         return self.start_ns
 
     def unevenness(self, sent: int, end_ns: int) -> float:
-        """By what part of the frames sent it was, at most, ahead of an even rate until `end_ns`, or behind."""
+        """Return the largest deviation from an even rate until `end_ns`, as a fraction of the frames sent."""
         return 0.0
 
 
 class Paced(Pacer):
-    """Exactly `frames` frames; frame i is due at start + i/fps, whatever happened to those before.
+    """Exactly `frames` frames; frame i is due at start + i/fps, however late earlier frames were.
 
-    The `first` so many are due at a rate of their own. Lateness is caught up and never accumulates: at once, or
-    `gently`, where a burst would overrun a ring that the load does not. What is still overdue after `longest_s` is not
-    sent any more.
+    The `first` frames can have a separate rate. Lateness never accumulates: it is caught up at once, or `gently`, where
+    a burst would overrun a ring that the load itself does not. Frames that are still overdue after `longest_s` are not
+    sent.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class Paced(Pacer):
         first: tuple[int, float] | None = None,
         catch_up: float | None = None,
     ) -> None:
-        """`first` has a number of frames, and their rate in frames/s; None: all have the same.
+        """`first` is a number of frames and their rate in frames/s; None: all have the same rate.
 
-        `catch_up` is by what part of the rate it may be exceeded to catch up, which is gentle too; None: as a ring
-        takes it.
+        `catch_up` is the fraction by which the rate may be exceeded to catch up, which is gentle too; None: as fast as
+        a ring accepts frames.
         """
         super().__init__(start_ns, halt)
         first_frames, first_fps = first or (0, fps)
@@ -78,26 +77,26 @@ class Paced(Pacer):
         self._frames = frames
         self._frames_per_ns = fps / 1e9
         self._first_frames, self._first_per_ns = first_frames, first_fps / 1e9
-        self._first_ns = first_frames / self._first_per_ns  # how long those take
+        self._first_ns = first_frames / self._first_per_ns  # how long the first frames take
         self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(highest_fps * _EVEN_BLOCK_S)))
         self._burst_frames = 0
         self._over_ns = self.start_ns + longest_s * 1e9
-        self._looks: list[tuple[int, int]] = []  # when, and how many frames had been handed out
+        self._looks: list[tuple[int, int]] = []  # time, and number of frames handed out by then
         self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
         self._look_ns = self.start_ns
         gently = gently or catch_up is not None
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
-        # Between two blocks.
+        # The least time between two blocks.
         self._least_ns = round(self._block_frames / catch_up_fps(highest_fps, catch_up) * 1e9) if gently else 0
         self._at_once_ns = 0 if catch_up is None else round(at_once_s(highest_fps) * 1e9)
-        self._earliest_ns = self.start_ns  # of the next block but for `_at_once_ns`, whenever it was due
+        self._earliest_ns = self.start_ns  # earliest time of the next block, before `_at_once_ns` is subtracted
 
     def next_block(self) -> range | None:
-        """A block of about 50 µs; when late, all that is overdue, up to 256 frames, or gently a block, but earlier."""
+        """Return a block of about 50 µs; when late, up to 256 overdue frames, or gently, a block ahead of time."""
         first = self._next
         if first >= self._frames:
             return None
-        due_ns = self.end_ns(first)  # the end of the slot of the frame before
+        due_ns = self.end_ns(first)  # the end of the previous frame's slot
         free_ns = max(due_ns, self._earliest_ns - self._at_once_ns)
         now_ns = time.monotonic_ns()
         if now_ns < free_ns:
@@ -124,12 +123,12 @@ class Paced(Pacer):
         return self.start_ns + round(first / self._first_per_ns + (sent - first) / self._frames_per_ns)
 
     def _due_by(self, elapsed_ns: int) -> int:
-        """How many whole slots are over by then."""
+        """Return the number of whole slots that have passed after `elapsed_ns`."""
         first_ns = min(elapsed_ns, self._first_ns)
         return int(first_ns * self._first_per_ns + (elapsed_ns - first_ns) * self._frames_per_ns)
 
     def unevenness(self, sent: int, end_ns: int) -> float:
-        """As of any; nothing is said of one with two rates, which is not even."""
+        """Return the unevenness as for any pacer; 0 with two rates, which are uneven by design."""
         if self._first_frames:
             return 0.0
         whole_ns = end_ns - self.start_ns
@@ -138,7 +137,7 @@ class Paced(Pacer):
 
 
 class Unpaced(Pacer):
-    """As many frames as go in `duration_s` seconds: one burst, late by how long something else interrupted it."""
+    """As many frames as possible in `duration_s` seconds: one burst; its lateness is the length of interruptions."""
 
     def __init__(self, duration_s: float, start_ns: int, halt: Halt) -> None:
         super().__init__(start_ns, halt)
@@ -148,7 +147,7 @@ class Unpaced(Pacer):
         self._longest_ns = 0  # between two blocks
 
     def next_block(self) -> range | None:
-        """A full block, until the time is up."""
+        """Return a full block, until the time is up."""
         first = self._next
         now_ns = time.monotonic_ns() if first else self._halt.wait_until(self.start_ns)
         if first:
@@ -160,7 +159,7 @@ class Unpaced(Pacer):
         return range(first, self._next)
 
     def _note_pause(self, now_ns: int) -> None:
-        """A block that took many times as long as others do: the source was stopped, whoever it waited for."""
+        """Record the longest pause: if it is many times the mean pause, the source was stopped, for any reason."""
         self._blocks += 1
         self._longest_ns = max(self._longest_ns, now_ns - self._handed_ns)
         self.max_lateness_ns = pause_beyond_usual_ns(self._longest_ns, now_ns - self.start_ns, self._blocks)

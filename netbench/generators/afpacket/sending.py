@@ -16,7 +16,7 @@ from netbench.generators.frames import Frames
 from netbench.generators.worker_process import Halt, use_realtime
 from netbench.model.traffic import Sent, Traffic
 
-# The queue to the NIC is full: worth another try.
+# The queue to the NIC is full: try again.
 _FULL = (errno.ENOBUFS, errno.EAGAIN)
 
 # A trial that takes longer than this many times its duration, and some seconds, is given up.
@@ -25,13 +25,13 @@ _GRACE_S = 2
 
 
 class _Sender:
-    """What one thread sends with, and what it sent."""
+    """The socket and buffers of one thread, and its counts."""
 
     def __init__(self, fd: int, cpu: int | None, traffic: Traffic, ring: Context | None) -> None:
         self.fd = fd
         self.cpu = cpu
         self.frames = Frames(traffic, MAX_BLOCK_FRAMES)
-        # What a ring at the other end had no room for was offered: the next frame's turn comes all the same.
+        # Frames that a full ring at the other end drops were offered: the next frame is due regardless.
         self.messages = (
             Submissions(self.frames.buffer, self.frames.lengths, fd, ring)
             if ring
@@ -41,7 +41,7 @@ class _Sender:
         self.sent = 0
         self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
-        self.free_ns = 0  # CLOCK_MONOTONIC from which it could have sent what it sends next
+        self.free_ns = 0  # CLOCK_MONOTONIC from which it could have made its next send
         self.time = TimeSpent()
         self.spent = Spent(None, 0.0)
 
@@ -49,9 +49,9 @@ class _Sender:
 class Trial:
     """The frames of one trial, built; `run` sends them once.
 
-    One thread for each of `fds`, packet sockets bound to the interface, the n-th pinned to the n-th of
-    `cpus` in turn. The threads take consecutive blocks of one numbering, so that the sequence numbers
-    of all threads together are 0 … sent − 1. Blocks of several threads overtake each other on their way to the kernel.
+    There is one thread per socket in `fds`, packet sockets bound to the interface. Threads are pinned to `cpus` in
+    turn. They take consecutive blocks of one numbering, so that the sequence numbers of all threads together are
+    0 … sent − 1. Blocks of several threads may overtake each other on their way to the kernel.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Trial:
         rings: Sequence[Context] = (),
         realtime: int = 0,
     ) -> None:
-        """`rings` are there, one for each of `fds`, where frames go to a ring: each for MAX_BLOCK_FRAMES writes.
+        """`rings` has one context of MAX_BLOCK_FRAMES writes per socket where frames go to a ring; else it is empty.
 
         `realtime` is the priority of the threads in SCHED_FIFO; 0: another class.
         """
@@ -96,7 +96,7 @@ class Trial:
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
         threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]
-        gc.disable()  # a collection in the middle would show as lateness
+        gc.disable()  # a collection during the trial would show as lateness
         try:
             for thread in threads:
                 thread.start()
@@ -107,7 +107,7 @@ class Trial:
         return self._result(pacer)
 
     def _send(self, sender: _Sender, pacer: Pacer, give_up_ns: int) -> None:
-        """The life of one thread."""
+        """Send the blocks of one thread until the end."""
         try:
             if sender.cpu is not None:
                 os.sched_setaffinity(0, {sender.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
@@ -116,11 +116,11 @@ class Trial:
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
             sender.spent = sender.time.spent(max(sender.returned_ns, pacer.due_ns) if sender.returned_ns else None)
-        except Exception as error:  # nobody above a thread could catch it
+        except Exception as error:  # no caller of a thread could catch it
             self._halt.set(f"the sending thread failed: {error!r}")
 
     def _next_block(self, sender: _Sender, pacer: Pacer) -> int:
-        """Wait for the next block and stamp it; the number of its frames, 0 at the end.
+        """Wait for the next block and stamp it; return the number of its frames, 0 at the end.
 
         The wait and the stamp are under the lock, so that send times rise with sequence numbers, and
         only one thread at a time spins on the clock.
@@ -138,7 +138,7 @@ class Trial:
             return count
 
     def _hand_over(self, sender: _Sender, count: int, give_up_ns: int) -> bool:
-        """Give a stamped block to the kernel, to its last frame; False when that has become impossible."""
+        """Hand all frames of a stamped block to the kernel; return False when that has become impossible."""
         done = 0
         while done < count:
             sender.time.enter(sender.free_ns)
@@ -163,7 +163,7 @@ class Trial:
         if frames:
             returned_ns = max(sender.returned_ns for sender in self._senders)
             end_ns = max(returned_ns, pacer.end_ns(frames))
-            if self._traffic.catch_up is not None and not error:  # what is missing was due, and is unsent
+            if self._traffic.catch_up is not None and not error:  # missing frames were due, and count as unsent
                 end_ns = max(end_ns, pacer.start_ns + round(self._traffic.duration_s * 1e9))
             self._halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
@@ -181,23 +181,23 @@ class Trial:
             error=error,
             in_order=len(self._senders) == 1,
             link_s=_link_s([sender.spent for sender in self._senders if sender.sent]),
-            away_s=max(one.away_s for one in spent),
+            away_s=max(thread.away_s for thread in spent),
             unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
-            ran_s=_sum(one.ran_s for one in spent),
-            wait_s=_sum(one.wait_s for one in spent),
-            turns=None if any(one.turns is None for one in spent) else sum(one.turns or 0 for one in spent),
-            stalled_s=_sum(None if one.wait_s is None else one.away_s for one in spent),
+            ran_s=_sum(thread.ran_s for thread in spent),
+            wait_s=_sum(thread.wait_s for thread in spent),
+            turns=None if any(thread.turns is None for thread in spent) else sum(thread.turns or 0 for thread in spent),
+            stalled_s=_sum(None if thread.wait_s is None else thread.away_s for thread in spent),
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
-    """Of all threads; None where one of them cannot tell."""
+    """Return the sum over all threads; None where one value is unknown."""
     known = list(seconds)
     return None if None in known else sum(filter(None, known))
 
 
 def _link_s(threads: Sequence[Spent]) -> float | None:
-    """How long the link held up all threads at once, on average; None where one of them cannot tell."""
+    """Return the mean backpressure time of the threads in seconds; None where one value is unknown."""
     known = [spent.link_s for spent in threads if spent.link_s is not None]
     return sum(known) / len(known) if known and len(known) == len(threads) else None

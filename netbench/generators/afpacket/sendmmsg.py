@@ -34,9 +34,9 @@ class _MMsgHdr(ctypes.Structure):
 
 
 class Messages:
-    """The rows of a two-dimensional buffer, each up to a length of its own, as messages for one socket.
+    """The rows of a two-dimensional buffer, each with its own length, as messages for one socket.
 
-    Nothing is copied: what is in the buffer when it is sent goes out. While the kernel works, other
+    Nothing is copied: a send uses the contents of the buffer at that time. While the kernel works, other
     Python threads run (ctypes releases the interpreter lock).
     """
 
@@ -56,7 +56,7 @@ class Messages:
     def send(self, fd: int, first: int, count: int) -> int:
         """Send `count` rows from row `first` on through socket `fd`.
 
-        Returns how many the kernel took, in order, at least 1; or −errno when it took none.
+        Returns the number of rows that the kernel accepted, in order, at least 1; or −errno when it accepted none.
         """
         taken: int = self._sendmmsg(fd, self._address + first * ctypes.sizeof(_MMsgHdr), count, 0)
         return taken if taken >= 0 else -ctypes.get_errno()

@@ -1,8 +1,8 @@
-"""Where the time of a sending thread goes: to its link, or to whatever keeps the thread from running.
+"""Divides the time of a sending thread into backpressure of its link and time in which it could not run.
 
 In the system call that sends a frame, a thread may wait for room in the socket's buffer, which frames in the NIC's
-queue take up, and the receiving end of a veth pair may do its work (a softirq that runs before the call returns). Both
-are the link's doing. That it was descheduled or stopped is not, nor what the hypervisor took of its CPU.
+queue occupy. The receiving end of a veth pair may also run there (a softirq that runs before the call returns). Both
+are caused by the link. Descheduling, stops, and CPU time stolen by the hypervisor are not.
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from netbench.linux.proc import USER_HZ, CpuTicks, parse_cpu_ticks, read_sched_times, softirq_s
 
 _NS = 1_000_000_000
-# A lapse is the source's own doing when it is so many times as long as the mean call, and longer than this.
+# A lapse is attributed to the source when it is longer than this and than so many times the mean call.
 _USUAL_SCATTER = 10
 _LONG_NS = 1_000_000
 
 
 class Spent(NamedTuple):
-    """Seconds as `Sent` has them, of one thread."""
+    """Seconds of one thread, by the field names of `Sent`."""
 
     link_s: float | None
     away_s: float
@@ -30,7 +30,7 @@ class Spent(NamedTuple):
 
 
 class _Clocks(NamedTuple):
-    """Of one thread and its CPU; `waited_ns` is how long it could have run and did not (/proc/PID/schedstat)."""
+    """Readings of one thread and its CPU; `waited_ns` is how long it was runnable but waited (/proc/PID/schedstat)."""
 
     at_ns: int
     waited_ns: int
@@ -40,26 +40,29 @@ class _Clocks(NamedTuple):
 
 
 class TimeSpent:
-    """The account of one thread, which alone calls it: begin(), then enter() and leave() around each call, spent()."""
+    """The time account of one thread: begin(), then enter() and leave() around each call, then spent().
+
+    Only that thread calls it.
+    """
 
     def __init__(self) -> None:
         self._begun: _Clocks | None = None
         self._in_calls_ns = self._off_cpu_ns = self._refused_ns = 0
         self._calls = 0
-        self._long: list[tuple[int, int]] = []  # how long a lapse was, and for how much of it the thread did not run
+        self._long: list[tuple[int, int]] = []  # length of a lapse, and how much of it the thread did not run
 
     def begin(self) -> None:
-        """Nothing was sent yet."""
+        """Begin the account, before anything is sent."""
         self._begun = _read_clocks()
 
     def enter(self, free_ns: int) -> None:
-        """Before a call; the thread could have made it from `free_ns` (CLOCK_MONOTONIC) on."""
+        """Note the start of a call, which could have been made from `free_ns` (CLOCK_MONOTONIC) on."""
         self._entered_ns, self._cpu_ns = time.monotonic_ns(), time.thread_time_ns()
         if (lapse_ns := self._entered_ns - free_ns) > _LONG_NS:
             self._long.append((lapse_ns, lapse_ns))
 
     def leave(self, taken: int) -> int:
-        """After it, with what it returned; the CLOCK_MONOTONIC time."""
+        """Note the end of a call that returned `taken`; return the CLOCK_MONOTONIC time in ns."""
         now_ns = time.monotonic_ns()
         took_ns = now_ns - self._entered_ns
         off_ns = max(0, took_ns - (time.thread_time_ns() - self._cpu_ns))
@@ -73,7 +76,7 @@ class TimeSpent:
         return now_ns
 
     def spent(self, free_ns: int | None = None) -> Spent:
-        """What became of the time since begin(); nothing is claimed where this kernel does not tell.
+        """Return how the time since begin() was spent; unknown where this kernel does not report it.
 
         The thread could have ended from `free_ns` on (CLOCK_MONOTONIC; None: from now on).
         """
@@ -89,7 +92,7 @@ class TimeSpent:
             stolen_ns = (ended.ticks.steal - begun.ticks.steal) * _NS / USER_HZ
             softirq_ns = softirq_s(begun.ticks, ended.ticks, (ended.at_ns - begun.at_ns) / _NS) * _NS
         away_ns = max(ended.waited_ns - begun.waited_ns, stopped_ns, stolen_ns)
-        # Kernels that keep account of softirqs apart do not count them as the thread's own CPU time.
+        # Kernels that account for softirqs separately do not count them in the thread's CPU time.
         waited_ns = max(softirq_ns, self._off_cpu_ns - away_ns, 0)
         return Spent(
             min(self._in_calls_ns, self._refused_ns + waited_ns) / _NS,

@@ -1,9 +1,8 @@
-"""pktgen of one network namespace, which the sources there share.
+"""pktgen of one network namespace, shared by the sources there.
 
-One write of `start` starts every device of the namespace that any kernel thread has, and returns when all have
-ended; there is no way to start a single one (`pktgen_run_all_threads` in the kernel's net/core/pktgen.c). So the
-sources of a trial are started together, when the last of them is told to, and devices that have no part in it are
-removed first.
+One write of `start` starts every device of the namespace on all kernel threads, and returns when all have ended. A
+single device cannot be started (`pktgen_run_all_threads` in the kernel's net/core/pktgen.c). The sources of a trial are
+therefore started together, at the start of the last one. Devices without a part in the trial are removed first.
 """
 
 import signal
@@ -21,25 +20,25 @@ from netbench.generators.pktgen.parameters import NO_DELAY, Settings
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 
-# An idle kernel thread looks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.
+# An idle kernel thread checks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.
 THREAD_WAKES_S = 0.1
-# Threads see a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
+# Threads notice a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
 _STOP_S = 2.0
 _LOOK_AGAIN_S = 0.05
-# In ns: less than a thread takes to send a frame of each of two devices, and so much that those which began some
-# microseconds apart are level after some hundred frames.
+# A delay in ns: shorter than a thread needs to send a frame of each of two devices, but long enough that devices that
+# began some microseconds apart are level after some hundred frames.
 _TURN = "100"
 
-# Sending through a queueing discipline, once set, also marks the last frame as sent, which that of a new device is
-# not (`last_ok`): without it, the first frame would not use up its slot and all others would come one slot early.
+# Selecting this mode also marks the last frame as sent (`last_ok`), which it is not on a new device. Without it, the
+# first frame would not use up its slot and all others would be one slot early.
 _ARM = "queue_xmit"
-# What a setting is called in the device file, where that is not the command's own name.
+# Names of settings in the device file that differ from the names of their commands.
 _SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
 
 
 @dataclass(slots=True)
 class Sender:
-    """A device of ours. `wanted` is what the next run needs, `told` what the kernel knows; None: has no device."""
+    """A device of netbench. `wanted` are the settings for the next run, `told` those in the kernel; None: no device."""
 
     device: str
     cpu: int
@@ -50,14 +49,14 @@ class Sender:
 
 @dataclass(slots=True)
 class _Round:
-    """One run of the sources that start together. `lengths` has how long they send at most, in s, by device."""
+    """One run of the sources that start together. `lengths` has the longest sending time in s, by device."""
 
     writer: Process
-    writer_code: int | None = None  # None until its end has been seen
+    writer_code: int | None = None  # None until the writer has ended
     lengths: dict[str, float] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     started_s: float | None = None  # time.monotonic()
-    stopped: bool = False  # by us
+    stopped: bool = False  # by netbench
     over: bool = False
     error: str = ""
     reports: dict[str, Device | None] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class Control:
     """pktgen in one namespace."""
 
     def __init__(self, host: Host, used: Counter[int]) -> None:
-        """`used` counts the devices on each CPU of the machine, those of its other namespaces too."""
+        """`used` counts the devices on each CPU of the machine, including those of its other namespaces."""
         self._files = PktgenFiles(host)
         self._used = used
         self._senders: list[Sender] = []
@@ -75,7 +74,7 @@ class Control:
         self.loaded_by_us = False  # the kernel module
 
     def unfit(self) -> str:
-        """Why it cannot be used, as a phrase; empty when it can. Touches nothing."""
+        """Return why pktgen cannot be used, as a phrase; empty when it can. Touches nothing."""
         host = self._files.host.name
         if self._files.loaded():
             return self._foreign(self._files.devices())
@@ -84,11 +83,11 @@ class Control:
         return f"the kernel of host {host} has no pktgen: neither loaded nor loadable"
 
     def add_device(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> Sender:
-        """Add a device on the least used of the kernel threads of `cpus`, or of all when there are none named.
+        """Add a device on the least used of the kernel threads of `cpus`, or of all threads when `cpus` is empty.
 
-        A second device of an interface needs a thread of its own.
+        A second device of an interface needs a separate thread.
 
-        Raises TestbedError when that is refused or somebody else uses pktgen here, MissingError when there is none.
+        Raises TestbedError when the kernel rejects it or somebody else uses pktgen here, MissingError without pktgen.
         """
         if not self._files.loaded():
             self._files.load()
@@ -117,7 +116,7 @@ class Control:
         return sender
 
     def remove_device(self, sender: Sender) -> None:
-        """Remove a device. Those of other sources on its thread go with it, and come back when they are needed."""
+        """Remove a device. This removes other devices on its thread too; they are added again when needed."""
         if sender not in self._senders:
             return
         self._abandon_round()
@@ -129,9 +128,9 @@ class Control:
             self._used[sender.cpu] -= 1
 
     def prepare(self, sender: Sender, settings: Settings, length_s: float) -> None:
-        """Have a device ready for the next run, which is stopped after `length_s` seconds.
+        """Configure a device for the next run, which is stopped after `length_s` seconds.
 
-        Raises TestbedError when the kernel refuses a setting or takes another value than it was given.
+        Raises TestbedError when the kernel rejects a setting or sets another value.
         """
         current = self._round
         if current is None or current.started_s is not None or sender.device in current.lengths:
@@ -141,9 +140,9 @@ class Control:
         current.lengths[sender.device] = length_s
 
     def start(self, sender: Sender, at_monotonic_ns: int) -> None:
-        """Note that a source is to start; the last one of the round starts all.
+        """Mark a source as ready to start; the last one of the round starts all.
 
-        Then waits for `at_monotonic_ns` where that is this machine's clock. What goes wrong is told by finish().
+        The start waits for `at_monotonic_ns` where that is this machine's clock. Errors are reported by finish().
         """
         current = self._round
         if current is None or current.over:
@@ -161,12 +160,12 @@ class Control:
             time.sleep(max(0.0, at_monotonic_ns - time.monotonic_ns()) / 1e9)
         current.started_s = time.monotonic()
         assert current.writer.stdin
-        with suppress(OSError):  # a writer that has died shows when it is waited for
+        with suppress(OSError):  # finish() detects a writer that has died
             current.writer.stdin.write("start\n")
             current.writer.stdin.flush()
 
     def finish(self, sender: Sender, timeout_s: float) -> tuple[Device | None, str]:
-        """The state of a device after the run, and what went wrong; None when nothing is known of it.
+        """Return the state of a device after the run, and the error; None when its state is unknown.
 
         A run is stopped when the time of all its devices is up, or after `timeout_s`.
         """
@@ -192,20 +191,20 @@ class Control:
         return self._round
 
     def _abandon_round(self) -> None:
-        """End what is left of a round, its run too."""
+        """End a round, with its run and its writer."""
         if self._round is None:
             return
         if self._round.started_s is not None and not self._round.over:
-            with suppress(TestbedError):  # its host is gone: nothing sends there any more
+            with suppress(TestbedError):  # its host is gone, and with it the senders
                 self._files.write(CONTROL, "stop")
         if self._round.writer_code is None:
             self._round.writer.kill()
-            with suppress(subprocess.TimeoutExpired):  # inside the kernel, which nothing ends
+            with suppress(subprocess.TimeoutExpired):  # it is blocked inside the kernel
                 self._round.writer.communicate(timeout=_STOP_S)
         self._round = None
 
     def _remove_idle(self, current: _Round) -> None:
-        """Remove the devices that have no part in a round, and bring back those that went with them."""
+        """Remove the devices that have no part in a round, and add those again that were removed with them."""
         idle = [sender for sender in self._senders if sender.told is not None and sender.device not in current.lengths]
         for cpu in {sender.cpu for sender in idle}:
             self._clear(cpu)
@@ -214,10 +213,10 @@ class Control:
                 self._set_up(sender)
 
     def _take_turns(self, current: _Round) -> None:
-        """Have devices of one thread that send as fast as they can send in turn.
+        """Make devices that send at full speed on the same thread take turns.
 
-        Without a delay a device stays due since the start, and the thread takes the first of those that have been due
-        for longest: `next_to_run` in net/core/pktgen.c. With a short delay, each falls behind the others.
+        Without a delay, a device is due from the start on, and the thread takes the first of the devices that have been
+        due longest: `next_to_run` in net/core/pktgen.c. With a short delay, each device falls behind after its turn.
         """
         sending = [sender for sender in self._senders if sender.device in current.lengths]
         on_thread = Counter(sender.cpu for sender in sending)
@@ -227,7 +226,7 @@ class Control:
                 self._set_up(sender)
 
     def _see_through(self, current: _Round, timeout_s: float) -> None:
-        """Wait for the end of a run, or bring it about, and read the devices."""
+        """Wait for the end of a run, or stop it, and read the devices."""
         assert current.started_s is not None
         length_s = min(timeout_s, THREAD_WAKES_S + max(current.lengths.values()))
         if self._ends(current, current.started_s + length_s):
@@ -244,7 +243,7 @@ class Control:
     def _stop(self, current: _Round) -> None:
         """End a run by a signal to the writer of `start` (`pktgen_wait_all_threads_run` in net/core/pktgen.c).
 
-        To start a process that writes `stop` would take CPU time from the run's last frames.
+        A process that writes `stop` would take CPU time from the run's last frames.
         """
         if current.writer_code is None:
             current.stopped = True
@@ -253,15 +252,15 @@ class Control:
             self._files.write(CONTROL, "stop")
 
     def _ends(self, current: _Round, deadline_s: float) -> bool:
-        """Whether a run is over in time (time.monotonic()): its devices have been read then."""
+        """Return whether a run ends by the deadline (time.monotonic()); if so, its devices have been read."""
         if not self._writer_ends(current, deadline_s):
             return False
         if (current.writer_code or 0) > 0:
-            return True  # it could not even ask for a start
+            return True  # the start itself failed
         return wait_until(lambda: self._all_ended(current), deadline_s - time.monotonic(), _LOOK_AGAIN_S)
 
     def _writer_ends(self, current: _Round, deadline_s: float) -> bool:
-        """Whether the write of `start` returns in time; when it does not go well, that is noted."""
+        """Return whether the write of `start` returns in time; a failure is recorded in the round."""
         if current.writer_code is not None:
             return True
         try:
@@ -275,9 +274,9 @@ class Control:
         return True
 
     def _all_ended(self, current: _Round) -> bool:
-        """Read the devices of a round; whether none of them still sends, or has yet to start.
+        """Read the devices of a round; return whether all of them have ended.
 
-        The kernel waits for threads that run, but not for one that did not wake up within 125 ms to start.
+        The kernel waits for running threads, but not for one that did not wake up within 125 ms to start.
         """
         for name in current.lengths:
             report = current.reports.get(name)
@@ -291,15 +290,15 @@ class Control:
         return all(report is None or report.ended for report in current.reports.values())
 
     def _why_lost(self, name: str, error: TestbedError) -> str:
-        """Why a device cannot be read: it is gone, or its host is."""
+        """Return why a device cannot be read: the device or its host is gone."""
         try:
-            there = name in self._files.devices()
+            exists = name in self._files.devices()
         except TestbedError as trouble:
             return str(trouble)
-        return str(error) if there else f"pktgen's device {name} is gone, as happens when its interface is removed"
+        return str(error) if exists else f"pktgen's device {name} is gone, as happens when its interface is removed"
 
     def _set_up(self, sender: Sender) -> None:
-        """Bring a device to what is wanted of it, with as few writes as go, and look whether it is."""
+        """Apply the wanted settings to a device, with as few writes as possible, and verify them."""
         if sender.told is None:
             self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
             sender.told = {}
@@ -314,7 +313,7 @@ class Control:
         self._verify(sender)
 
     def _verify(self, sender: Sender) -> None:
-        """Compare what was told with what the kernel has made of it: it ignores digits and words it cannot use."""
+        """Compare the settings with those in the kernel, which ignores digits and words it cannot use."""
         device = self._files.device(sender.device)
         for command, value in sender.wanted.items():
             for name in _SHOWN_AS.get(command, (command,)):
@@ -339,7 +338,7 @@ class Control:
             raise TestbedError(reason)
 
     def _foreign(self, devices: Set[str]) -> str:
-        """Who else uses pktgen here: whatever netbench started, stopped or removed would be theirs too."""
+        """Return who else uses pktgen here, because start, stop and removal would affect their devices too."""
         theirs = sorted(devices - {sender.device for sender in self._senders})
         if not theirs:
             return ""

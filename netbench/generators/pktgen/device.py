@@ -1,4 +1,4 @@
-"""What a device file of pktgen tells: its settings, its counters, and how the last run ended.
+"""A parsed device file of pktgen: its settings, its counters, and how the last run ended.
 
 The format is that of `pktgen_if_show` and `show_results` in the kernel's net/core/pktgen.c.
 """
@@ -22,10 +22,10 @@ _ENDED = re.compile(r"OK: \d+\(c\d+\+d(?P<idle>\d+)\) usec, \d+ \(\d+byte,-?\d+f
 class Device:
     """A device file. `settings` are those before `Current:`, by the kernel's names, and the count.
 
-    A flag that is set is `on`, one that is not is missing. A `burst` of 1 is not in the file.
+    A set flag is `on`, an unset flag is missing. A `burst` of 1 is not in the file.
 
-    Times are CLOCK_MONOTONIC (`ktime_get`). While a run is under way, `stopped_us` is now. `errors` counts sends that
-    failed. `result` is what the kernel says of the last command or run.
+    Times are CLOCK_MONOTONIC (`ktime_get`). During a run, `stopped_us` is the current time. `errors` counts failed
+    sends. `result` is the kernel's result of the last command or run.
     """
 
     settings: Mapping[str, str]
@@ -37,18 +37,18 @@ class Device:
 
     @property
     def ended(self) -> bool:
-        """Whether the last run has ended; False, too, when a command came after it."""
+        """Whether the last run has ended; also False when a command came after it."""
         return _ENDED.match(self.result) is not None
 
     @property
     def idle_us(self) -> int:
-        """How long the thread waited in the last run, for a frame's turn or for the CPU; 0 while it has not ended."""
+        """The time in µs that the thread waited in the last run, for a frame's turn or the CPU; 0 until its end."""
         ended = _ENDED.match(self.result)
         return int(ended["idle"]) if ended else 0
 
 
 def parse_device(text: str) -> Device:
-    """Read a device file; TestbedError when it is not one."""
+    """Parse a device file; TestbedError when `text` is not one."""
     params, found_current, rest = text.partition("Current:\n")
     current = _CURRENT.search(rest)
     _, found_result, result = rest.partition("\nResult: ")

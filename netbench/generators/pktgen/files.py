@@ -1,7 +1,7 @@
-"""The files by which pktgen is told what to do: one command per write, answered by errno and a `Result:` line.
+"""The files that control pktgen: one command per write, with an errno and a `Result:` line as the result.
 
-They are those of one network namespace, the one of the host: /proc/net/pktgen holds `pgctrl`, a `kpktgend_N` for
-the kernel thread of each CPU N, and a file for each device (Documentation/networking/pktgen.rst of the kernel).
+They belong to the network namespace of the host: /proc/net/pktgen has `pgctrl`, a `kpktgend_N` for the kernel thread
+of each CPU N, and a file for each device (Documentation/networking/pktgen.rst of the kernel).
 """
 
 import re
@@ -16,11 +16,11 @@ DIRECTORY = "/proc/net/pktgen"
 CONTROL = "pgctrl"
 _THREAD = "kpktgend_"
 
-# `rem_device_all` returns after 125 ms, which on a busy CPU is before the thread has removed anything.
+# `rem_device_all` returns after 125 ms; on a busy CPU the thread has removed nothing by then.
 _REMOVE_S = 2.0
 _LOOK_AGAIN_S = 0.05
 
-# ENOTSUPP, which no C library has words for: drivers without IFF_TX_SKB_SHARING change the frames they send.
+# ENOTSUPP, for which no C library has a message: drivers without IFF_TX_SKB_SHARING change the frames they send.
 _NOT_SUPPORTED = ("Unknown error 524", "the driver of this interface cannot send one frame several times")
 _NO_COMPLAINT = ("OK: ", "NA", "Idle", "Starting")
 _RESULT = re.compile(r"^Result: (.*)", re.MULTILINE | re.DOTALL)
@@ -32,18 +32,18 @@ _REALTIME_OFFSET = re.compile(r"^ clock 1:\n(?: +\..*\n)*? +\.offset: +(\d+) nse
 
 
 def thread_file(cpu: int) -> str:
-    """The file of the kernel thread on a CPU."""
+    """Return the file of the kernel thread on a CPU."""
     return f"{_THREAD}{cpu}"
 
 
 class PktgenFiles:
-    """pktgen as one host sees it."""
+    """The pktgen files of one host."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def loaded(self) -> bool:
-        """Whether the kernel has pktgen now."""
+        """Return whether the kernel has pktgen now."""
         try:
             self._read(CONTROL)
         except TestbedError:
@@ -51,34 +51,34 @@ class PktgenFiles:
         return True
 
     def loadable(self) -> bool:
-        """Whether `modprobe pktgen` would find something to load. Loads nothing."""
+        """Return whether `modprobe pktgen` would find a module to load. Loads nothing."""
         try:
             return self.host.run(["modprobe", "-D", "pktgen"]).exit_code == 0
         except NetbenchError:
             return False
 
     def load(self) -> None:
-        """Load the module; MissingError when that fails. Namespaces that are there already get their files too."""
+        """Load the module; MissingError when that fails. Existing namespaces get their files too."""
         try:
             run_checked(self.host, ["modprobe", "pktgen"])
         except NetbenchError as error:
             raise MissingError(f"pktgen cannot be loaded: {error}") from error
 
     def threads(self) -> list[int]:
-        """The CPUs that have a kernel thread of pktgen: those online when the namespace, or the module, came."""
+        """Return the CPUs with a kernel thread of pktgen: those online when the namespace or the module was created."""
         return sorted(int(name.removeprefix(_THREAD)) for name in self._names() if name.startswith(_THREAD))
 
     def devices(self) -> set[str]:
-        """The names of all devices, whosesoever."""
+        """Return the names of all devices, including foreign ones."""
         return {name for name in self._names() if name != CONTROL and not name.startswith(_THREAD)}
 
     def devices_on(self, cpu: int) -> set[str]:
-        """The names of the devices of one kernel thread (`pktgen_thread_show`)."""
+        """Return the names of the devices of one kernel thread (`pktgen_thread_show`)."""
         running, stopped, *_ = self._read(thread_file(cpu)).splitlines()
         return {*running.split()[1:], *stopped.split()[1:]}
 
     def write(self, file: str, command: str) -> None:
-        """Give a command; TestbedError with what the kernel says when it is refused."""
+        """Write a command; TestbedError with the kernel's reason when it is rejected."""
         path = f"{DIRECTORY}/{file}"
         try:
             self.host.write(path, command + "\n")
@@ -87,7 +87,7 @@ class PktgenFiles:
             raise TestbedError(f"pktgen does not take `{command}` > {path}: {reason}{self._result(file)}") from error
 
     def device(self, name: str) -> Device:
-        """The state of a device; TestbedError when it is gone."""
+        """Return the state of a device; TestbedError when it is gone."""
         return parse_device(self._read(name))
 
     def remove_all(self, cpu: int) -> None:
@@ -105,23 +105,23 @@ class PktgenFiles:
         return self.host.read(f"{DIRECTORY}/{file}")
 
     def _result(self, file: str) -> str:
-        """What the file says of a command that failed, as the end of a message.
+        """Return the file's result of a failed command, as the end of a message.
 
-        Not all that fail leave words; then those of an earlier one, which went well, are still there.
+        Some failures leave no result; then the file still has the result of an earlier, successful command.
         """
         if file == CONTROL:
             return ""
         try:
-            found = _RESULT.search(self._read(file))
+            result = _RESULT.search(self._read(file))
         except TestbedError:
             return ""
-        return f" ({found[1].strip()})" if found and not found[1].startswith(_NO_COMPLAINT) else ""
+        return f" ({result[1].strip()})" if result and not result[1].startswith(_NO_COMPLAINT) else ""
 
 
 def realtime_offset_ns(host: Host) -> int:
-    """CLOCK_REALTIME − CLOCK_MONOTONIC of a host in ns; TestbedError when it cannot be read.
+    """Return CLOCK_REALTIME − CLOCK_MONOTONIC of a host in ns; TestbedError when it cannot be read.
 
-    It changes only when somebody sets the clock. On this machine it is right to some microseconds, else exact.
+    It changes only when the clock is set. On this machine it is accurate to some microseconds, elsewhere exact.
     """
     if host.shares_files:
         before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()

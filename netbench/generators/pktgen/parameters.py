@@ -1,8 +1,8 @@
-"""What pktgen is told of a source: its options, the frames of a trial, and the rates it can pace.
+"""Parameters of pktgen: the options of a source, the frames of a trial, and the rates it can pace.
 
-It paces one frame every whole number of nanoseconds. Frame i of a run is due i − 1 delays after its start: `spin` in
-the kernel's net/core/pktgen.c adds the delay to the time the frame before was due, however late that one was sent. So
-lateness is caught up and never accumulates.
+The delay between frames is a whole number of nanoseconds. Frame i of a run is due i − 1 delays after its start: `spin`
+in the kernel's net/core/pktgen.c adds the delay to the due time of the previous frame, however late that was sent.
+Lateness is therefore caught up and never accumulates.
 """
 
 import random
@@ -18,10 +18,10 @@ from netbench.model.units import FCS_BYTES, l1_bits
 NS_PER_S = 1_000_000_000
 # `num_arg` in net/core/pktgen.c reads ten digits of a number and ignores the others.
 LONGEST_DELAY_NS = 9_999_999_999
-# This delay is taken for "never": `pktgen_if_write` in net/core/pktgen.c.
+# pktgen interprets this delay as "never": `pktgen_if_write` in net/core/pktgen.c.
 _NEVER_NS = 0x7FFF_FFFF
 
-NO_DELAY = "0"  # as fast as it goes
+NO_DELAY = "0"  # as fast as possible
 
 Pacing = Literal["lattice", "ratep", "schlosser2011"]
 
@@ -29,23 +29,23 @@ _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 _FIRST_FLOW_PORT = 1024
 _LAST_PORT = 65_535
 
-# Commands of a device and their arguments; names of flags, which are in capitals, with `on` or `off`.
+# Commands of a device with their arguments, and flags, in capitals, with `on` or `off`.
 Settings = Mapping[str, str]
 
 
 class PktGenOptions(BaseModel, extra="forbid"):
-    """What a profile may say about the sources."""
+    """Options of the sources."""
 
-    cpus: tuple[NonNegativeInt, ...] = ()  # whose kernel threads send, the least used first; empty: netbench chooses
+    cpus: tuple[NonNegativeInt, ...] = ()  # CPUs of the kernel threads that send, least used first; empty: any
     pacing: Pacing = "lattice"
     xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
-    # What makes `max` faster, and has no effect on loads that have a rate:
+    # Options that make `max` faster, and do not affect loads with a rate:
     timestamps: Literal["paced", "always"] = (
-        "paced"  # none in frames of `max` unless always, as in the kernel's samples
+        "paced"  # frames of `max` have none unless always, as in the kernel's samples
     )
-    threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a CPU of its own
+    threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a separate CPU
     clone_skb: int = Field(default=0, ge=0)  # how often a frame is sent before the next one is built
-    burst: int = Field(default=1, ge=1)  # how often the driver is given a frame at once (`xmit_more`)
+    burst: int = Field(default=1, ge=1)  # copies of a frame handed to the driver at once (`xmit_more`)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -59,15 +59,15 @@ class PktGenOptions(BaseModel, extra="forbid"):
 
     @property
     def numbered(self) -> bool:
-        """Whether frames of `max` bear numbers of their own: copies do not, and each thread counts from 1."""
+        """Whether frames of `max` have unique numbers: copies do not, and each thread counts from 1."""
         return self.threads == 1 and self.clone_skb <= 1 and self.burst == 1
 
 
 def device_settings(traffic: Traffic) -> Settings:
-    """The commands that describe the frames of a trial and when they are due, with their arguments.
+    """Return the commands for the frames of a trial and their due times, with their arguments.
 
-    `pkt_size` counts no FCS. More than one flow are as many source ports in a row, from one drawn from the seed, used
-    in turn: `mod_cur_headers` in the kernel's net/core/pktgen.c, where the largest one is excluded.
+    `pkt_size` excludes the FCS. Several flows use consecutive source ports in turn, from a first port drawn from the
+    seed: `mod_cur_headers` in the kernel's net/core/pktgen.c, which excludes the largest port.
     """
     port = ports = _DISCARD_PORT
     if traffic.flows > 1:
@@ -91,10 +91,10 @@ def device_settings(traffic: Traffic) -> Settings:
 
 
 def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:
-    """The commands that make a source faster, as far as the profile wants any.
+    """Return the commands that make a source faster, as set in the profile.
 
-    Without time stamps it is 5 % faster under emulation; the kernel's own samples/pktgen do without, too.
-    Threads each take a queue of the NIC of their own, as in the kernel's samples/pktgen/pktgen_sample02_multiqueue.sh.
+    Without time stamps it is 5 % faster under emulation; the kernel's own samples/pktgen omit them, too.
+    Each thread uses a separate queue of the NIC, as in the kernel's samples/pktgen/pktgen_sample02_multiqueue.sh.
     """
     settings = {}
     if options.timestamps == "paced":
@@ -109,20 +109,20 @@ def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:
 
 
 def traffic_delay_ns(traffic: Traffic) -> int:
-    """The delay between the frames of a trial; 0 when they are sent as fast as it goes."""
+    """Return the delay between the frames of a trial in ns; 0 when they are sent as fast as possible."""
     return 0 if traffic.fps is None else delay_ns(traffic.fps, traffic.frame_size)
 
 
 def delay_ns(fps: float, frame_size: FrameSize, pacing: Pacing = "lattice") -> int:
-    """The delay between frames, in whole ns, that stands for `fps` frames/s of `frame_size` bytes with FCS.
+    """Return the delay between frames, in whole ns, for `fps` frames/s of `frame_size` bytes with FCS.
 
     - `lattice`: 10⁹ / fps, rounded: the nearest that can be paced.
-    - `ratep`: as pktgen's own command `ratep` has it, 10⁹ div fps: `pktgen_if_write` in net/core/pktgen.c.
+    - `ratep`: as in pktgen's own command `ratep`, 10⁹ div fps: `pktgen_if_write` in net/core/pktgen.c.
     - `schlosser2011`: 8000 × (s + 24) / b, rounded, for a target bandwidth of b Mbit/s (L1) and frames of s bytes:
       Schlosser, Duelli, Goll, "Performance Comparison of Hardware Virtualization Platforms", section 3.3. With s
-      the frame size with FCS it offers (s + 20) / (s + 24) of what is asked for: 4.5 % less at 64 bytes.
+      the frame size with FCS it offers (s + 20) / (s + 24) of the target: 4.5 % less at 64 bytes.
 
-    At least 1, as 0 means without a pause, and at most LONGEST_DELAY_NS.
+    The result is at least 1, because 0 means no pause, and at most LONGEST_DELAY_NS.
     """
     match pacing:
         case "lattice":
@@ -137,5 +137,5 @@ def delay_ns(fps: float, frame_size: FrameSize, pacing: Pacing = "lattice") -> i
 
 
 def paced_fps(delay: int) -> float:
-    """Frames/s of a delay of `delay` ns."""
+    """Return the rate in frames/s of a delay of `delay` ns."""
     return NS_PER_S / delay

@@ -36,9 +36,9 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
-# A run that has not sent all its frames is this much of its length at least, or not netbench has ended it.
+# netbench ends a run only after this fraction of its length; a shorter run without all frames was ended otherwise.
 _LEAST_LENGTH = 0.9
-# How far apart two readings of the same clocks may be.
+# The largest difference between two readings of the same clocks.
 _CLOCKS_AGREE_S = 1e-3
 
 
@@ -71,16 +71,16 @@ class PktGen(Generator):
         return PktGenSource(self._options, self)
 
     def control(self, host: Host) -> Control:
-        """What the sources of one network namespace share, under whatever names the topology knows it."""
+        """Return the control shared by all sources of one network namespace, whatever its names in the topology."""
         machine = "" if host.shares_files else host.name
         return self._controls.setdefault((machine, host.netns), Control(host, self._used[machine]))
 
 
 class PktGenSource(Source):
-    """One device of pktgen, or one a thread, from open() to close().
+    """One device of pktgen, or one per thread, from open() to close().
 
-    Frames are numbered from 1 in every trial. A send that fails neither counts nor uses up a number, so that the
-    frames sent always bear 1, 2, … up to their count, unless the options make `max` faster at the price of that.
+    Frames are numbered from 1 in every trial. A failed send neither counts nor uses up a number. The frames sent
+    therefore have the numbers 1, 2, … up to their count, unless options that make `max` faster prevent it.
     """
 
     def __init__(self, options: PktGenOptions, generator: PktGen) -> None:
@@ -92,7 +92,7 @@ class PktGenSource(Source):
         self._kernel = "the kernel of its host"
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """What open() would write, and what prepare() would in each trial."""
+        """Return the writes of open(), and those of prepare() in each trial, as commands."""
         cpu = next(iter(self._options.cpus or cpus), "N")
         device = f"{interface}@{cpu}"
         size, count, delay = "FRAME_SIZE-4", "FRAMES", "NANOSECONDS"
@@ -106,8 +106,8 @@ class PktGenSource(Source):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Add the devices for `interface`, on kernel threads of `cpus` (empty: of the least used CPUs).
 
-        Loads the kernel module where it is missing. Raises MissingError when there is none, and TestbedError when
-        pktgen cannot send there or somebody else uses it.
+        Loads the kernel module where needed. Raises MissingError where there is no module, and TestbedError where
+        pktgen cannot send or somebody else uses it.
         """
         options = self._options
         self._host, self._control = host, self._generator.control(host)
@@ -117,22 +117,24 @@ class PktGenSource(Source):
         try:
             for _ in range(options.threads):
                 self._senders.append(self._control.add_device(interface, where, options.xmit_mode, settings))
-            self._threads = {cpu: kernel_thread(host, f"kpktgend_{cpu}") for cpu in {one.cpu for one in self._senders}}
-        except BaseException:  # Ctrl-C too: no half of a source stays
+            self._threads = {
+                cpu: kernel_thread(host, f"kpktgend_{cpu}") for cpu in {sender.cpu for sender in self._senders}
+            }
+        except BaseException:  # Ctrl-C too: no partly opened source remains
             self.close()
             raise
 
     def identity(self) -> Identity:
-        """Its devices are those of the last trial: evenly paced frames come from one alone."""
+        """Return the identity with the devices of the last trial: a single device sends evenly paced frames."""
         senders = self._sending(self._traffic) if self._traffic else self._senders
         cpus = tuple(sender.cpu for sender in senders) or self._options.cpus or None
         threads = len(senders) or self._options.threads
         return Identity("pktgen", self._kernel, options_text(self._options), threads, cpus)
 
     def remarks(self) -> list[str]:
-        """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it.
+        """Report a kernel module that was loaded: it stays, because other namespaces may have begun to use it.
 
-        Nothing of it for a VM, which ends with the campaign.
+        A VM needs no such remark, because it ends with the campaign.
         """
         host, control = self._opened
         if not (control.loaded_by_us and host.shares_files):
@@ -140,22 +142,22 @@ class PktGenSource(Source):
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
-        """10⁹ over the delay, in whole ns, that the chosen pacing has for `fps`."""
+        """Return 10⁹ over the delay, in whole ns, that the chosen pacing uses for `fps`."""
         return paced_fps(delay_ns(fps, frame_size, self._options.pacing))
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        """Paced frames early, others when they are sent, or not at all."""
+        """Return how frames are stamped: paced frames early, others when they are sent, or not at all."""
         paced = traffic.fps is not None
         return Stamps(
             paced or self._options.timestamps == "always", stamped_early=paced, first_sequence=_FIRST_SEQUENCE
         )
 
     def prepare(self, traffic: Traffic) -> None:
-        """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
+        """Configure the devices; TestbedError when the kernel rejects a setting, or the interface is gone."""
         host, control = self._opened
         if traffic.first_fps is not None:
             raise TestbedError("pktgen cannot change its rate within a trial; take the generator afpacket or xdp")
-        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # of its clocks
+        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # between its clocks
         paced = traffic.fps is not None
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
@@ -163,20 +165,20 @@ class PktGenSource(Source):
         self._ticks, self._times = self._cpu_ticks(), self._sched_times(traffic)
 
     def start(self, at_monotonic_ns: int) -> None:
-        """Send from now on, at the earliest at `at_monotonic_ns` where that is a clock of this machine.
+        """Start sending, at `at_monotonic_ns` at the earliest where that is a clock of this machine.
 
-        pktgen begins up to 0.1 s later, when its thread wakes up. All sources of one network namespace begin when
-        the last of those prepared has been told to.
+        pktgen begins up to 0.1 s later, when its thread wakes up. All sources of one network namespace begin with the
+        start of the last prepared one.
         """
         _, control = self._opened
         for sender in self._sending(self._traffic):
             control.start(sender, at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """What was sent, by the kernel's own counters; a run that takes too long is stopped.
+        """Return what was sent, by the kernel's own counters; a run that takes too long is stopped.
 
-        What went wrong is told by `error`, not raised. When nothing is known any more of what was sent, 0 frames
-        stand for an unknown number.
+        Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported as 0
+        frames.
         """
         host, control = self._opened
         traffic = self._traffic
@@ -204,7 +206,7 @@ class PktGenSource(Source):
         self._senders = []
 
     def _cpu_ticks(self) -> CpuTicks | None:
-        """What the CPU of a source that sends by one thread has done so far; None where that is not known."""
+        """Return the CPU ticks of a source with one thread so far; None where they are unknown."""
         host, _ = self._opened
         try:
             return parse_cpu_ticks(host.read("/proc/stat"), self._senders[0].cpu)
@@ -212,7 +214,7 @@ class PktGenSource(Source):
             return None
 
     def _with_softirqs(self, sent: Sent) -> Sent:
-        """The same with what the receiving end of the link took of the source's CPU, where that is known."""
+        """Return `sent` with the CPU time that the link's receiving end took from the source, where known."""
         before, after = self._ticks, self._cpu_ticks()
         if before is None or after is None or sent.link_s is None:
             return replace(sent, link_s=None)
@@ -220,17 +222,17 @@ class PktGenSource(Source):
         return replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
 
     def _sched_times(self, traffic: Traffic) -> SchedTimes | None:
-        """CPU time and waits of all kernel threads that send it; None where they are unknown."""
+        """Return CPU time and waits of all kernel threads that send `traffic`; None where they are unknown."""
         host, _ = self._opened
         threads = [self._threads[cpu] for cpu in {sender.cpu for sender in self._sending(traffic)}]
         try:
             times = [parse_sched_times(host.read(f"/proc/{thread}/schedstat")) for thread in threads]
         except (TestbedError, ValueError, IndexError):
             return None
-        return SchedTimes(*(sum(of_all) for of_all in zip(*times, strict=True)))
+        return SchedTimes(*(sum(values) for values in zip(*times, strict=True)))
 
     def _with_waits(self, sent: Sent) -> Sent:
-        """The same with what its kernel threads did since it was prepared, where that is known."""
+        """Return `sent` with CPU time and waits of its kernel threads since prepare(), where known."""
         assert self._traffic
         before, after = self._times, self._sched_times(self._traffic)
         if before is None or after is None:
@@ -245,7 +247,7 @@ class PktGenSource(Source):
         )
 
     def _sending(self, traffic: Traffic | None) -> list[Sender]:
-        """The devices that send it: evenly paced frames come from one."""
+        """Return the devices that send `traffic`: a single device sends evenly paced frames."""
         return self._senders if traffic and traffic.fps is None else self._senders[:1]
 
     @property
@@ -256,16 +258,17 @@ class PktGenSource(Source):
 
 
 def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
-    """A run that has ended, from the files of its devices; those of several threads are one source.
+    """Return what a finished run sent, from the files of its devices; several threads count as one source.
 
-    The kernel tells when the run started, which is when its first frame is due, and when its last send had returned.
-    In between it tells nothing: lateness is that of the end, and the burst what was overdue then, both at least. What
-    the link refused held it up for a slot each; where it was late, it did not run while it waited for the CPU.
+    The kernel reports the start of the run, when its first frame is due, and the return of its last send. It reports
+    nothing in between: lateness is that at the end, and the burst is what was overdue then. Both are lower bounds.
+    Each frame rejected by the link counts as backpressure of one slot. Where the run was late, the wait for the CPU
+    counts as time not run.
     """
     started_us = min(device.started_us for device in devices)
     stopped_us = max(device.stopped_us for device in devices)
     frames, errors = sum(device.frames for device in devices), sum(device.errors for device in devices)
-    if traffic.receive == "napi":  # what the other end's ring had no room for was sent, and lost there
+    if traffic.receive == "napi":  # frames that the other end's ring had no room for were sent, and lost there
         frames, errors = frames + errors, 0
     elapsed_ns = (stopped_us - started_us) * 1000
     delay = traffic_delay_ns(traffic)

@@ -1,1 +1,1 @@
-"""The generator trex: streams of a TRex server, which owns NICs of its own."""
+"""The generator trex: streams of a TRex server, which owns its NICs."""

@@ -1,7 +1,7 @@
-"""What a TRex server has counted of one stream in one trial, and what it says of the delay of its frames.
+"""The counts of a TRex server for one stream in one trial, and its measurement of the frames' delay.
 
-The delay is read with what its numbers really are (src/time_histogram.cpp of TRex). It looks at the time when its
-software sends a frame, and again when its software comes to look at what arrived: both are part of what it measures.
+The meaning of the delay figures is from src/time_histogram.cpp of TRex. TRex reads the time when its software sends a
+frame, and again when its software polls the receive queue. The measured delay includes the waits for both.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from netbench.model.distributions import DelayClass, SoftwareDelay
 
 @dataclass(frozen=True, slots=True)
 class FlowCounts:
-    """Frames that arrived at the sink's port: those of the stream, of each size (bytes with FCS), by the server's word.
+    """Frames of the stream that arrived at the sink's port, also by size (bytes with FCS), as the server counts.
 
-    `missed` is what the server could not take in at that port, whosever: the tester's own loss.
+    `missed` is the number of frames, of any stream, that the server could not receive there: the tester's own loss.
     """
 
     frames: int
@@ -25,16 +25,16 @@ class FlowCounts:
 
 
 def flow_counts_of(plain: Mapping[str, Any]) -> FlowCounts:
-    """What `dataclasses.asdict` made of counts, and JSON of that, as counts again."""
+    """Return the counts that `dataclasses.asdict` and JSON have converted to plain data."""
     delay = plain["delay"]
     if delay is not None:
-        delay = SoftwareDelay(**{**delay, "classes": tuple(DelayClass(**one) for one in delay["classes"])})
+        delay = SoftwareDelay(**{**delay, "classes": tuple(DelayClass(**fields) for fields in delay["classes"])})
     by_size = {int(size): frames for size, frames in plain["by_size"].items()}
     return FlowCounts(**{**plain, "by_size": by_size, "delay": delay})
 
 
 def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) -> SoftwareDelay:
-    """From the statistics of a group as the client has them (`get_stats()["latency"][group]`)."""
+    """Return the delay from the client's statistics of a group (`get_stats()["latency"][group]`)."""
     times = of_group.get("latency", {})
     classes = tuple(
         DelayClass(start, _end_of(start), int(frames))
@@ -44,10 +44,10 @@ def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) ->
     any_arrived = bool(classes)
     largest_us = _time(times, "total_max")
     if not classes or (largest_us is not None and largest_us < classes[-1].from_us):
-        largest_us = None  # it leaves out the first frames of a stream, and one of them took longer
+        largest_us = None  # it omits the first frames of a stream, one of which took longer
     return SoftwareDelay(
         measured_by=f"TRex {version}{', in software' if by_software else ''}",
-        frames=sum(one.frames for one in classes),
+        frames=sum(delay_class.frames for delay_class in classes),
         smallest_us=_time(times, "total_min") if any_arrived else None,
         smoothed_mean_us=_time(times, "average") if any_arrived else None,
         largest_us=largest_us,
@@ -57,7 +57,7 @@ def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) ->
 
 
 def _end_of(start_us: int) -> int:
-    """Where a class ends: all from 10 µs on have one digit that counts (10, 20, … 90, 100, 200, …)."""
+    """Return the end of a class in µs: from 10 µs on, starts have one significant digit (10, 20, … 90, 100, 200, …)."""
     return start_us + 10 ** (len(str(start_us)) - 1) if start_us else 10
 
 

@@ -1,4 +1,4 @@
-"""A TRex server of netbench's own, in software: on kernel interfaces, by DPDK's af_packet, without hugepages.
+"""A TRex server started by netbench, in software: on kernel interfaces, by DPDK's af_packet, without hugepages.
 
 It is a child of the worker's process, in its namespace, and dies with it.
 """
@@ -22,25 +22,25 @@ from netbench.generators.trex.trex_session import ServerAddress
 _START_S = 40.0
 _ASK_S = 0.2
 _ANSWER_S = 5.0
-# A frame for which the link has no room stays in the ring until TRex sends again: as few as possible are to. What
-# arrives while TRex does other things is to find room, and the two rings of an interface are of one size.
+# The send ring is small: a frame for which the link has no room stays in it until TRex sends again. The receive ring
+# is large: it must have room for frames while TRex is busy. The two rings of an interface have the same size.
 _SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
 _RING = f"blocksz=65536,framesz={SLOT_BYTES},qdisc_bypass=1"
-_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # terminal control sequences
 
 
 class OwnServer:
-    """A server whose ports are interfaces, the first of them port 0; the last may be none, as TRex has them in pairs.
+    """A server whose ports are interfaces, the first of them port 0; a dummy port completes the last pair.
 
-    `interfaces` says of each whether it receives, too.
+    `interfaces` has whether each interface also receives.
     """
 
     def __init__(
         self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int], scratch: str | None = None
     ) -> None:
-        """Start it, on the first of the CPUs; MissingError where there is no such package or it does not start.
+        """Start the server on the first of the CPUs; MissingError without such a package or where it does not start.
 
-        What it writes is below the directory `scratch`; None: where temporary files are.
+        Its files are below the directory `scratch`; None: the directory for temporary files.
         """
         program = server_program(package)
         self._sync_port, self._async_port = _free_ports()
@@ -50,12 +50,12 @@ class OwnServer:
         config = self._directory / "trex_cfg.yaml"
         config.write_text(self._config(interfaces, cpus))
         libraries = f"{package}:{package / 'so' / os.uname().machine}"
-        # It looks for libraries beside the current directory, too.
+        # The server also searches for libraries relative to the current directory.
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", str(program), "-i", "--cfg", str(config)],
                 cwd=package,
-                # Where DPDK keeps what it shares with other processes (RuntimeDirectory= of systemd.exec(5)).
+                # The directory of DPDK for data shared with other processes (RuntimeDirectory= of systemd.exec(5)).
                 env={**os.environ, "LD_LIBRARY_PATH": libraries, "RUNTIME_DIRECTORY": str(self._directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -63,10 +63,10 @@ class OwnServer:
             )
 
     def out_of(self, interface: str) -> int:
-        """How many frames have ever gone out of an interface, as the kernel counts them.
+        """Return how many frames have ever left an interface, by the kernel's counter.
 
-        What the ring at the other end of a veth pair has no room for (`dropped`) has not: the kernel leaves it in the
-        packet socket's ring, and sends it when TRex sends again (tpacket_snd in net/packet/af_packet.c).
+        Frames for which the ring at the other end of a veth pair has no room (`dropped`) are not included: the kernel
+        keeps them in the packet socket's ring until TRex sends again (tpacket_snd in net/packet/af_packet.c).
         """
         command = ["ip", "-json", "-stats", "link", "show", "dev", interface]
         try:
@@ -80,7 +80,7 @@ class OwnServer:
         return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["packets"])
 
     def address(self) -> ServerAddress:
-        """Where it is, once it answers; MissingError when it does not in time."""
+        """Wait until the server answers and return its address; MissingError when it does not in time."""
         give_up = time.monotonic() + _START_S
         while not _answers(self._sync_port):
             if self._process.poll() is not None:
@@ -91,17 +91,17 @@ class OwnServer:
         return ServerAddress("127.0.0.1", self._sync_port, self._async_port)
 
     def require_life(self) -> None:
-        """TestbedError when it has died."""
+        """Raise TestbedError when the server has died."""
         if self._process.poll() is not None:
             raise TestbedError(f"the TRex server {self._death}")
 
     def close(self) -> None:
-        """End it at once, and leave nothing behind."""
+        """End the server at once, and remove its files."""
         self._process.kill()
         self._process.wait()
-        # What cannot be removed is empty of what sends, and in the way of no other server.
+        # Files that cannot be removed do not send, and do not affect other servers.
         shutil.rmtree(self._directory, ignore_errors=True)
-        shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)  # where an older one keeps it
+        shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)  # the directory of older versions
 
     def _config(self, interfaces: Mapping[str, bool], cpus: Sequence[int]) -> str:
         core = f"  low_end_core: {cpus[0]}\n" if cpus else ""
@@ -114,13 +114,13 @@ class OwnServer:
         return (
             "- version: 2\n"
             f"  interfaces: {json.dumps(ports)}\n"
-            "  low_end: true\n"  # its threads share a CPU: it needs none of its own, and less memory
+            "  low_end: true\n"  # its threads share a CPU, need none exclusively, and use less memory
             f"{core}"
             f"  prefix: {self._prefix}\n"
             f"  zmq_rpc_port: {self._sync_port}\n"
             f"  zmq_pub_port: {self._async_port}\n"
             "  port_info:\n"
-            # It wants some, and frames have addresses of their own.
+            # The server requires addresses here, although frames have their own.
             + "".join(
                 f"    - {{dest_mac: '{_mac(number ^ 1)}', src_mac: '{_mac(number)}'}}\n" for number in range(len(ports))
             )
@@ -129,7 +129,7 @@ class OwnServer:
     @property
     def _death(self) -> str:
         code = self._process.returncode
-        # The kernel kills what writes to a mapped file for which the disk has no room (mmap(2)).
+        # The kernel kills a process that writes to a mapped file on a full disk (mmap(2)).
         room = f"; is there room in {self._directory}?" if code == -signal.SIGBUS else ""
         return f"ended with code {code}: {self._last_words}{room}"
 
@@ -144,10 +144,10 @@ def _mac(number: int) -> str:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two TCP ports that nobody listens at in this namespace."""
+    """Return two unused TCP ports of this namespace."""
     with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind(("127.0.0.1", 0))
+        for tcp_socket in (first, second):
+            tcp_socket.bind(("127.0.0.1", 0))
         return int(first.getsockname()[1]), int(second.getsockname()[1])
 
 

@@ -1,7 +1,7 @@
-"""The name under which a worker owns ports of a TRex server: others see from it who that is, and whether it still runs.
+"""The owner name of a worker's ports on a TRex server. It identifies the process and whether it still runs.
 
-A server knows of an owner its name alone, and keeps a port for one that died: only its name tells a port that was left
-behind from one in use.
+A server stores only the name of an owner, and keeps the port of an owner that died. Only the name distinguishes an
+abandoned port from one in use.
 """
 
 import os
@@ -14,18 +14,18 @@ _NAME = re.compile(r"netbench@\S+/(?P<boot>[0-9a-f]{8})\.(?P<namespace>\d+)\.(?P
 
 
 def own_name() -> str:
-    """`netbench@HOST/BOOT.NAMESPACE.PID.START`: a process like no other of this boot of the machine."""
+    """Return `netbench@HOST/BOOT.NAMESPACE.PID.START`, unique to this process within this boot of the machine."""
     return f"netbench@{socket.gethostname()}/{_boot()}.{_namespace()}.{os.getpid()}.{_started(os.getpid())}"
 
 
 def is_left_behind(name: str) -> bool:
-    """Whether this is the name of a netbench that certainly runs no more: of this machine, where it would be seen."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    """Return whether the name is of a netbench process on this machine that has certainly ended."""
+    match = _NAME.fullmatch(name)
+    if match is None:
         return False
-    if (found["boot"], int(found["namespace"])) != (_boot(), _namespace()):
-        return False  # of another machine, or of a container: its processes cannot be seen from here
-    return _started(int(found["pid"])) != int(found["started"])
+    if (match["boot"], int(match["namespace"])) != (_boot(), _namespace()):
+        return False  # of another machine or a container: its processes are invisible here
+    return _started(int(match["pid"])) != int(match["started"])
 
 
 def _boot() -> str:
@@ -33,12 +33,12 @@ def _boot() -> str:
 
 
 def _namespace() -> int:
-    """That of process numbers: the same number is another process in another."""
+    """Return the PID namespace: in another one, the same number is a different process."""
     return (_PROC / "self/ns/pid").stat().st_ino
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot (field 22 of proc(5), stat); None where it is gone."""
+    """Return the start of a process in clock ticks since boot (field 22 of proc(5), stat); None where it is gone."""
     try:
         after_name = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

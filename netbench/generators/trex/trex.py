@@ -1,4 +1,4 @@
-"""The generator and sink trex: what a profile may say of it, and what a machine must have for it."""
+"""The generator and sink trex: its options, and its requirements on a machine."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from netbench.sinks.base import SinkKind
 class Trex(Generator, SinkKind):
     """A TRex server (stateless), by the packaged client lbr-trex-client: NICs that TRex owns, or veth.
 
-    As a sink it counts what its own sources have sent."""
+    As a sink it counts only frames of its own sources."""
 
     Options: ClassVar[type[TrexOptions]] = TrexOptions
     sends_mixes: ClassVar[bool] = True
@@ -31,15 +31,15 @@ class Trex(Generator, SinkKind):
 
     @property
     def largest_frame(self) -> int | None:
-        """Less for a server that netbench starts than for one that runs already."""
+        """The largest frame in bytes with FCS: limited only for a server that netbench starts."""
         return None if self._options.path is None else LARGEST_FRAME
 
     def unfit(self, host: Host) -> str:
         if (missing := no_client() or no_netbench(host)) or host.shares_files:
             return missing
-        # This machine's client is brought there.
-        told = run_checked(host, ["python3", "-I", "-c", "import sys; print(*sys.version_info[:2])"])
-        return newer(tuple(map(int, told.split())))
+        # This machine's client is copied to that host.
+        version = run_checked(host, ["python3", "-I", "-c", "import sys; print(*sys.version_info[:2])"])
+        return newer(tuple(map(int, version.split())))
 
     def source(self) -> TrexSource:
         return TrexSource(self._options, self._servers)

@@ -1,4 +1,4 @@
-"""What a profile says about a TRex server: where it is, and which of its ports is which interface."""
+"""Options of a TRex server: its address, and the mapping from interfaces to its ports."""
 
 from typing import Annotated, Self
 
@@ -8,11 +8,11 @@ TcpPort = Annotated[int, Field(ge=1, le=65535)]
 
 
 class TrexOptions(BaseModel, extra="forbid"):
-    """A running server and its ports, by the names that the interfaces of sources have; or the package to start one of.
+    """A running server and its ports, by interface name of the sources; or the package to start servers from.
 
-    `sync_port` and `async_port` are where it takes requests and publishes (its `zmq_rpc_port` and `zmq_pub_port`).
-    With `path`, the directory of a TRex package, netbench starts servers of its own, in software. `delay_fps` frames/s
-    of each stream measure its delay, where the sink is TRex's as well.
+    The server receives requests at `sync_port` and publishes at `async_port` (its `zmq_rpc_port` and `zmq_pub_port`).
+    With `path`, the directory of a TRex package, netbench starts its own servers, in software. `delay_fps` frames/s
+    of each stream measure its delay, where the sink is trex as well.
     """
 
     server: str = Field(default="127.0.0.1", min_length=1)

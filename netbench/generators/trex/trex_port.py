@@ -1,4 +1,4 @@
-"""One port of a TRex server, taken for a campaign: streams onto it, start, stop, release."""
+"""One port of a TRex server, acquired for a campaign: load streams, start, stop, release."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,12 +14,12 @@ _ONE_CORE = STLClient.CORE_MASK_SINGLE
 
 
 class TrexPort:
-    """A port that is this process's own until close(); never taken by force from anybody who may be at work."""
+    """A port that this process owns until close(); never taken by force from an owner that may be active."""
 
     def __init__(self, session: TrexSession, number: int) -> None:
-        """MissingError when the server has no such port, or it is somebody else's.
+        """Acquire the port; MissingError when the server has no such port, or it has another owner.
 
-        It is taken as it is. `reset()` of the client would take it from whomever, and switch its promiscuous mode off.
+        The port keeps its settings. The client's `reset()` would take it from any owner, and disable promiscuous mode.
         """
         self._session, self._client, self.number = session, session.client, number
         known = self._client.get_all_ports()
@@ -35,8 +35,8 @@ class TrexPort:
             ) from error
         try:
             with session.told(f"{self} cannot be cleared of what is on it"):
-                self._clear()  # what a netbench that was killed has left behind, it may also have left sending
-        except BaseException:  # Ctrl-C too: no port stays taken
+                self._clear()  # streams left by a killed netbench may still be sending
+        except BaseException:  # Ctrl-C too: no port stays acquired
             self.close()
             raise
 
@@ -44,37 +44,37 @@ class TrexPort:
         return f"port {self.number} of {self._session.address}"
 
     def load(self, streams: Sequence[Any]) -> None:
-        """Have these streams on the port, and no others, none of them sending yet."""
+        """Replace the streams of the port by these, without starting them."""
         with self._session.told(f"{self} cannot take the streams"):
             self._clear()
             self._client.add_streams(list(streams), self._ports)
 
     def start(self, limit_s: float) -> None:
-        """Start them; a server that is left alone stops by itself after about `limit_s`."""
+        """Start the streams; a server without a client stops by itself after about `limit_s` seconds."""
         with self._session.told(f"{self} does not start"):
             self._client.start(self._ports, duration=limit_s, core_mask=_ONE_CORE)
 
     def is_sending(self) -> bool:
-        """Whether the server has seen them end; it looks every some milliseconds."""
+        """Return whether streams are still sending; the server updates this every few milliseconds."""
         state = self._session.asked("get_port_status", self._which)["state"]
         return str(state) in ("TX", "PAUSE")
 
     def stop(self) -> None:
-        """Stop sending, whatever is left; what arrives is counted on.
+        """Stop sending at once; arriving frames are still counted.
 
-        The client's own stop() would have the server count nothing more that is still on its way (remove_rx_filters).
+        The client's own stop() would make the server ignore frames that are still on their way (remove_rx_filters).
         """
         with self._session.told(f"{self} does not stop"):
             self._halt()
 
     def close(self) -> None:
-        """Stop, leave no stream behind, release the port; goes on whatever fails, as the next step may not."""
+        """Stop, remove all streams, release the port; each step is tried even if an earlier one fails."""
         steps: tuple[Callable[[], object], ...] = (
             self._clear,
             lambda: self._client.release(self._ports),
         )
         for step in steps:
-            with suppress(TRexError, TestbedError), self._session.turn:  # the next step may not fail
+            with suppress(TRexError, TestbedError), self._session.turn:  # the next step may still succeed
                 step()
 
     def _clear(self) -> None:
@@ -82,7 +82,7 @@ class TrexPort:
         self._client.remove_all_streams(self._ports)
 
     def _halt(self) -> None:
-        # Where either of them takes it to be at work: an event of the server may not have come to the client yet.
+        # Forced where the server still sends: its event may not have reached the client yet.
         answer = self._client.ports[self.number].stop(force=self.is_sending())
         if not answer:
             raise TRexError(answer.err())

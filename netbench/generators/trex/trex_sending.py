@@ -1,4 +1,4 @@
-"""Sending from one port of a TRex server: what a trial wants of it, how long it really takes, and what it has sent."""
+"""Sending from one port of a TRex server: the streams of a trial, its real duration, and the frames sent."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -13,17 +13,17 @@ from netbench.generators.worker_process import Halt
 from netbench.model.frame_mix import genome_of, sizes_in
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
-# The server looks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is asked as often.
+# The server checks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is polled as often.
 _TOLD_LATE_S = 0.02
 _ASK_S = 0.005
-# A server whose client is gone stops by itself so long after a trial's longest duration, by its own time.
+# A server whose client is gone stops by itself this long after a trial's longest duration, by its own clock.
 _LEFT_ALONE_S = 10.0
 _BEGINS_LATER_NS = round(BEGINS_LATER_S * 1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """When it was last seen to have frames to send, and when first not to (None: never), in ns of CLOCK_MONOTONIC."""
+    """When the port was last seen sending, and first seen not to (None: never), in ns of CLOCK_MONOTONIC."""
 
     sending_ns: int
     ended_ns: int | None
@@ -31,28 +31,28 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What is to be sent, in which groups it is counted, and what these had counted before."""
+    """The traffic of a trial, the groups that count it, and their counts before."""
 
     traffic: Traffic
     groups: Groups
     before: dict[int, GroupCount]
-    out_before: int | None  # of frames that had gone out of the interface; None where nobody asks
+    out_before: int | None  # frames that had left the interface before; None where not read
 
 
 @dataclass(slots=True)
 class PortSending:
-    """One port that is the worker's own, and the server where that is netbench's; `halt` ends a trial's sending."""
+    """A port owned by the worker, and the server if netbench started it; `halt` ends the sending of a trial."""
 
     session: TrexSession
     port: TrexPort
     server: OwnServer | None
     interface: str
     halt: Halt = field(default_factory=Halt)
-    left_over: int = 0  # frames in the ring of netbench's own server
+    left_over: int = 0  # frames left in the ring of a server that netbench started
     _trial: _Trial | None = None
 
     def prepare(self, traffic: Traffic, delay_fps: float) -> None:
-        """Have the streams of the next trial on the port."""
+        """Load the streams of the next trial."""
         self.halt = Halt()
         out_before = None
         if self.server is not None:
@@ -63,7 +63,7 @@ class PortSending:
         self._trial = _Trial(traffic, groups, self.session.counted(groups.all), out_before)
 
     def send(self, at_monotonic_ns: int) -> Sent:
-        """As TRex paces by a time of its own, which stands still while it is overloaded, the end is seen to here."""
+        """Send the prepared trial, and end it here: TRex's own clock stands still while TRex is overloaded."""
         traffic, port = self._prepared.traffic, self.port
         self.halt.wait_until(at_monotonic_ns - _BEGINS_LATER_NS)
         if self.halt.is_set():
@@ -80,8 +80,8 @@ class PortSending:
             error = f"TRex ended by itself after {frames:,} of {traffic.frames:,} frames: look at its port and its link"
         duration_s, slot_s = max(0.0, ended_ns - called_ns) / 1e9, 0.0
         if frames == traffic.frames:
-            # TRex ends with its last frame, and not with the slot of that. As its own rate has it, unless that does not
-            # go with what was seen.
+            # TRex ends with its last frame, not with that frame's slot. The slot is added by the intended rate, unless
+            # this contradicts the observed times.
             slot_s = 1 / (traffic.later_fps or traffic.fps or 1.0)
             at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S + slot_s
             duration_s = max(at_least_s, min(traffic.duration_s, duration_s + slot_s))
@@ -95,7 +95,7 @@ class PortSending:
             duration_s=duration_s,
             first_ns=first_ns if frames else None,
             last_ns=first_ns + round((duration_s - slot_s) * 1e9) if frames else None,
-            max_burst_frames=0,  # not known
+            max_burst_frames=0,  # unknown
             max_lateness_s=max(0.0, duration_s - traffic.duration_s) if traffic.fps else 0.0,
             error=error,
             stamped=False,
@@ -104,28 +104,28 @@ class PortSending:
 
     @property
     def groups(self) -> Groups:
-        """Those of the last trial."""
+        """The groups of the last trial."""
         return self._prepared.groups
 
     def received_at(self, port: int) -> dict[int, int]:
-        """How many frames of each group of the last trial have arrived at a port so far."""
+        """Return how many frames of each group of the last trial have arrived at a port so far."""
         before, counted = self._prepared.before, self.session.counted(self.groups.all)
-        return {group: one.received_since(before[group], port) for group, one in counted.items()}
+        return {group: count.received_since(before[group], port) for group, count in counted.items()}
 
     def close(self) -> None:
-        """Release the port, with nothing on it."""
+        """Clear and release the port."""
         self.port.close()
 
     def _sent_frames(self) -> int:
         before, counted = self._prepared.before, self.session.counted(self.groups.all)
-        return sum(one.sent_since(before[group], self.port.number) for group, one in counted.items())
+        return sum(count.sent_since(before[group], self.port.number) for group, count in counted.items())
 
     def _watch(self, begun_ns: int) -> _Seen:
-        """Ask whether it has ended, from shortly before that is due, until it has or that was long enough."""
+        """Poll for the end of sending, from shortly before it is due until the longest duration is over."""
         traffic, sending_ns = self._prepared.traffic, begun_ns
         longest_s = traffic.duration_s if traffic.fps is None else traffic.longest_s
         last_ns = begun_ns + round(longest_s * 1e9)
-        # Asking disturbs: not before the end is near.
+        # Polling disturbs the server: not before the end is near.
         self.halt.sleep_until(begun_ns + round((traffic.duration_s - _TOLD_LATE_S) * 1e9))
         while not self.halt.is_set() and (now_ns := time.monotonic_ns()) < last_ns:
             if traffic.fps is not None and not self.port.is_sending():

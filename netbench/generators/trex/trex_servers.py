@@ -1,4 +1,4 @@
-"""TRex servers as netbench has them: the worker of each, which the sources and sinks that use it share."""
+"""The TRex servers of a campaign: one worker per server, shared by its sources and sinks."""
 
 import json
 import shlex
@@ -17,15 +17,15 @@ from netbench.model.documents import plain
 
 _LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 _MODULE = "netbench.generators.trex.trex_worker"
-# How long the worker may take to answer, in seconds: a server takes seconds to start.
+# Time limits for replies of the worker, in seconds: a server takes seconds to start.
 _OPEN_S = 60.0
 _ANSWER_S = 10.0
 
 
 class TrexServer:
-    """The worker of one server, for as long as it has users.
+    """The worker of one server, alive as long as it has users.
 
-    One that netbench starts is started when it is first asked for something: all its interfaces are known by then.
+    A server that netbench starts is started at the first request, when all its interfaces are known.
     """
 
     def __init__(self, options: TrexOptions, host: Host, cpus: Sequence[int]) -> None:
@@ -37,12 +37,12 @@ class TrexServer:
         self._worker: Conversation | None = None
         self._ids = count(1)
         self._replies: dict[object, Mapping[str, object]] = {}
-        self.version = ""  # as it says
+        self.version = ""  # as the worker reports it
 
     def join(self, user: object, interface: str, *, receives: bool) -> None:
-        """Have an interface among its own, for this user; it is taken at once where the server runs already.
+        """Add an interface for this user; its port is acquired at once where the server runs already.
 
-        MissingError as of TrexSession and TrexPort.
+        MissingError as in TrexSession and TrexPort.
         """
         known = interface in self._receive and self._receive[interface] >= receives
         self._users[user] = interface
@@ -55,47 +55,47 @@ class TrexServer:
                 self.leave(user)
                 raise
         elif not known:
-            self._end()  # it is to be started with one more
+            self._end()  # it must be restarted with one more interface
 
     def leave(self, user: object) -> None:
-        """Do without it; the last one ends its worker. Harmless when called twice."""
+        """Remove a user; the worker ends with its last user. Harmless when called twice."""
         if self._users.pop(user, None) is not None and not self._users:
             self._receive.clear()
             self._end()
 
     def start(self) -> None:
-        """Start it, where that was not done yet: MissingError, TestbedError as of the worker."""
+        """Start the worker if it is not running; MissingError, TestbedError as reported by the worker."""
         self._started()
 
     def tell(self, do: str, interface: str, **more: object) -> int:
-        """Send a request, whose number is returned."""
+        """Send a request and return its number."""
         number = next(self._ids)
         self._started().tell({"id": number, "do": do, "interface": interface, **more})
         return number
 
     def reply(self, number: int, timeout_s: float) -> Mapping[str, object]:
-        """The reply to a request; errors as of Conversation.reply."""
+        """Return the reply to a request; errors as in Conversation.reply."""
         worker = self._started()
         while number not in self._replies:
-            found = worker.said(timeout_s)
-            self._replies[found.get("id")] = found
+            message = worker.said(timeout_s)
+            self._replies[message.get("id")] = message
         reply = self._replies.pop(number)
         worker.require_no_failure(reply)
         return reply
 
     def ask(self, do: str, interface: str, **more: object) -> Mapping[str, object]:
-        """The reply to a request that is answered at once; TestbedError also where it is not."""
+        """Send a request and return its immediate reply; TestbedError also where none arrives in time."""
         try:
             return self.reply(self.tell(do, interface, **more), _ANSWER_S)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
 
     def failure(self, what: str) -> str:
-        """A message about its worker."""
+        """Return an error message about the worker."""
         return self._started().failure(what)
 
     def kill(self) -> None:
-        """End the worker at once: whatever it is doing, it is not to go on."""
+        """End the worker at once, whatever its state."""
         if self._worker is not None:
             self._worker.kill()
 
@@ -103,7 +103,7 @@ class TrexServer:
         if self._worker is not None:
             return self._worker
         if self._options.path is not None and self._host.netns is not None:
-            # Server and client meet at 127.0.0.1. A namespace is netbench's own, and gone after the campaign.
+            # Server and client connect at 127.0.0.1. netbench removes the namespace after the campaign.
             run_checked(self._host, _LOOPBACK_UP)
         who = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
         worker = self._worker = Conversation(
@@ -131,8 +131,8 @@ class TrexServer:
 class TrexServers:
     """The servers of a campaign.
 
-    A server that runs already is one. Of those that netbench starts, each source has one of its own, and with sinks of
-    TRex, which know only what their own server has sent, each host one for all its interfaces.
+    An already running server serves all its interfaces. Otherwise netbench starts one server per source. With sinks of
+    TRex, it starts one per host for all interfaces, because a server counts only frames that it has sent itself.
     """
 
     def __init__(self, options: TrexOptions) -> None:
@@ -143,10 +143,10 @@ class TrexServers:
     def join(
         self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool = False
     ) -> TrexServer:
-        """The server that an interface of a host is a port of, for this user until it leaves.
+        """Return the server with an interface of a host as a port, for this user until it leaves.
 
-        MissingError without client, server or package, or where the port is another's; UsageError for an interface that
-        is none of its ports.
+        MissingError without client, server or package, or where the port has another owner; UsageError for an interface
+        that is none of its ports.
         """
         if missing := no_client():
             raise MissingError(missing)
@@ -169,7 +169,7 @@ class TrexServers:
         return server
 
     def require_sense(self, interface: str) -> None:
-        """UsageError where the options do not say which port an interface is, or want delay that nobody measures."""
+        """Raise UsageError where the options have no port for an interface, or a delay that no sink measures."""
         options = self._options
         if options.path is None and interface not in options.ports:
             raise UsageError(
@@ -182,13 +182,13 @@ class TrexServers:
             )
 
     def commands(self, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
-        """What the worker for some interfaces is started with, as commands."""
+        """Return the commands that start the worker for these interfaces."""
         first = [] if self._options.path is None else [f"{shlex.join(_LOOPBACK_UP)} # in a network namespace"]
         return [*first, shlex.join(_command(self._options, receives, cpus))]
 
     def _key(self, host: Host, interface: str) -> str:
         if self._options.path is None:
-            # Of several hosts each has a server where the options say, except those that are this machine.
+            # Each host has its own server at the address in the options; hosts on this machine share one.
             return "" if host.shares_files else host.name
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
@@ -199,11 +199,11 @@ class TrexServers:
 def _command(
     options: TrexOptions, receives: Mapping[str, bool], cpus: Sequence[int], host: Host | None = None
 ) -> list[str]:
-    """The command of a worker on a host; without one, as of this machine."""
-    # A server sends on when its client dies: the worker is to outlive netbench until it has stopped that, which it
-    # does as soon as its stdin ends. numpy would start a thread on every CPU.
+    """Return the command of a worker on a host; without a host, on this machine."""
+    # A server keeps sending when its client dies. The worker must therefore outlive netbench until it has stopped the
+    # server, which it does at the end of its stdin. numpy would start a thread on every CPU.
     outlive = ["setpriv", "--pdeathsig", "clear", "env", "OPENBLAS_NUM_THREADS=1"]
-    # What is left there goes with the run, whatever ends the worker.
+    # The scratch directory is removed with the run, however the worker ends.
     scratch = scratch_of(host) if host else None
     settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
     if options.path is None:

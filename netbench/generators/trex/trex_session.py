@@ -1,6 +1,6 @@
-"""A session with one TRex server, and what it has counted. The client's errors come out as netbench's.
+"""A session with one TRex server, and the server's counts. Errors of the client become errors of netbench.
 
-Every wait is bounded by the client's limit for an answer.
+The client's reply timeout bounds every wait.
 """
 
 import threading
@@ -18,7 +18,7 @@ from netbench.generators.trex.owner_name import own_name
 from netbench.generators.trex.packet_groups import GroupCount
 from netbench.model.distributions import SoftwareDelay
 
-# What the data path has sent, and what has come in, comes to the counters with a delay.
+# The counters lag behind the frames that the data path has sent and received.
 _COUNTERS_REST_S = 0.05
 _COUNTERS_MOST_S = 3.0
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is, and at which TCP ports it takes requests and publishes."""
+    """The address of a server, and the TCP ports at which it receives requests and publishes."""
 
     server: str
     sync_port: int
@@ -38,10 +38,10 @@ class ServerAddress:
 
 
 class TrexSession:
-    """One client of a server until close(), which several threads may use, one at a time."""
+    """One client of a server until close(); several threads may use it, one at a time."""
 
     def __init__(self, address: ServerAddress) -> None:
-        """MissingError when no server answers there."""
+        """Connect to the server; MissingError when none answers there."""
         self.address = address
         self.turn = threading.RLock()
         self.client = STLClient(own_name(), address.server, address.sync_port, address.async_port, verbose_level="none")
@@ -55,50 +55,50 @@ class TrexSession:
 
     @property
     def version(self) -> str:
-        """The server's version, as it says."""
+        """The version that the server reports."""
         return str(self.client.get_server_version().get("version", ""))
 
     @property
     def by_software(self) -> bool:
-        """Whether its ports are software's, all frames of which one core looks at when it gets to them."""
+        """Whether its ports are virtual, so that one core polls for all frames in software."""
         return any(self.client.ports[port].is_virtual() for port in self.client.get_all_ports())
 
     def counted(self, groups: Sequence[int]) -> dict[int, GroupCount]:
-        """What it has counted in these groups; one that it does not know of has counted nothing."""
+        """Return the counts of these groups; groups unknown to the server have counts of 0."""
         return _counts_of(self._statistics(groups), groups)
 
     def delay(self, group: int) -> SoftwareDelay:
-        """What it has measured of the delay of a group's frames."""
+        """Return the measured delay of a group's frames."""
         of_group = self._statistics([group]).get("latency", {}).get(group, {})
         return delay_of(of_group, self.version, by_software=self.by_software)
 
     def missed_at(self, port: int) -> int:
-        """How many frames it could not take in at a port itself: the tester's own loss (`ierrors`)."""
+        """Return how many frames the server itself could not receive at a port: the tester's own loss (`ierrors`)."""
         return int(self.asked("get_port_stats", {"port_id": port})["ierrors"])
 
     def at_rest(self, read: Callable[[], T]) -> T:
-        """What `read` finds once it finds the same twice; TestbedError where that takes too long."""
+        """Return the result of `read` once two in a row are equal; TestbedError where that takes too long."""
         give_up = time.monotonic() + _COUNTERS_MOST_S
-        found = read()
+        counts = read()
         while time.monotonic() < give_up:
             time.sleep(_COUNTERS_REST_S)
-            before, found = found, read()
-            if found == before:
-                return found
+            before, counts = counts, read()
+            if counts == before:
+                return counts
         raise TestbedError(f"{self.address} counts on, {_COUNTERS_MOST_S:g} s after it stopped")
 
     def asked(self, method: str, params: Mapping[str, object]) -> Mapping[str, Any]:
-        """The server's own answer to a request; TestbedError where it gives none."""
+        """Return the server's reply to a request; TestbedError where there is none."""
         with self.turn:
             answer = self.client.conn.rpc.transmit(method, dict(params))
         if not answer:
             raise TestbedError(f"{self.address} does not answer {method}: {answer.err()}")
-        found: Mapping[str, Any] = answer.data()
-        return found
+        reply: Mapping[str, Any] = answer.data()
+        return reply
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
-        """The client's errors within, as TestbedError that says `what` went wrong; no other thread uses the client."""
+        """Turn errors of the client into TestbedError with `what` as context; no other thread can use the client."""
         with self.turn:
             try:
                 yield
@@ -106,15 +106,15 @@ class TrexSession:
                 raise TestbedError(f"{what}: {brief(error)}") from error
 
     def close(self) -> None:
-        """End the session; ports that are not released stay its own, and what sends goes on."""
-        with self.turn, suppress(TRexError):  # it is gone already
+        """End the session; unreleased ports keep their owner, and their streams keep sending."""
+        with self.turn, suppress(TRexError):  # the server is gone already
             self.client.disconnect(stop_traffic=False)
 
     def _statistics(self, groups: Sequence[int]) -> Mapping[str, Any]:
         with self.told(f"{self.address} does not say what it counted"):
-            # Not relative to what the client remembers, which the server's starting again from 0 would make negative.
-            found: Mapping[str, Any] = self.client.pgid_stats.get_stats(list(groups), relative=False)
-            return found
+            # Not relative to counts cached in the client: a restart of the server from 0 would make them negative.
+            statistics: Mapping[str, Any] = self.client.pgid_stats.get_stats(list(groups), relative=False)
+            return statistics
 
 
 def _counts_of(statistics: Mapping[str, Any], groups: Sequence[int]) -> dict[int, GroupCount]:
@@ -130,5 +130,5 @@ def _counts_of(statistics: Mapping[str, Any], groups: Sequence[int]) -> dict[int
 
 
 def brief(error: TRexError) -> str:
-    """What the client says, in one line and without the asterisks it likes."""
+    """Return the client's message in one line, without its asterisks."""
     return " ".join(str(error).replace("*", " ").split()).strip(" .")

@@ -1,4 +1,4 @@
-"""A sink of kind trex: what a TRex server has counted at one of its ports of what another one has sent."""
+"""A sink of kind trex: the counts of a TRex server at one of its ports, of frames from another of its ports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ NAME = "TRex"
 
 
 class TrexSink(Sink):
-    """One port of a server, which tells streams apart by the numbers it gave them, and frames of one not at all."""
+    """One port of a server, which distinguishes streams by their group numbers, but not frames of one stream."""
 
     def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
         self._options, self._servers = options, servers
@@ -35,7 +35,7 @@ class TrexSink(Sink):
         return self._servers.commands({incoming.path.source.interface: False, interface: True}, cpus)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Take the port of this interface; errors as of TrexServers.join."""
+        """Acquire the port of this interface; errors as in TrexServers.join."""
         self._interface = interface
         self._server = self._servers.join(self, host, interface, cpus, receives=True)
 
@@ -43,16 +43,16 @@ class TrexSink(Sink):
         return replace(identity_of(self._options, self._server), threads=None, cpus=())
 
     def remarks(self) -> list[str]:
-        found = [
+        remarks = [
             "TRex counts what arrives of a stream, and knows no frame from another: duplicates, reordering, runs of "
             "loss and frames of an earlier trial are unknown, and a duplicate makes up for a loss"
         ]
         if self._options.delay_fps:
-            found.append(
+            remarks.append(
                 "TRex measures delay by its own software, of some frames of its own: coarse, as it includes how long "
                 "that took to look at what had arrived; it is told apart from delay that captures tell"
             )
-        return found
+        return remarks
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._counts, self._failed = incoming, None, ""
@@ -62,7 +62,7 @@ class TrexSink(Sink):
         return not self._failed
 
     def stop(self, limit_s: float) -> None:
-        """Have it say what it has counted; what comes later is not."""
+        """Read the counts of the server; later frames are not counted."""
         if self._failed:
             return
         if reply := self._ask("received", of=self._incoming.path.source.interface):
@@ -99,7 +99,7 @@ class TrexSink(Sink):
             server.leave(self)
 
     def _ask(self, what: str, **more: object) -> Mapping[str, Any]:
-        """The server's answer; none where it failed, which is told later."""
+        """Return the server's reply; empty after a failure, which received() reports."""
         if self._server is None:
             raise TestbedError("a sink of kind trex is used before open() or after close(); open it first")
         try:

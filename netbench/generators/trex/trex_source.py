@@ -14,19 +14,19 @@ from netbench.model.documents import plain
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 
-# How long it may take to stop, and then to say what was sent.
+# Time limit for a stop and the report of what was sent.
 _STOP_S = 5.0
 
 
 class TrexSource(Source):
     """One port of a running server, or of one that netbench starts.
 
-    Frames are numbered by TRex's field engine, which cannot write times: they bear none, and delay is refused."""
+    TRex's field engine numbers the frames. It cannot write times, so frames have none, and delay is unavailable."""
 
     def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
         self._options, self._servers = options, servers
         self._server: TrexServer | None = None
-        self._started = 0  # the number of the request whose reply says what was sent
+        self._started = 0  # the number of the request whose reply reports what was sent
         self.version = ""
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
@@ -36,7 +36,7 @@ class TrexSource(Source):
         return self._servers.commands({interface: False}, cpus)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Take the port of this interface; errors as of TrexServers.join."""
+        """Acquire the port of this interface; errors as in TrexServers.join."""
         self._interface = interface
         self._server = self._servers.join(self, host, interface, cpus)
 
@@ -53,7 +53,7 @@ class TrexSource(Source):
         return Stamps(stamped=False, first_sequence=None if self._delay_fps else 0)
 
     def prepare(self, traffic: Traffic) -> None:
-        """Have the streams of the next trial on the port; TestbedError when the worker died or cannot send there."""
+        """Load the streams of the next trial; TestbedError when the worker died or cannot send there."""
         self._opened.ask("prepare", self._interface, traffic=asdict(traffic), delay_fps=self._delay_fps)
 
     @property
@@ -64,7 +64,7 @@ class TrexSource(Source):
         self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """What was sent, once sending has ended; as of WorkerSource."""
+        """Wait for the end of sending and return what was sent; as in WorkerSource."""
         server = self._opened
         try:
             try:
@@ -72,12 +72,12 @@ class TrexSource(Source):
             except TimeoutError:
                 server.tell("stop", self._interface)
                 reply = server.reply(self._started, _STOP_S)
-            return Sent(**reply["sent"])  # type: ignore[arg-type]  # whatever it is, checked by calling
+            return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
         except (KeyError, TypeError):
             server.kill()
             return replace(NOTHING_SENT, error=server.failure("does not say what it sent"))
         except (TimeoutError, TestbedError) as error:
-            server.kill()  # whatever it is doing, it is not to send on
+            server.kill()  # it must stop sending, whatever its state
             return replace(NOTHING_SENT, error=str(error))
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ class TrexSource(Source):
 
 
 def identity_of(options: TrexOptions, server: TrexServer | None) -> Identity:
-    """What a source or sink of this server is: its version, the client's, and the options in effect."""
+    """Return the identity of a source or sink: the versions of server and client, and the chosen options."""
     client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
-    versions = ", ".join(one for one in (server.version if server else "", client) if one)
+    versions = ", ".join(text for text in (server.version if server else "", client) if text)
     chosen = plain(options, exclude_unset=True)
     return Identity("trex", versions, {name: str(value) for name, value in chosen.items()}, 1)

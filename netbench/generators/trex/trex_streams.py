@@ -1,8 +1,9 @@
-"""From what a source is to send to streams of TRex: template frames, field-engine programs, rates, and their times.
+"""Converts the traffic of a source to streams of TRex: template frames, field-engine programs, rates, start times.
 
-The field engine numbers the frames (pktgen's header) and gives each the ports of its flow. It cannot write times: these
-are 0. Each place in the genome of a mix is a stream of its own, of one size, which begins when its first frame is due:
-together they keep the order of the genome, and TRex counts each size by itself. One core runs them all.
+The field engine writes the number of each frame (pktgen's header) and the ports of its flow. It cannot write times:
+these are 0. Each position in the genome of a mix becomes a separate stream of one size, which begins when its first
+frame is due. Together the streams keep the order of the genome, and TRex counts each size separately. One core runs
+all streams.
 """
 
 from collections.abc import Iterator
@@ -31,17 +32,17 @@ from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
 
 _NUMBERS = 1 << 32
-_MOST_VALUES = 0xFFFF  # of all lists of the field engine together; it takes as many in one
-_KEEP_DESTINATION = 1  # STLStreamDstMAC_PKT: the address that the template has
-# Streams that send as fast as they can begin so long after each other, which keeps them in order.
+_MOST_VALUES = 0xFFFF  # in all lists of the field engine together; a single list may have as many
+_KEEP_DESTINATION = 1  # STLStreamDstMAC_PKT: the address in the template
+# Streams at full speed begin this much after each other, which keeps them in order.
 _APART_S = 1e-9
-# All shares of the port's rate together are not to exceed it by a rounding, which the server would refuse.
+# Rounding must not make the shares exceed the port's rate in total: the server would reject that.
 _NEARLY_ALL_PERCENT = 100 * (1 - 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Frames that follow each other at one rate; `frames` and `fps` are None for as many as can be sent."""
+    """Consecutive frames at one rate; `frames` and `fps` are None for as many as possible."""
 
     first: int
     frames: int | None
@@ -51,7 +52,7 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Frames of one size that are a stream of TRex: every `step`-th one from number `first` on."""
+    """Frames of one size that become a stream of TRex: every `step`-th one from number `first` on."""
 
     first: int
     step: int
@@ -62,9 +63,9 @@ class _Part:
 
 
 def streams_of(traffic: Traffic, groups: Groups) -> list[Any]:
-    """The streams of a trial, which are to start together; `groups` are those that TRex counts their frames in.
+    """Return the streams of a trial, which must start together; TRex counts their frames in `groups`.
 
-    UsageError for more flows than the field engine has places for.
+    UsageError for more flows than the field engine has room for.
     """
     places = traffic.flows * len(genome_of(traffic.frame_size))
     if traffic.flows > 1 and places > _MOST_VALUES:
@@ -112,7 +113,7 @@ def _stretches(traffic: Traffic) -> Iterator[_Stretch]:
 
 
 def _paced(traffic: Traffic, stretch: _Stretch) -> Iterator[_Part]:
-    """A stream for each place in the genome, so far apart as the frames are."""
+    """Yield a stream for each position in the genome, each starting one frame gap after the previous one."""
     genome, fps, frames = genome_of(traffic.frame_size), stretch.fps or 0.0, stretch.frames or 0
     step = len(genome)
     for offset in range(min(step, frames)):
@@ -122,7 +123,7 @@ def _paced(traffic: Traffic, stretch: _Stretch) -> Iterator[_Part]:
 
 
 def _unpaced(traffic: Traffic) -> Iterator[_Part]:
-    """The same for as fast as it can: each has the part of the port's rate that makes all equally many frames."""
+    """Yield full-speed streams whose shares of the port's rate give all of them the same frame rate."""
     genome = genome_of(traffic.frame_size)
     bits = [l1_bits(size) for size in genome]
     for number, size in enumerate(genome):
@@ -131,9 +132,9 @@ def _unpaced(traffic: Traffic) -> Iterator[_Part]:
 
 
 def _with_delay(part: _Part, stretch: _Stretch, step: int, delay_fps: float) -> Iterator[_Part]:
-    """The same frames, of which `delay_fps` measure delay, or all where there are fewer.
+    """Yield the same frames split so that `delay_fps` of them measure delay, or all where there are fewer.
 
-    Those of a stream without a rate come on top, as nothing says how many these are.
+    Without a rate, the measuring frames are added, because the number of frames is unknown.
     """
     if stretch.frames is None or stretch.fps is None:
         yield part
@@ -148,10 +149,10 @@ def _with_delay(part: _Part, stretch: _Stretch, step: int, delay_fps: float) -> 
 
 
 def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
-    """The template, and what is written to each frame: its number, and the ports of its flow."""
+    """Return the template frame with the program that writes its number and the ports of its flow."""
     program: list[object] = []
     if numbered:
-        # As many steps as fit: the server would round up what is none, beyond 32 bits (handle_range_padding).
+        # A multiple of the step: the server would round other ranges up, beyond 32 bits (handle_range_padding).
         numbers = _NUMBERS - _NUMBERS % part.step
         first = part.first % numbers
         program += [

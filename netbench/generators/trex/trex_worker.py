@@ -1,20 +1,20 @@
 """The process of TRex's sources and sinks: `python -m netbench.generators.trex.trex_worker SETTINGS [CPU…]`.
 
-It alone imports the client of TRex, whose yaml, scapy and zmq take the place of others' here. SETTINGS, in JSON, are
-where a server is, and which of its `ports` each interface is; or the `path` of a package to start one of, and the
-`interfaces` that are its ports, each with whether it receives, and a `scratch` directory or null. It talks JSON, one
-object a line; an `id` in a request is in its reply. The first reply, to no request, says that it can send, and the
-server's version:
+Only this process imports the client of TRex, whose yaml, scapy and zmq replace the installed ones. SETTINGS is JSON:
+either the address of a server and its `ports` by interface; or the `path` of a package to start a server from, the
+`interfaces` that become its ports, each with whether it receives, and a `scratch` directory or null. The protocol is
+JSON, one object per line; the `id` of a request is repeated in its reply. An unrequested first reply reports readiness
+and the server's version:
 
-    → {"do": "take", "interface": …}                      ← {"ready": true}: its port is its own
+    → {"do": "take", "interface": …}                      ← {"ready": true}: its port is acquired
     → {"do": "prepare", "interface": …, "traffic": {…}, "delay_fps": n}   ← {"ready": true}
-    → {"do": "listen", "interface": …}                    ← {"ready": true}: what arrives from now on is counted
+    → {"do": "listen", "interface": …}                    ← {"ready": true}: frames are counted from now on
     → {"do": "start", "interface": …, "at_monotonic_ns": n}   ← {"sent": {…}} when sending has ended
-    → {"do": "stop", "interface": …}                      ends sending early; the reply to `start` says so
-    → {"do": "received", "interface": …, "of": …}         ← {"received": {…}} of what `of` sent: FlowCounts
+    → {"do": "stop", "interface": …}                      ends sending early; the reply to `start` reports it
+    → {"do": "received", "interface": …, "of": …}         ← {"received": {…}} of frames from `of`: FlowCounts
 
-or {"failed": "why"}, {"missing": "why"} to any of them. When its stdin ends, whoever started it may be dead: it stops
-the traffic, which a server would go on with.
+or {"failed": "why"}, {"missing": "why"} to any of them. When its stdin ends, its parent may be dead: it stops the
+traffic, which a server would continue.
 """
 
 import io
@@ -39,7 +39,7 @@ from netbench.model.traffic import traffic_of
 
 
 class _Apart(io.TextIOBase):
-    """What the client prints goes to stderr: stdout, whose descriptor is still asked for here, is for replies."""
+    """Redirects the client's output to stderr, because stdout is for replies; fileno() is still that of stdout."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -49,11 +49,11 @@ class _Apart(io.TextIOBase):
 
 
 class TrexWorker:
-    """One session with a server, its own server where it is to start one, and the ports it has taken, by interface."""
+    """A session with a server, which it may have started itself, and its acquired ports by interface."""
 
     def __init__(self, ending: ExitStack, settings: Mapping[str, Any], cpus: list[int]) -> None:
-        """MissingError where there is no server, or none can be started."""
-        ending.callback(self.leave)  # also of one that was opened only in part
+        """Connect to the server; MissingError where there is none, or none can be started."""
+        ending.callback(self.leave)  # also after a failure in this constructor
         self._settings, self._cpus = settings, cpus
         self._numbers: Mapping[str, int] = settings.get("ports") or {
             name: number for number, name in enumerate(settings["interfaces"])
@@ -69,11 +69,11 @@ class TrexWorker:
 
     @property
     def version(self) -> str:
-        """Of the server."""
+        """The version of the server."""
         return f"TRex {self._opened.version}"
 
     def do(self, request: Mapping[str, Any]) -> None:
-        """What a request asks for; the reply to `start` comes later."""
+        """Execute a request and reply; the reply to `start` comes after sending."""
         interface = request["interface"]
         match request["do"]:
             case "take":
@@ -100,7 +100,7 @@ class TrexWorker:
         _reply(request, {"ready": True})
 
     def leave(self) -> None:
-        """Give all ports back, with nothing on them; a server of its own ends with all it has."""
+        """Clear and release all ports; a server that this worker started is ended instead."""
         for port in self._ports.values():
             port.halt.set("the worker ends")
         for thread in self._threads:
@@ -136,19 +136,19 @@ class TrexWorker:
             self._ports[interface] = PortSending(self._opened, port, self._server, interface)
 
     def _renewed(self, interface: str) -> PortSending:
-        """A port to send from; its server is a new one where frames of an earlier trial are left in a ring of it."""
+        """Return a port to send from; the server is restarted where its ring still has frames of an earlier trial."""
         if any(port.left_over for port in self._ports.values()):
             taken = list(self._ports)
             self._disconnect()
             self._ports.clear()
             self._connect()
-            for one in taken:
-                self._take(one)
-            self._missed_before = {one: self._opened.missed_at(self._numbers[one]) for one in self._missed_before}
+            for name in taken:
+                self._take(name)
+            self._missed_before = {name: self._opened.missed_at(self._numbers[name]) for name in self._missed_before}
         return self._ports[interface]
 
     def _received(self, interface: str, of: str) -> FlowCounts:
-        """What has arrived at the port of an interface of what another one has sent."""
+        """Return the counts at the port of an interface, of frames that the interface `of` has sent."""
         number, session = self._numbers[interface], self._opened
         if of not in self._ports:
             raise TestbedError(f"{of}, which sends, is no port of the server that is to count it")
@@ -174,7 +174,7 @@ def _replying(request: Mapping[str, Any], done: Callable[[], Mapping[str, object
         _reply(request, done())
     except NetbenchError as error:
         _reply(request, _what_failed(error))
-    except Exception as error:  # nobody above a thread could catch it
+    except Exception as error:  # no caller of a thread could catch it
         _reply(request, {"failed": f"sending failed: {error!r}"})
 
 
@@ -184,12 +184,12 @@ def _what_failed(error: Exception) -> Mapping[str, object]:
 
 def _reply(request: Mapping[str, Any], message: Mapping[str, object]) -> None:
     line = json.dumps({"id": request["id"], **message} if "id" in request else message)
-    with suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+    with suppress(BrokenPipeError):  # the controller is gone: the end of stdin will show it
         os.write(1, line.encode() + b"\n")
 
 
 def _serve(ending: ExitStack) -> None:
-    """Do what the lines of stdin say, until it ends."""
+    """Execute the requests on stdin until it ends."""
     settings, *cpus = sys.argv[1:]
     try:
         worker = TrexWorker(ending, json.loads(settings), [int(cpu) for cpu in cpus])
@@ -209,8 +209,8 @@ def _main() -> None:
     def end(*_: object) -> None:
         raise SystemExit(0)
 
-    # Ctrl-C is netbench's to answer: the client would make an error of the server's out of it. SIGTERM comes from there
-    # too, and from the client, should its thread crash.
+    # netbench handles Ctrl-C: the client would report it as an error of the server. SIGTERM comes from netbench, and
+    # from the client when its thread crashes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end)
     sys.stdout = _Apart()
@@ -219,7 +219,7 @@ def _main() -> None:
         _serve(ending)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        with suppress(OSError):  # what cannot be told any more
+        with suppress(OSError):  # replies that cannot be delivered any more
             ending.close()
 
 

@@ -1,1 +1,1 @@
-"""The source at the kernel's speed: a BPF program that fills XDP live frames."""
+"""The fastest source, inside the kernel: a BPF program that fills XDP live frames."""

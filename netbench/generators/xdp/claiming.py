@@ -1,4 +1,4 @@
-"""Whether an interface takes frames from XDP programs; what is missing, and what to do about it, where it does not."""
+"""Checks whether an interface accepts frames from XDP programs, and explains what is missing and the remedy."""
 
 import os
 from contextlib import ExitStack
@@ -12,9 +12,10 @@ _OTHERWISE = "`generator: auto` takes what works"
 
 
 def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
-    """See to it that the interface takes frames, for as long as `stack` is open; MissingError where it cannot.
+    """Make the interface accept frames until `stack` is closed; MissingError where it cannot.
 
-    Most drivers of NICs only do while a program is attached to the NIC: with `attach` one is, which passes all on.
+    Most NIC drivers accept them only while a program is attached to the NIC. `attach` attaches one that passes all
+    frames on.
     """
     device = xdp_device(interface)
     if attach and device.takes_frames is False and device.runs_programs and device.kind != "veth":
@@ -30,7 +31,7 @@ def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> 
 
 
 def refusal(interface: str, device: XdpDevice) -> str:
-    """Why the interface takes no frames from XDP programs, and what to do; empty where it does."""
+    """Return why the interface accepts no frames from XDP programs, with the remedy; empty where it does."""
     if device.takes_frames:
         return ""
     if device.takes_frames is None:

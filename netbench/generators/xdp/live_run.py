@@ -1,7 +1,7 @@
-"""A BPF program that runs in the kernel, on one live frame after the other, until it says that it is done.
+"""A BPF program that runs in the kernel, on one live frame after the other, until it reports its end.
 
-The kernel ends its call at a signal. At the end of a trial a timer of the kernel sends it, which depends on no other
-process: one that shares a CPU limit with this thread may have none of its CPU time left.
+A signal ends the kernel's call. At the end of a trial a kernel timer sends the signal. A timer depends on no other
+process: a process that shares a CPU limit with this thread may have no CPU time left.
 """
 
 import os
@@ -17,19 +17,19 @@ from netbench.errors import NetbenchError
 from netbench.generators.worker_process import use_realtime
 from netbench.linux.proc import SchedTimes, read_sched_times
 
-_FIRST = -20  # of all processes, after what is real-time
+_FIRST = -20  # nice value: before all other processes except real-time ones
 _SLOTS = 2**31 - 1  # of one system call: minutes at least
-# How often a thread that has not left the kernel yet is told to: the first signal may come before it has entered.
+# The signal is repeated this often until the thread leaves the kernel: the first one may come before it has entered.
 _SIGNAL_EVERY_S = 0.005
-# In a control group whose CPU limit one thread exhausts, a call takes no longer than this: the kernel stops a thread at
-# its limit only when it leaves the kernel, and the whole group waits until the limit has made up for what it took.
+# The longest call in a control group whose CPU limit one thread exhausts: the kernel stops a thread at its limit only
+# when it leaves the kernel, and the whole group then waits until the excess CPU time is made up for.
 _LIMITED_CALL_S = 0.05
 
 
 class LiveRun(threading.Thread):
-    """One thread, in one system call where that is long enough, which a signal ends: setting it up takes too long.
+    """A thread in one long system call, as far as one suffices, ended by a signal: setting up a call takes long.
 
-    Whoever starts one calls `finish`. The process must have called `take_signals`.
+    The caller of `start` must call `finish`. The process must have called `take_signals` before.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class LiveRun(threading.Thread):
         limited: bool = False,
         realtime: int = 0,
     ) -> None:
-        """`program` gets copies of `frame`, whose `batch` leave together, on the first of `cpus` (none: any).
+        """Run `program` on copies of `frame`, sent in groups of `batch`, on the first of `cpus` (none: any).
 
-        It ends at `end_ns` (CLOCK_MONOTONIC) at the latest. `limited`: in a group whose CPU limit it exhausts.
-        `realtime` is a priority in SCHED_FIFO; 0: it runs before all processes of other classes.
+        It ends at `end_ns` (CLOCK_MONOTONIC) at the latest. `limited`: its control group has a CPU limit that it
+        exhausts. `realtime` is a priority in SCHED_FIFO; 0: a normal class, before all other processes in it.
         """
         super().__init__()
         self._realtime = realtime
@@ -61,8 +61,8 @@ class LiveRun(threading.Thread):
         try:
             self._begun = read_sched_times(threading.get_native_id())
             if self._cpus:
-                # 0 is the calling thread, see sched_setaffinity(2) and setpriority(2). What is not a CPU's own business
-                # moves to others: as it never sleeps, it would get no more of its CPU than whatever comes by.
+                # 0 is the calling thread, see sched_setaffinity(2) and setpriority(2). With the highest priority, other
+                # movable processes leave this CPU. Without it, this thread, which never sleeps, would share the CPU.
                 os.sched_setaffinity(0, self._cpus[:1])
                 os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
                 _put_session_first()
@@ -78,22 +78,22 @@ class LiveRun(threading.Thread):
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._has_left.set()
-            self._may_end.wait()  # a thread that is no more must not be sent a signal
+            self._may_end.wait()  # the thread must exist as long as signals are sent to it
 
     @property
     def has_left(self) -> bool:
-        """Whether it is in the kernel no more."""
+        """Whether the thread has left the kernel."""
         return self._has_left.is_set()
 
     def spent(self) -> SchedTimes | None:
-        """CPU time and waits of the thread until now; None where they are unknown."""
+        """Return the CPU time and waits of the thread until now; None where they are unknown."""
         now = read_sched_times(self.native_id) if self.native_id else None
         if now is None or self._begun is None:
             return None
         return now.since(self._begun)
 
     def finish(self) -> None:
-        """Have it leave the kernel, once it is done; the kernel needs some ms to take down what it set up for it."""
+        """Make the thread leave the kernel after its end; the kernel needs some ms to tear down the run."""
         while not self._has_left.wait(_SIGNAL_EVERY_S):
             assert self.ident is not None
             signal.pthread_kill(self.ident, signal.SIGUSR1)
@@ -101,9 +101,9 @@ class LiveRun(threading.Thread):
 
 
 def take_signals() -> None:
-    """Have this process survive the signals that end a call, and the timer's reach the thread in that call alone.
+    """Make this process survive the signals that end a call, and deliver the timer's signal to that thread only.
 
-    To be called by the main thread before it starts others.
+    The main thread must call this before it starts other threads.
     """
     for number in (signal.SIGUSR1, signal.SIGALRM):
         signal.signal(number, lambda *_: None)
@@ -111,10 +111,10 @@ def take_signals() -> None:
 
 
 def _put_session_first() -> None:
-    """Before other sessions too, which share a CPU evenly whatever the nice values within (sched(7), autogroups).
+    """Raise the session above others, which share a CPU evenly whatever their nice values (sched(7), autogroups).
 
-    Not one that others belong to.
+    Does nothing in a session that another process leads.
     """
     if os.getsid(0) == os.getpid():
-        with suppress(FileNotFoundError):  # a kernel that does not group sessions
+        with suppress(FileNotFoundError):  # a kernel without autogroups
             Path("/proc/self/autogroup").write_text(str(_FIRST))

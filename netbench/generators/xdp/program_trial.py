@@ -1,4 +1,4 @@
-"""One trial of a source: what the BPF program (bpf/programs/source.c) is told, and what it says that it did."""
+"""One trial of a source: the input of the BPF program (bpf/programs/source.c), and its results."""
 
 import ctypes
 import time
@@ -11,24 +11,25 @@ from netbench.linux.proc import SchedTimes
 from netbench.model.frame_mix import genome_of, mean_bytes
 from netbench.model.traffic import Sent, Traffic
 
-# A pause of the program is a stall when it is longer than this (PAUSE_NS there), unless one in so many pauses is.
+# A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.
 _PAUSE_NS = 1_000_000
 _FEW_STALLS = 10
-_HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
-_CLOCK_EVERY = 16  # frames, without a rate
-_FRACTION = 2**32  # in so many parts the program divides a ns
-# Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself 2, where
-# a thread on another CPU is woken for it, and twice that for long ones: then as many more leave together.
+_HEADER_BYTES = 40  # of a frame, before the program numbers and stamps it
+_CLOCK_EVERY = 16  # frames between two readings of the clock, without a rate
+_FRACTION = 2**32  # the program's fractions of a ns
+# Batches are as small as the rate allows, as (highest frames/s, frames per batch). Returning a frame takes 0.1 µs.
+# Sending a single frame takes 2 µs where it wakes a thread on another CPU, and twice that for long frames. Batches of
+# long frames are therefore twice as large.
 _BATCHES = ((100_000.0, 1), (400_000.0, 4), (1_000_000.0, 8))
 _LARGEST_BATCH = 64
 _HEADROOM = 1.5
 _LONG_BYTES = 512
-# In the largest a frame waits for the next, up to the 16 that the kernel hands over at once (DEV_MAP_BULK_SIZE).
+# In the largest batch a frame waits for the next, up to the 16 that the kernel hands over at once (DEV_MAP_BULK_SIZE).
 _LONGEST_HOLD_NS = 1_000
 
 
 class Shared(ctypes.Structure):
-    """`struct trial` of the program, where it is said what is what; in memory that both see."""
+    """`struct trial` of the program, which documents the fields; in shared memory."""
 
     _fields_ = (
         ("headers", ctypes.c_uint8 * _HEADER_BYTES),
@@ -47,7 +48,7 @@ class Shared(ctypes.Structure):
 
 
 def _shape(frame: bytes, shorter: int) -> bytes:
-    """`struct shape` of the program: how a frame of a mix begins, and how much shorter than the largest it is."""
+    """Return `struct shape` of the program: the first bytes of a frame of a mix, and its difference to the largest."""
     return frame[:_HEADER_BYTES] + shorter.to_bytes(8, byteorder)
 
 
@@ -55,17 +56,17 @@ class Trial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
     def __init__(self, traffic: Traffic, shared: Shared, spare: int = 0) -> None:
-        """`spare` bytes at the end of a live frame are never sent: the program cuts them off each time."""
+        """`spare` bytes at the end of a live frame are never sent: the program cuts them off."""
         genome = genome_of(traffic.frame_size)
         largest = max(genome)
         self.frame = build_frame(traffic, largest) + bytes(spare)
-        # Where all frames have the size of the live frame, none has a shape of its own.
+        # Where all frames have the size of the live frame, no shapes are needed.
         own = genome if len(genome) > 1 or spare else ()
         self.shapes = [_shape(build_frame(traffic, size), largest - size + spare) for size in own]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
         if traffic.catch_up is not None:
-            fps *= _HEADROOM  # or each batch would take as long as its frames, and no delay could be caught up
+            fps *= _HEADROOM  # otherwise a batch takes as long as its frames, and no delay can be caught up
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
         if self.batch > 1 and mean_bytes(traffic.frame_size) > _LONG_BYTES:
             self.batch = min(2 * self.batch, _LARGEST_BATCH)
@@ -74,7 +75,7 @@ class Trial:
         shared.done = 1  # until it begins
 
     def begin(self, at_ns: int) -> None:
-        """Have the program send from `at_ns` on; a start that lies in the past becomes now, and counts as lateness."""
+        """Let the program send from `at_ns` on; a start time in the past becomes now, and counts as lateness."""
         traffic, shared = self._traffic, self._shared
         now_ns = time.monotonic_ns()
         self._late_ns = max(0, now_ns - at_ns)
@@ -86,7 +87,7 @@ class Trial:
             shared.first_frames = traffic.first_frames
             shared.later_gap_ns, shared.later_gap_fraction = _gap(traffic.later_fps or traffic.fps)
             shared.least_gap_ns = int(1e9 / catch_up_fps(highest_fps, traffic.catch_up))
-            # One by one they would cost a whole call of the driver each, and a high rate would never be caught up with.
+            # Sent one by one, each frame would cost a call of the driver, and a high rate would never be caught up.
             shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
             if traffic.catch_up is not None:
                 shared.ahead_ns = max(shared.ahead_ns, round(at_once_s(highest_fps) * 1e9))
@@ -105,31 +106,31 @@ class Trial:
 
     @property
     def nominal_end_ns(self) -> int:
-        """When it should be done."""
+        """The scheduled end of sending, in ns."""
         return self.start_ns + round(self._traffic.duration_s * 1e9)
 
     @property
     def end_ns(self) -> int:
-        """When it is over, whatever is left to be sent."""
+        """The latest end of the trial in ns, even if frames are left."""
         return int(self._shared.end_ns)
 
     def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None) -> Sent:
-        """What was sent, once the program is done; `error` is why it was ended early.
+        """Return what was sent, after the end of the program; `error` is the reason for an early end.
 
-        `spent` is what its thread did meanwhile, bound to `cpu`.
+        `spent` has the CPU time and waits of its thread, which is bound to `cpu`.
         """
         traffic, shared = self._traffic, self._shared
         frames = shared.sent
         end_ns, late_ns, burst = shared.end_ns, shared.latest_ns, shared.longest_burst
         over_ns = min(time.monotonic_ns(), end_ns)
-        tail_ns = max(0, over_ns - max(shared.seen_ns, self.start_ns))  # since the program ran last
+        tail_ns = max(0, over_ns - max(shared.seen_ns, self.start_ns))  # since the last run of the program
         if traffic.fps is not None:
             first = min(frames, traffic.first_frames)
             slots_s = (frames - first) / (traffic.later_fps or traffic.fps)
             if first and traffic.first_fps:
                 slots_s += first / traffic.first_fps
             end_ns = max(shared.last_ns, self.start_ns + round(slots_s * 1e9))
-            if traffic.catch_up is not None and not error:  # what is missing was due, and is unsent
+            if traffic.catch_up is not None and not error:  # missing frames were due, and count as unsent
                 end_ns = max(end_ns, self.nominal_end_ns)
             if frames >= (traffic.frames or 0):
                 tail_ns = 0  # it had nothing left to send
@@ -156,7 +157,7 @@ class Trial:
         )
 
     def _stalled_s(self, tail_ns: int) -> float | None:
-        """For how long the program did not run; None where its frames take so long that nothing can be told."""
+        """Return for how many seconds the program did not run; None where its frames take too long to tell."""
         shared = self._shared
         stalled_ns, stalls = shared.stalled_ns, shared.stalls
         if tail_ns > _PAUSE_NS:
@@ -167,5 +168,5 @@ class Trial:
 
 
 def _gap(fps: float) -> tuple[int, int]:
-    """Between two frames at this rate: ns, and what is left as parts of one."""
+    """Return the gap between two frames at this rate: whole ns, and the rest in units of 1/_FRACTION ns."""
     return divmod(round(1e9 / fps * _FRACTION), _FRACTION)

@@ -1,4 +1,4 @@
-"""The built-in source at the kernel's speed: XDP live frames, filled by a BPF program."""
+"""The fastest built-in source, inside the kernel: XDP live frames, filled by a BPF program."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,13 +15,13 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.units import FCS_BYTES
 
-# A page, less room before the frame (256 bytes), what the kernel keeps of it there (112: struct xdp_page_head in
-# net/bpf/test_run.c) and behind it (320: struct skb_shared_info); and the FCS, which it does not have.
+# A page, minus the headroom (256 bytes), the kernel's data before the frame (112: struct xdp_page_head in
+# net/bpf/test_run.c) and after it (320: struct skb_shared_info); plus the FCS, which a live frame does not have.
 _LARGEST_FRAME = 4096 - 256 - 112 - 320 + FCS_BYTES
 
 
 class XdpOptions(BaseModel, extra="forbid"):
-    """What a profile may say about the sources."""
+    """Options of the sources."""
 
     realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
 
@@ -45,7 +45,7 @@ class Xdp(Generator):
     )
 
     def __init__(self, options: XdpOptions | None = None, *, attach: bool = True) -> None:
-        """`attach` as of its sources."""
+        """`attach` is passed on to its sources."""
         self._options, self._attach = options or XdpOptions(), attach
 
     @property
@@ -60,21 +60,21 @@ class Xdp(Generator):
 
 
 class XdpSource(WorkerSource):
-    """It paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when it is sent."""
+    """A source that paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when sent."""
 
     def __init__(self, *, attach: bool = True, realtime: int = 0) -> None:
-        """`attach`: a program that passes all on, at a NIC whose driver takes frames only then."""
+        """`attach` attaches a program that passes all frames on, to a NIC whose driver accepts frames only then."""
         self._kernel = "the kernel of its host"
         super().__init__("xdp", "netbench.generators.xdp.xdp_worker", str(int(attach)), realtime=realtime)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """As of every worker; MissingError when the kernel or the interface lacks what it needs."""
+        """Open as every worker source; MissingError when the kernel or the interface lacks a required feature."""
         self._kernel = kernel_of(host)
         super().open(host, interface, cpus)
 
     @property
     def start_ahead_ns(self) -> int:
-        # The kernel takes up to 15 ms before it first runs a program again and again: it waits for all CPUs (RCU).
+        # The kernel takes up to 15 ms before its first run of a live-frame program: it waits for all CPUs (RCU).
         return 20_000_000
 
     def stamps(self, traffic: Traffic) -> Stamps:

@@ -21,15 +21,15 @@ from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
 
-_HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device takes frames of its MTU with both
-# How often the link is looked at, which the program cannot see, and the program when it should be done; in ns.
+_HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
+# In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.
 _LOOK_AT_LINK_NS = 500_000_000
 _LOOK_NS = 500_000
 _STOP_S = 2.0
 
 
 class XdpWorker(Worker):
-    """The program of one interface, kept in the kernel across trials, and the trial at hand."""
+    """The program of one interface, kept in the kernel across trials, and the current trial."""
 
     def __init__(self, interface: str, attach: str, *cpus: str) -> None:
         self._interface = interface
@@ -37,11 +37,11 @@ class XdpWorker(Worker):
         if not set(self._cpus) <= os.sched_getaffinity(0):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         take_signals()
-        self._limited = exhausts_limit(os.getppid())  # its own /sys may be without control groups
+        self._limited = exhausts_limit(os.getppid())  # this process's own /sys may lack control groups
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
         claim(interface, self._loaded, self._stack, attach=attach == "1")
-        with suppress(OSError, BpfError):  # otherwise it may begin late, and the trial records that
+        with suppress(OSError, BpfError):  # without it, sending may begin late; the trial records that
             keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
         self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
         self._flows = (1, 0)
@@ -59,12 +59,12 @@ class XdpWorker(Worker):
             for flow, pair in enumerate(flow_ports(traffic.flows, traffic.seed).astype(">u2")):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
-        # What the program has made shorter the kernel puts right before it uses the frame again.
+        # The kernel restores the length of a frame that the program has cut before it reuses the frame.
         self._trial = Trial(traffic, self._shared, spare=1 if device.alters_frames else 0)
         for place, shape in enumerate(self._trial.shapes):
             self._loaded.map("shapes").put(place, shape)
         try:
-            run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # which sends nothing yet
+            run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # this run sends nothing
         except BpfError as error:
             largest = largest_bytes(traffic.frame_size)
             size = f"frames of {largest} bytes (a live frame and what the kernel keeps with it fill a page)"
@@ -91,7 +91,7 @@ class XdpWorker(Worker):
         reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
-        # Else it is known already what has been sent, and the kernel needs some ms more.
+        # Otherwise the result is known already, and the kernel needs some more ms to end.
         return trial.result(reason, spent, next(iter(self._cpus), None))
 
     def _look_at_link(self) -> None:
@@ -102,7 +102,7 @@ class XdpWorker(Worker):
             self.halt.set(f"{self._interface} is gone ({error.strerror})")
 
     def _await_end(self) -> None:
-        """Until the last trial's thread has ended; TimeoutError when it does not."""
+        """Wait until the last trial's thread has ended; TimeoutError when it does not."""
         if self._running is not None:
             self._running.join(_STOP_S)
             if self._running.is_alive():
@@ -111,7 +111,7 @@ class XdpWorker(Worker):
 
 
 def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
-    """Why frames like these cannot leave by the interface as it is now."""
+    """Return why the interface cannot send these frames in its present state; empty when it can."""
     if not device.up:
         return f"{interface} is down, or its link is"
     if why := refusal(interface, device):
