@@ -1,4 +1,4 @@
-"""What pointing at a mark of a figure tells, line by line."""
+"""The tooltips of the marks of figures, line by line."""
 
 from textwrap import wrap
 

@@ -1,4 +1,4 @@
-"""What of a campaign is shown, and how its UUTs look: the same on the page and in files of its figures and tables."""
+"""The displayed results of a campaign, and the styles of its UUTs, for the page and for files of figures and tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

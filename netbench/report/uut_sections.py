@@ -1,4 +1,4 @@
-"""What is known of the UUTs themselves: facts, the CPU time they took, what their own counters say."""
+"""The sections about the UUTs themselves: their facts, CPU time, and own counters."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -15,9 +15,9 @@ _ROLES = {"repeated": "dropped (in another counter too)"}
 
 
 def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """What each UUT said of itself: a row per fact, a column per UUT that told any; nothing where none did.
+    """The facts that UUTs reported: a row per fact, a column per UUT with facts; nothing without facts.
 
-    What all of several told alike is there once.
+    Facts that are the same for all of several UUTs are listed once.
     """
     uuts = [uut for uut in looks if facts.get(uut)]
     every = list(dict.fromkeys(fact for uut in uuts for fact in facts[uut]))
@@ -43,7 +43,7 @@ def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, St
 
 
 def cpu_section(choice: Sequence[View], groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """CPU time by scenario and guest, and by measurement; nothing where no valid trial knows any."""
+    """CPU time by scenario and guest, and by measurement; nothing where no valid trial has any."""
     uses = cpu_use(groups)
     parts = []
     if any(use.machine is not None or use.neighbours for use in uses):
