@@ -6,7 +6,7 @@ from enum import Enum
 from math import log10
 
 Numbers = Mapping[str, str | int | float | None]
-"""The numbers that a mark is drawn from, by their names in exports."""
+"""What a mark is drawn from, by the names that exports have for it."""
 
 INK, GREY = "var(--ink)", "var(--soft)"
 
@@ -70,7 +70,7 @@ class Guide:
 
 @dataclass(slots=True)
 class Axis:
-    """The title and range of an axis. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
+    """Title and range of an axis. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
 
     title: str
     low: float = 0.0

@@ -136,14 +136,18 @@ class _Row:
 
 def _rows(one: Compared | ComparedSearches) -> Iterator[_Row]:
     results = _results(one)
-    for each in _differences(one):
-        if isinstance(each, Difference):
-            place: Place | Searched = each.place
-            base, new = _throughput_words(each.base), _throughput_words(each.new)
-            words = change_words(each)
+    for difference in _differences(one):
+        if isinstance(difference, Difference):
+            place: Place | Searched = difference.place
+            base, new = _throughput_words(difference.base), _throughput_words(difference.new)
+            words = change_words(difference)
         else:
-            place, base, new = each.what, f"{range_words(each.base)} kfps", f"{range_words(each.new)} kfps"
-            words = search_words(each)
+            place, base, new = (
+                difference.what,
+                f"{range_words(difference.base)} kfps",
+                f"{range_words(difference.new)} kfps",
+            )
+            words = search_words(difference)
         result = results.pop(place, None)
         yield _Row(place, base, new, words, result.outcome if result else None, result.why if result else "")
     for result in results.values():

@@ -49,7 +49,7 @@ class _Plot:
         """Something drawn around a place across (0 to 1) and a height in pixels; `number` is that of its mark."""
         told = "" if number is None else f' data-n="{number}"'
         if self.width is None:
-            return f'<svg x="{self.x(x)}" y="{y:.5g}"{told}>{content}</svg>'  # the style sheet makes its overflow visible
+            return f'<svg x="{self.x(x)}" y="{y:.5g}"{told}>{content}</svg>'  # the style sheet shows its overflow
         return f'<g transform="translate({self.x(x)} {y:.5g})"{told}>{content}</g>'
 
     @property
