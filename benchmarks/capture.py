@@ -82,7 +82,7 @@ def main() -> None:
                 if number and name in SLOW:
                     continue
                 cost = measure(argv)
-                best[name] = min(best.get(name, cost), cost, key=lambda one: one.cpu_s)
+                best[name] = min(best.get(name, cost), cost, key=lambda run: run.cpu_s)
     report(list(commands), best, records)
     verify(json.loads(best["netbench"].output), truth)
     if options.check and "capinfos" in best and best["netbench"].cpu_s > best["capinfos"].cpu_s:

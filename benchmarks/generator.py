@@ -152,7 +152,7 @@ def maximum(
         ours.append(sent.frames / sent.duration_s)
         theirs.append(trafgen_fps(trafgens, len(cpus), frame_size, round(1e6 * seconds)))
     our_median, their_median = statistics.median(ours), statistics.median(theirs)
-    ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    ratio = statistics.median(our_fps / their_fps for our_fps, their_fps in zip(ours, theirs, strict=True))
     print(f"{name:<20}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
     return our_median
 

@@ -69,7 +69,7 @@ def tables(draws: int) -> Iterator[str]:
     yield from table(
         ["repetitions", *SCATTER],
         (
-            [f"{fewer} and {more}", *(coverage(of_ratio((fewer, more), one), draws) for one in SCATTER.values())]
+            [f"{fewer} and {more}", *(coverage(of_ratio((fewer, more), noise), draws) for noise in SCATTER.values())]
             for fewer, more in REPETITIONS
         ),
     )
@@ -86,7 +86,7 @@ def table(head: Sequence[str], rows: Iterator[list[str | float]]) -> Iterator[st
     yield f"| {' | '.join(head)} |"
     yield f"|---|{'---:|' * (len(head) - 1)}"
     for row in rows:
-        yield f"| {' | '.join(one if isinstance(one, str) else f'{100 * one:.1f} %' for one in row)} |"
+        yield f"| {' | '.join(cell if isinstance(cell, str) else f'{100 * cell:.1f} %' for cell in row)} |"
 
 
 def main() -> None:

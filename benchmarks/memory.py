@@ -110,7 +110,7 @@ def growth(looks: Sequence[Look]) -> float | None:
     The median of what it is between two looks: malloc may keep a freed window of a capture (4 MB, once for a thread) at
     any time, while what every trial leaves shows between all of them.
     """
-    late = [one for one in looks if one.trials >= WARM_UP]
+    late = [look for look in looks if look.trials >= WARM_UP]
     between = [1024 * (b.anonymous - a.anonymous) / (b.trials - a.trials) for a, b in pairwise(late)]
     return median(between) if between else None
 

@@ -111,8 +111,8 @@ def make_campaign(path: Path, count: int) -> None:
         contextlib.closing(Store.open(directory.store)) as store,
     ):
         store._connection.execute("PRAGMA synchronous = OFF")  # nothing is lost with what was made up
-        for one in islice(trials(), count):
-            store.add(one)
+        for trial in islice(trials(), count):
+            store.add(trial)
 
 
 def make_apart(path: Path, count: int) -> None:

@@ -200,10 +200,10 @@ def compare(bench: Bench, rounds: int) -> None:
             with at_work(bench, kind) as sink:
                 costs[kind].append(bench.trial(sink, MODEST_FPS)[-1])
     cost = {kind: statistics.median(values) for kind, values in costs.items()}
-    for kind, one in found.items():
+    for kind, measured in found.items():
         print(
-            f"{kind:<10}{one.counted_fps:>22,.0f}{one.counted_fps / reference.counted_fps:>12.2f}"
-            f"{one.held_fps:>14,.0f}{one.held_fps / reference.held_fps:>12.2f}{one.ring_full:>11.4%}"
+            f"{kind:<10}{measured.counted_fps:>22,.0f}{measured.counted_fps / reference.counted_fps:>12.2f}"
+            f"{measured.held_fps:>14,.0f}{measured.held_fps / reference.held_fps:>12.2f}{measured.ring_full:>11.4%}"
             f"{cost[kind]:>11,.0f}{cost[kind] / cost['tcpdump']:>12.2f}"
         )
 

@@ -51,7 +51,7 @@ def _line(how: str, way: Made, campaigns: int) -> None:
 
 
 def _part(found: list[list[Steadiness]], what: Callable[[Steadiness], bool]) -> float:
-    return sum(any(what(one) for one in each) for each in found) / len(found)
+    return sum(any(what(steadiness) for steadiness in campaign) for campaign in found) / len(found)
 
 
 def _drifts(one: Steadiness) -> bool:

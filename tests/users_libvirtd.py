@@ -37,5 +37,5 @@ def users_daemon(host: Host, directory: Path) -> Iterator[str]:
 
 def domains(connection: Any) -> list[tuple[str, bool, str]]:
     """Those of a daemon: which, whether they run, and what they are."""
-    found = sorted(connection.listAllDomains(), key=lambda one: one.name())
-    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in found]
+    listed = sorted(connection.listAllDomains(), key=lambda domain: domain.name())
+    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in listed]

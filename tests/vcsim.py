@@ -82,7 +82,7 @@ class Simulator:
     def ask(self, question: Callable[[EsxiHost], R]) -> R:
         """What the host says to a question."""
         options = self.options()
-        return asked(options, lambda one: question(host_of(one, options)))
+        return asked(options, lambda session: question(host_of(session, options)))
 
     def inventory(self) -> list[str]:
         """All switches, port groups, networks, VMs, and files on datastores."""
@@ -91,10 +91,10 @@ class Simulator:
 
 def _inventory(system: Any) -> Iterator[str]:
     info = system.configManager.networkSystem.networkInfo
-    yield from (f"switch {one.name}" for one in info.vswitch)
-    yield from (f"port group {one.spec.name} of {one.spec.vswitchName}" for one in info.portgroup)
-    yield from (f"network {one.name}" for one in system.network)
-    yield from (f"VM {one.name}: {one.runtime.powerState}" for one in system.vm)
+    yield from (f"switch {switch.name}" for switch in info.vswitch)
+    yield from (f"port group {group.spec.name} of {group.spec.vswitchName}" for group in info.portgroup)
+    yield from (f"network {network.name}" for network in system.network)
+    yield from (f"VM {vm.name}: {vm.runtime.powerState}" for vm in system.vm)
     for store in system.datastore:
         place = Path(store.info.url)
         yield from (f"file {path.relative_to(place)}" for path in place.rglob("*"))

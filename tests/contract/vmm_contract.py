@@ -95,8 +95,8 @@ class VmmContract:
         assert active.ready.facts["virtualisation"] in self.vmm().kinds
         assert active.ready.facts["attachment"] in self.vmm().supports.attachments
         grown = {
-            (one.point, one.counter): (one.frames or 0) - (was.frames or 0)
-            for was, one in zip(before.counters, after.counters, strict=True)
+            (later.point, later.counter): (later.frames or 0) - (earlier.frames or 0)
+            for earlier, later in zip(before.counters, after.counters, strict=True)
         }
         assert min(grown.values()) >= 0, "counters never go back"
         for side in ("ingress", "egress"):

@@ -221,7 +221,7 @@ def test_the_copy_does_what_the_domain_does(users):
 def test_losses_are_placed_to_the_frame(options, tmp_path):
     spec = UutSpec.model_validate({"name": "box", "kind": "container", "forward": "route", **options})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
+    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}
 
 
 def test_a_campaign_with_its_neighbours(results):
@@ -293,7 +293,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
 def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
     with fresh_yard("nbt-killed") as yard:
         with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
-            (pid,) = (one.pid for one in all_processes() if one.name == program)
+            (pid,) = (process.pid for process in all_processes() if process.name == program)
             os.kill(pid, signal.SIGKILL)
             assert wait_until(lambda: why in said(active), 10.0), said(active)
         assert list(marked_processes(yard.run_id)) == []

@@ -57,4 +57,4 @@ def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, result
 def test_losses_are_placed_to_the_frame(installed, tmp_path):
     spec = UutSpec.model_validate({"name": "space", "kind": "namespace", "forward": "route"})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
+    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}

@@ -30,12 +30,12 @@ def count_by_length(lab, mix: FrameMix) -> None:
 def counted_by_length(lab) -> dict[int, int]:
     done = lab.run(["nft", "--json", "list", "table", "netdev", "counted"])
     assert done.exit_code == 0, done.stderr
-    found = {}
-    for one in json.loads(done.stdout)["nftables"]:
-        if "rule" in one:
-            match, counter = one["rule"]["expr"]
-            found[match["match"]["right"] + 18] = counter["counter"]["packets"]
-    return found
+    packets = {}
+    for entry in json.loads(done.stdout)["nftables"]:
+        if "rule" in entry:
+            match, counter = entry["rule"]["expr"]
+            packets[match["match"]["right"] + 18] = counter["counter"]["packets"]
+    return packets
 
 
 @of_both_kinds
@@ -56,7 +56,7 @@ def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
     with (tmp_path / "rx0.pcap").open("rb") as file:
         arrived = [frame for _, frame in dpkt.pcap.Reader(file)]
     assert [len(frame) + 4 for frame in arrived] == [mix.genome[n % len(mix.genome)] for n in range(frames)]
-    assert counted_by_length(lab) == mix.frames_by_size(range(frames)) == dict(Counter(len(one) + 4 for one in arrived))
+    assert counted_by_length(lab) == mix.frames_by_size(range(frames)) == dict(Counter(len(raw) + 4 for raw in arrived))
     for number, frame in enumerate(arrived):
         assert int.from_bytes(frame[46:50]) == number
         packet = Ether(frame)

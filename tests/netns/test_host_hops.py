@@ -79,7 +79,7 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
         for place, nic in yard.machine.read_nics(places).items()
     }
     assert by_command.read_nics(places) == by_netlink
-    named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
+    named = {(reading.stream, reading.point, reading.counter, reading.role): reading.frames for reading in found}
     assert len(named) == len(found), "each has a name of its own"
     return named
 

@@ -247,7 +247,7 @@ def test_a_packet_socket_is_refused_where_it_is_bound_to_the_port(lab, interface
         else:
             refuse_unsafe_port("nbt-a", netns=lab)
         unbound = within(f"/run/netns/{lab}", unbound_packet_sockets)
-        assert [bool(owner.fullmatch(one)) for one in unbound] == [True] * (not interface)
+        assert [bool(owner.fullmatch(command)) for command in unbound] == [True] * (not interface)
         listener.stdin.close()
 
 

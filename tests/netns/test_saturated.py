@@ -50,7 +50,7 @@ def test_a_link_that_pushes_back_is_a_result_and_ends_the_sweep(results):
         # The window is a part of the trial, and a source that is uneven by up to 10 % is steady enough.
         assert float(row["throughput_fps"]) == pytest.approx(float(row["offered_fps"]), rel=0.25)
     manifest = json.loads((results / "manifest.json").read_text())
-    assert [one["skipped_trials"] for one in manifest["ended_sweeps"]] == [4]
+    assert [sweep["skipped_trials"] for sweep in manifest["ended_sweeps"]] == [4]
     assert netbench("resume", results).returncode == 0
     assert len(rows(results)) == 6
 

@@ -40,7 +40,7 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
 
 
 def dropped(uut: ActiveGuest) -> dict[str, int | None]:
-    return {one.stream: one.frames for one in uut.uut.read().counters}
+    return {reading.stream: reading.frames for reading in uut.uut.read().counters}
 
 
 @pytest.mark.parametrize(

@@ -255,8 +255,8 @@ def stub(tmp_path, monkeypatch):
     (stub := Stub(tmp_path / "vz")).install("vzctl", "vzlist", "prlctl")
     monkeypatch.setenv("PATH", f"{stub.directory}:{os.environ['PATH']}")
     monkeypatch.setattr(openvz, "KERNEL", stub.directory)
-    needs = [one for one in openvz.OpenVz.may_need if isinstance(one, Facility)]
-    monkeypatch.setattr(openvz.OpenVz, "may_need", tuple(replace(one, signs=one.signs[:1]) for one in needs))
+    needs = [need for need in openvz.OpenVz.may_need if isinstance(need, Facility)]
+    monkeypatch.setattr(openvz.OpenVz, "may_need", tuple(replace(need, signs=need.signs[:1]) for need in needs))
     return stub
 
 
@@ -276,7 +276,7 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
                 there = {"uut": active.uut.site.machine.host()}
                 breakages = [in_it, before] if uut.name == "lxc" else [in_it]
                 said = measured_on(testbed, uut, active, breakages, tmp_path, there)
-            assert said == {one.name: one.said for one in [*breakages, NOTHING]}, uut.name
+            assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}, uut.name
     assert stub.containers() == {}
 
 
@@ -297,7 +297,7 @@ def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(
                 with testbed.uut(uut) as active:
                     there = {"uut": active.uut.site.machine.host()}
                     said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
-                assert said == {one.name: one.said for one in [in_it, NOTHING]}, uut.name
+                assert said == {breakage.name: breakage.said for breakage in [in_it, NOTHING]}, uut.name
         assert domains(connection) == before
         connection.close()
 

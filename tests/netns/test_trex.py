@@ -30,7 +30,7 @@ def source(lab):
     yield source
     source.close()
     assert set(Path(gettempdir()).glob("netbench-trex-*")) == before
-    assert not [one for one in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if one.startswith(PACKAGE)]
+    assert not [line for line in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if line.startswith(PACKAGE)]
 
 
 def captured(lab, path, source, what, frame_size=64) -> tuple[Sent, list[int], set[int]]:

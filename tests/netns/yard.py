@@ -128,8 +128,8 @@ def assert_declared(active: ActiveGuest, path: StreamPath, read: Reading | None 
     """Every counter is read at a point that the UUT has declared on the way of its stream, or at the tester's own."""
     along = {point.name for point in whole_path(path, active.ready.points.get(path.name, ()))}
     readings = (read or active.uut.read()).counters
-    assert {one.point for one in readings} <= along
-    assert {one.stream for one in readings} <= {path.name, ""}
+    assert {reading.point for reading in readings} <= along
+    assert {reading.stream for reading in readings} <= {path.name, ""}
 
 
 @contextmanager

@@ -93,18 +93,20 @@ def witness() -> Iterator[None]:
 
 def seen() -> dict[str, int]:
     listed = json.loads(run_checked(in_uut(), ["nft", "-j", "list", "counters", "table", "netdev", "witness"]))
-    return {one["counter"]["name"]: int(one["counter"]["packets"]) for one in listed["nftables"] if "counter" in one}
+    return {
+        entry["counter"]["name"]: int(entry["counter"]["packets"]) for entry in listed["nftables"] if "counter" in entry
+    }
 
 
 def by_link() -> dict[str, int]:
     """What the UUT's NICs have received and sent."""
     links = json.loads(run_checked(in_uut(), ["ip", "-j", "-s", "link"]))
-    told = {one["ifname"]: one["stats64"] for one in links}
+    stats = {link["ifname"]: link["stats64"] for link in links}
     return {
-        "forth-in": told["nb-in1"]["rx"]["packets"],
-        "forth-out": told["nb-out1"]["tx"]["packets"],
-        "back-in": told["nb-out1"]["rx"]["packets"],
-        "back-out": told["nb-in1"]["tx"]["packets"],
+        "forth-in": stats["nb-in1"]["rx"]["packets"],
+        "forth-out": stats["nb-out1"]["tx"]["packets"],
+        "back-in": stats["nb-out1"]["rx"]["packets"],
+        "back-out": stats["nb-in1"]["tx"]["packets"],
     }
 
 
@@ -126,14 +128,14 @@ def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=(
 
 def assert_exact(result: TrialResult, lost: dict[str, int], counted: dict[str, int], sent: int = SENT) -> None:
     """All that was sent and lost in each direction, and nothing else, is as the counters of others say."""
-    streams = {one.stream: one for one in result.streams}
-    assert {name: one.sent_frames for name, one in streams.items()} == dict.fromkeys(streams, sent)
-    assert {name: one.lost_frames for name, one in streams.items()} == lost
-    assert {name: one.received_frames for name, one in streams.items()} == {
+    streams = {counts.stream: counts for counts in result.streams}
+    assert {name: counts.sent_frames for name, counts in streams.items()} == dict.fromkeys(streams, sent)
+    assert {name: counts.lost_frames for name, counts in streams.items()} == lost
+    assert {name: counts.received_frames for name, counts in streams.items()} == {
         name: sent - frames for name, frames in lost.items()
     }
-    for name, one in streams.items():
-        assert nothing_else(one), one
+    for name, counts in streams.items():
+        assert nothing_else(counts), counts
         assert (counted[f"{name}-in"], counted[f"{name}-out"]) == (sent, sent - lost[name])
     assert {reason.kind.value for reason in result.reasons} <= HELD_UP
 
@@ -168,7 +170,7 @@ def test_all_that_is_sent_arrives_each_way(uut, sink, tmp_path):
     if uut in PROCESSES:  # whose frames pass no hook where they leave
         counted |= {name.replace("-in", "-out"): frames for name, frames in counted.items() if name.endswith("-in")}
     assert_exact(result, {"forth": 0, "back": 0}, counted, sent)
-    assert {one.stream: one.reverse_of for one in result.streams} == {"forth": "", "back": "forth"}
+    assert {counts.stream: counts.reverse_of for counts in result.streams} == {"forth": "", "back": "forth"}
 
 
 @pytest.mark.parametrize("how", ["tc", "xdp"])
@@ -181,11 +183,11 @@ def test_what_is_redirected_both_ways_the_links_count(how, tmp_path):
 
 def test_flush_frames_that_are_redirected_to_the_other_sink_do_no_harm(tmp_path):
     result, _ = both_measured({"kind": "raw", "forward": "tc"}, profile(sink="tcpdump"), tmp_path)
-    for one in result.streams:
-        assert one.received_frames == SENT
-        assert nothing_else(one), one
-        assert one.control_frames == 0
-        assert one.delay is not None
+    for counts in result.streams:
+        assert counts.received_frames == SENT
+        assert nothing_else(counts), counts
+        assert counts.control_frames == 0
+        assert counts.delay is not None
 
 
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
@@ -204,7 +206,7 @@ def test_each_direction_loses_what_it_is_to_where_it_is_to(uut, places, sink, tm
     assert len(set(lost.values())) == 2
     result, counted = both_measured(uut, profile(sink=sink), tmp_path)
     assert_exact(result, lost, counted)
-    placed = {one.stream: {loss.place: loss.frames for loss in one.lost_at} for one in result.streams}
+    placed = {counts.stream: {loss.place: loss.frames for loss in counts.lost_at} for counts in result.streams}
     assert placed == {name: {places[name]: frames} for name, frames in lost.items()}
 
 
@@ -228,14 +230,14 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
         lost = {"forth": Drop(k=7, n=100).of(SENT), "back": Drop(k=13, n=97).of(SENT)}
         assert_exact(result, lost, counted)
         return
-    for one, k, n in zip(result.streams, (7, 13), (100, 97), strict=True):
-        placed = {loss.place: loss.frames for loss in one.lost_at}
+    for counts, k, n in zip(result.streams, (7, 13), (100, 97), strict=True):
+        placed = {loss.place: loss.frames for loss in counts.lost_at}
         rings_lost = placed.pop("ingress NIC (receive ring full)", 0)
-        came_in = counted[f"{one.stream}-in"]
-        assert one.sent_frames == came_in + rings_lost
+        came_in = counted[f"{counts.stream}-in"]
+        assert counts.sent_frames == came_in + rings_lost
         assert placed.pop("bridge (nft drop rule)", 0) == Drop(k=k, n=n).of(came_in)
-        assert one.unexplained_frames == 0
-        assert one.foreign_frames == 0
+        assert counts.unexplained_frames == 0
+        assert counts.foreign_frames == 0
 
 
 @needs_lxc
@@ -243,8 +245,10 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
 def test_a_container_has_two_nics_and_forwards_both_ways(forward, tmp_path):
     result, counted = both_measured({"kind": "container", "forward": forward}, profile(), tmp_path)
     assert_exact(result, {"forth": 0, "back": 0}, counted)
-    for one in result.streams:
-        passed = {point.point: point.grew for point in one.counters if point.role == "passed" and "veth" in point.point}
+    for counts in result.streams:
+        passed = {
+            point.point: point.grew for point in counts.counters if point.role == "passed" and "veth" in point.point
+        }
         assert passed == {"ingress veth": SENT, "egress veth": SENT}
 
 

@@ -30,7 +30,7 @@ WANTED = settings(
 
 
 def by_size(text: str) -> dict[int, int]:
-    return {int(size): int(frames) for size, _, frames in (one.partition("=") for one in text.split(";"))}
+    return {int(size): int(frames) for size, _, frames in (item.partition("=") for item in text.split(";"))}
 
 
 def counted_by_tcpdump(capture, sizes) -> dict[int, int]:

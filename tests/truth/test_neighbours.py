@@ -111,7 +111,7 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
     for trial in shared:
         [second] = trial.neighbours
         for counts in (*trial.streams, *second.streams):
-            nics = {(one.point, one.counter): one.grew for one in counts.counters}
+            nics = {(counter.point, counter.counter): counter.grew for counter in counts.counters}
             assert nics["source NIC", "tx"] == nics["ingress NIC", "rx"] == counts.sent_frames
             assert nics["egress NIC", "tx"] == nics["sink NIC", "rx"] == counts.received_frames
         share = float(trial.spec.scenario.removeprefix("network-")) / 100

@@ -57,13 +57,13 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = found_in(tmp_path / "results")
-    assert [(one["goal"], one["frame_size"]) for one in found] == [
+    assert [(search["goal"], search["frame_size"]) for search in found] == [
         (goal, size) for size in (64, 1518) for goal in ("NDR", "PDR 0.5 %")
     ]
-    for one in found:
-        truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
-        assert one["state"] == "found", one
-        assert 0.99 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+    for search in found:
+        truth = (FPS + BURST / TRIAL_S) / (1 - search["loss_ratio"])
+        assert search["state"] == "found", search
+        assert 0.99 * truth <= search["lower_fps"] <= search["upper_fps"] <= 1.01 * truth, search
 
 
 @pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
@@ -81,11 +81,11 @@ def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, st
     out, err = search.communicate(timeout=100)
     assert search.returncode == 0, out + err
     assert [event["uut"] for event in events(results) if event["kind"] == "uut-ready"] == ["box", "box"]
-    for one in found_in(results):
-        truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
-        assert one["state"] == "found", one
+    for limit in found_in(results):
+        truth = (FPS + BURST / TRIAL_S) / (1 - limit["loss_ratio"])
+        assert limit["state"] == "found", limit
         # A container loses some more where this machine stands still for a moment, and never fewer.
-        assert 0.85 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+        assert 0.85 * truth <= limit["lower_fps"] <= limit["upper_fps"] <= 1.01 * truth, limit
 
 
 def is_measuring(results):
@@ -154,7 +154,7 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     throughput = FPS + BURST / TRIAL_S  # a full bucket is part of what passes in a trial
     assert found["lower_fps"] == pytest.approx(throughput, rel=0.05)
     assert len(tests["latency"]["means_ns"]) == 2
-    losses = {round(one["share"], 1): one["loss_ratio"] for one in tests["losses"]}
+    losses = {round(loss["share"], 1): loss["loss_ratio"] for loss in tests["losses"]}
     # A source that is held up sends for up to 5 % longer. At 90 % of the load 8 % less is lost.
     assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.05)
     assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1][: len(losses)]

@@ -27,7 +27,7 @@ def checks(directory):
 def wrong(found):
     """The checks that failed by something that is in the tester's hands."""
     failed = [check for check in found.values() if check["passed"] is False and not check["name"].startswith(SPEED)]
-    return [one for one in failed if not (kinds := told(one)) or kinds - HELD_UP - {ADDED.get(one["name"])}]
+    return [check for check in failed if not (kinds := told(check)) or kinds - HELD_UP - {ADDED.get(check["name"])}]
 
 
 def told(check):

@@ -125,8 +125,8 @@ class Trial:
         return opened
 
     def __exit__(self, *_):
-        for one in self.sockets:
-            one.close()
+        for sender in self.sockets:
+            sender.close()
         for sink in self.sinks:
             sink.close()
 
@@ -138,8 +138,8 @@ class Trial:
         return frame
 
     def send(self, frame):
-        for one in self.sockets:
-            one.send(frame)
+        for sender in self.sockets:
+            sender.send(frame)
 
     def received(self, sent=FRAMES, **more):
         """What both say."""
@@ -171,15 +171,15 @@ def impaired(numbers, seed):
     late: list[tuple[int, int]] = []
     for number in numbers:
         fate = draw.random()
-        late = [(wait - 1, one) for wait, one in late]
+        late = [(wait - 1, delayed) for wait, delayed in late]
         if fate < 0.1:
             late.append((draw.choice((1, 2, 40, 700)), number))
         elif fate > 0.2:
             order.append(number)
         if fate > 0.95:
             order.append(draw.choice(order))
-        order += [one for wait, one in late if not wait]
-        late = [(wait, one) for wait, one in late if wait]
+        order += [delayed for wait, delayed in late if not wait]
+        late = [(wait, delayed) for wait, delayed in late if wait]
     return order
 
 
@@ -290,7 +290,7 @@ def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, pr
     """As bridges and VLAN interfaces put it on; here a program of five instructions at the egress does."""
     move, call, leave, push, goes_on, egress = 0xB7, 0x85, 0x95, 18, -1, 47  # linux/bpf.h
     code = ((move, 2, socket.htons(protocol)), (move, 3, 5), (call, 0, push), (move, 0, goes_on), (leave, 0, 0))
-    packed = b"".join(struct.pack("=BBhi", *one[:2], 0, one[2]) for one in code)
+    packed = b"".join(struct.pack("=BBhi", *instruction[:2], 0, instruction[2]) for instruction in code)
     program = libbpf()("bpf_prog_load", 3, b"nbt_tag", b"GPL", packed, ctypes.c_size_t(len(code)), None)
     with Trial(host, tmp_path) as trial:
         trial.send(trial.test_frame(0))
@@ -304,7 +304,7 @@ def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, pr
             os.close(fd)
         trial.send(trial.test_frame(2))
         said = trial.received()
-    assert [(one.frames, one.foreign) for one in said] == [(2, 1)] * 2
+    assert [(received.frames, received.foreign) for received in said] == [(2, 1)] * 2
 
 
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):

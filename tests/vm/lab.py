@@ -196,7 +196,7 @@ def fresh_yard_in_vm(host: HostSpec, name: str = "nbt-side") -> Iterator[Yard]:
         running_vm("lab", host.vm, UnmarkedHost("local", "nbt"), Path(directory)) as machine,
     ):
         machine.make(base_changes(wanted, "lab"))
-        hosts = {one: machine.host(wanted.netns(one), one) for one in ("source", "uut", "sink")}
+        hosts = {role: machine.host(wanted.netns(role), role) for role in ("source", "uut", "sink")}
         always_there = frozenset(words for _, words in processes(machine.host()))
         yield Yard("nbt", hosts, machine, stream_paths(wanted), always_there)
         assert machine.undo() == []

@@ -16,9 +16,9 @@ def routed(results) -> list[int]:
     """How many frames the IP layer has forwarded in each trial."""
     with closing(Store.read(results / "campaign.sqlite")) as store:
         guests = [guest for trial in store.trials() for guest in trial.guests]
-    counters = [one for guest in guests for one in guest.counters]
-    counters += [one for guest in guests for stream in guest.streams for one in stream.counters]
-    return [one.grew for one in counters if one.counter == "ForwDatagrams" and one.grew is not None]
+    counters = [counter for guest in guests for counter in guest.counters]
+    counters += [counter for guest in guests for stream in guest.streams for counter in stream.counters]
+    return [counter.grew for counter in counters if counter.counter == "ForwDatagrams" and counter.grew is not None]
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,12 @@ def seen(simulator):
 
     def look(host):
         config = host.machine(NAME).config
-        nics = [one for one in config.hardware.device if hasattr(one, "macAddress")]
-        disks = [one for one in config.hardware.device if hasattr(one, "capacityInKB")]
+        nics = [nic for nic in config.hardware.device if hasattr(nic, "macAddress")]
+        disks = [disk for disk in config.hardware.device if hasattr(disk, "capacityInKB")]
         return {
-            "nics": [(type(one).__name__.rpartition(".")[2], getattr(one.backing, "deviceName", None)) for one in nics],
-            "macs": [one.macAddress for one in nics if one.macAddress in MACS],
-            "disks": [one.backing.fileName for one in disks],
+            "nics": [(type(nic).__name__.rpartition(".")[2], getattr(nic.backing, "deviceName", None)) for nic in nics],
+            "macs": [nic.macAddress for nic in nics if nic.macAddress in MACS],
+            "disks": [disk.backing.fileName for disk in disks],
             "affinity": list(config.cpuAffinity.affinitySet) if config.cpuAffinity else [],
             "reservation": config.cpuAllocation.reservation / host.cpu_mhz,
             "limit": config.cpuAllocation.limit / host.cpu_mhz,
@@ -101,7 +101,7 @@ def test_a_guest_comes_as_it_was_asked_for_and_goes(simulator, machine, spec, ni
     vmm = driver(simulator, nic=nic, **tuned)
     before = simulator.inventory()
     machine.make(vmm.changes(spec))
-    assert [one for one in simulator.inventory() if one not in before and not one.startswith(("file", "network"))] == [
+    assert [new for new in simulator.inventory() if new not in before and not new.startswith(("file", "network"))] == [
         f"VM {NAME}: poweredOff",
         f"port group {EGRESS} of {EGRESS}",
         f"port group {INGRESS} of {INGRESS}",
@@ -134,9 +134,9 @@ def test_its_port_groups_let_everything_through(simulator, machine, spec):
     machine.make(driver(simulator).changes(spec))
 
     def look(host):
-        groups = [one.spec for one in host.network.networkInfo.portgroup if one.spec.name in (INGRESS, EGRESS)]
+        groups = [group.spec for group in host.network.networkInfo.portgroup if group.spec.name in (INGRESS, EGRESS)]
         policies = [group.policy.security for group in groups]
-        return [(one.allowPromiscuous, one.forgedTransmits, one.macChanges) for one in policies]
+        return [(policy.allowPromiscuous, policy.forgedTransmits, policy.macChanges) for policy in policies]
 
     assert simulator.ask(look) == [(True, True, True)] * 2
 
@@ -329,7 +329,7 @@ class TestContract(VmmContract):
         return driver(self.simulator, disk="[LocalDS_0] nowhere.vmdk")
 
     def kill(self, yard):
-        (name,) = (one[3:-11] for one in self.simulator.inventory() if one.startswith("VM nb-") and "poweredOn" in one)
+        (name,) = (vm[3:-11] for vm in self.simulator.inventory() if vm.startswith("VM nb-") and "poweredOn" in vm)
         self.simulator.ask(lambda host: host.session.wait(host.machine(name).PowerOffVM_Task(), 10.0))
 
 

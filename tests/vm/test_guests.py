@@ -82,12 +82,12 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
 
 def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
     return [
-        one.grew
+        reading.grew
         for trial in ResultDirectory(results).results().trials
         for counts in trial.streams
         if counts.stream == "s1"
-        for one in counts.counters
-        if (one.point, one.counter) == (point, counter)
+        for reading in counts.counters
+        if (reading.point, reading.counter) == (point, counter)
     ]
 
 

@@ -150,9 +150,9 @@ def test_on_a_host_over_ssh_its_daemon_and_its_domain_are_there(tmp_path, result
 
 def threads(pid: int) -> dict[str, str]:
     """The CPUs that each thread of a QEMU may run on, by its name."""
-    told = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    each = [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in told]
-    return {one["Name"]: one["Cpus_allowed_list"] for one in each}
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    fields_of_threads = [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in texts]
+    return {fields["Name"]: fields["Cpus_allowed_list"] for fields in fields_of_threads}
 
 
 @pytest.mark.parametrize("of_its_own", [True, False])
@@ -222,7 +222,7 @@ def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
         with yard.uut(guest(accelerator="tcg", uri=uri), "g", (path,)) as active:
             (domain,) = connection.listAllDomains()
             taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
-            ingress, egress = (str(one.get("dev")) for one in taps)
+            ingress, egress = (str(tap.get("dev")) for tap in taps)
             before, told_before = counted(active), domain.interfaceStats(ingress)
             arrived = yard.forwarded(active, path, OVERLOAD)
             after, told = counted(active), domain.interfaceStats(ingress)
@@ -240,7 +240,7 @@ OVERLOAD = 20_000
 
 
 def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
-    return {(one.point, one.counter): one.frames or 0 for one in active.uut.read().counters}
+    return {(reading.point, reading.counter): reading.frames or 0 for reading in active.uut.read().counters}
 
 
 # What a user has defined: with a network, a console and an agent of its own.
@@ -370,7 +370,7 @@ def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended
         done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
         assert done.returncode == -signal.SIGKILL
         time.sleep(SETTLED_S)  # what was begun is there by then
-        wait_for(lambda: [one.name() for one in connection.listAllDomains()] == ["late"])
+        wait_for(lambda: [domain.name() for domain in connection.listAllDomains()] == ["late"])
         cleaned = netbench("clean")
         assert cleaned.returncode == 0, cleaned.stderr
         assert domains(connection) == there
@@ -391,7 +391,7 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
             OwnDomain(uri, "nb-theirs").found(Look(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             OwnDomain(uri, name).undo(HERE)
-        assert [one.name() for one in connection.listAllDomains()] == ["nb-theirs"]
+        assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]
         theirs.destroy()
         connection.close()
     OwnDomain(uri, "nb-ours").undo(HERE)  # nobody is there any more

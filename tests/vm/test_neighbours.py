@@ -86,7 +86,7 @@ def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(result
     )
     assert done.returncode == 0, done.stdout + done.stderr
     campaign = ResultDirectory(results).results()
-    changes = {one.scenario: one.ratio for one in relative_maxima(group_trials(campaign))}
+    changes = {maximum.scenario: maximum.ratio for maximum in relative_maxima(group_trials(campaign))}
     assert changes["cpu-heavy"].ratio is not None
     assert changes["cpu-heavy"].ratio < 0.9
     assert changes["shared-idle"].ratio is not None

@@ -95,10 +95,10 @@ def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
             source.start(0)
         sent = {name: source.wait(5.0) for name, source in sources}
         counted = {name: sent_by(lab, name) - before[name] for name in sent}
-    assert {name: one.error for name, one in sent.items()} == dict.fromkeys(sent, "")
+    assert {name: done.error for name, done in sent.items()} == dict.fromkeys(sent, "")
     # One that sends alone leaves the others nothing; how equal their turns are depends on the emulated CPU.
-    assert min(one.frames for one in sent.values()) > 0.5 * max(one.frames for one in sent.values()) > 500
-    assert all(one.frames <= counted[name] <= one.frames + 20 for name, one in sent.items()), "and what a link says"
+    assert min(done.frames for done in sent.values()) > 0.5 * max(done.frames for done in sent.values()) > 500
+    assert all(done.frames <= counted[name] <= done.frames + 20 for name, done in sent.items()), "and what a link says"
 
 
 def sent_by(lab, name):
@@ -144,7 +144,7 @@ def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, t
             assert result.verdict is Verdict.INVALID
             (failed,) = [reason for reason in result.reasons if reason.kind is ReasonKind.GENERATOR_FAILED]
             told = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
-            assert [float(found.replace(",", "")) for found in told] == [pytest.approx(seconds, abs=2)], failed.detail
+            assert [float(step.replace(",", "")) for step in told] == [pytest.approx(seconds, abs=2)], failed.detail
         result = measure("1000fps", duration="200ms").result
         assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
 

@@ -123,7 +123,7 @@ def has_no_more_of_the_cpus_than_its_cap_and_its_weight_give_it(lab, active):
         # Of 0.7 for its CPU, and what VirtualBox's other threads take.
         assert 0.5 < share() < 0.9
         busy = [f"taskset {mask} sh -c '{BUSY}' >/dev/null 2>&1 & echo $!" for mask in (1, 2)]
-        pids = [run_checked(machine, ["sh", "-c", one]).strip() for one in busy]
+        pids = [run_checked(machine, ["sh", "-c", command]).strip() for command in busy]
         try:
             assert 0.05 < share() < 0.4, "25 of 125 on either CPU"
         finally:

@@ -54,7 +54,7 @@ def root_of(release: str) -> Path:
     shutil.rmtree(unfinished, ignore_errors=True)  # hardly ever there: of a run that was killed
     root.parent.mkdir(parents=True, exist_ok=True)
     options = ["--variant=apt", f"--include={','.join(PACKAGES)}", '--aptopt=Acquire::Languages "none"']
-    options += [f"--dpkgopt=path-exclude=/usr/share/{one}/*" for one in _LEFT_OUT]
+    options += [f"--dpkgopt=path-exclude=/usr/share/{path}/*" for path in _LEFT_OUT]
     argv = ["mmdebstrap", "--quiet", *options, release, str(unfinished), f"deb {_archive()} {release} main"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
