@@ -1,4 +1,4 @@
-"""A VMM from outside: it keeps the contract, and takes part in whatever a campaign does."""
+"""A VMM from an extension: it fulfils the contract, and works in all parts of a campaign."""
 
 import pytest
 
@@ -21,7 +21,7 @@ BREAKAGES = [
 class TestNamespaces(VmmContract):
     @pytest.fixture(autouse=True)
     def _found(self, installed):
-        """The example is there."""
+        """The example is installed."""
 
     def vmm(self):
         from netbench_example.namespace_guest import Namespaces
@@ -31,7 +31,7 @@ class TestNamespaces(VmmContract):
 
 @pytest.fixture
 def topology(tmp_path):
-    """One guest of this VMM, and another one beside it."""
+    """A guest of this VMM beside another one."""
     shared, _, _ = find(TOPOLOGIES, "netns-vmm").read_text().replace("netns-vmm", "nbt-space").partition("uuts:")
     path = tmp_path / "outside.yaml"
     path.write_text(f"{shared}uuts:\n  - {{name: space, kind: namespace, forward: route}}\n")

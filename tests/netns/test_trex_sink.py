@@ -51,7 +51,7 @@ def test_exactly_what_is_dropped_is_lost(tmp_path, both):
     found = measured(tmp_path, "drop", *more)
     assert len(found) == 1 + both
     for row in found:
-        # The server may have missed some: with a ring of 16,384 frames, none.
+        # The server could lose frames, but its ring of 16,384 frames prevents that.
         assert (verdict_of(row), row["reasons"]) == ("valid", "")
         assert counts(row, "sent_frames", "received_frames", "lost_frames", "capture_dropped_frames") == (
             *(1000, 930, 70, 0),

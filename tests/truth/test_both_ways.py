@@ -1,4 +1,4 @@
-"""A stream and its way back at once: each direction is counted to the frame, and others have counted the same."""
+"""A stream and its reverse at once: each direction is counted to the frame, and independent counters agree."""
 
 import json
 import shutil
@@ -99,7 +99,7 @@ def seen() -> dict[str, int]:
 
 
 def by_link() -> dict[str, int]:
-    """What the UUT's NICs have received and sent."""
+    """The frames that the UUT's NICs have received and sent, by direction."""
     links = json.loads(run_checked(in_uut(), ["ip", "-j", "-s", "link"]))
     stats = {link["ifname"]: link["stats64"] for link in links}
     return {
@@ -111,7 +111,7 @@ def by_link() -> dict[str, int]:
 
 
 def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=("forth", "back"), count=seen):
-    """A trial of a UUT, and what somebody else counted meanwhile; again where the machine stood still in it."""
+    """A trial of a UUT, and the independent counts during it; repeated where the machine stalled."""
     spec = UutSpec.model_validate({"name": "u", **uut})
     lab: Topology = load_shipped("netns-both").model_copy(update={"uuts": (spec,)})
     with open_testbed(resolve(lab, wanted)) as testbed, testbed.uut(spec) as active, witness():
@@ -127,7 +127,7 @@ def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=(
 
 
 def assert_exact(result: TrialResult, lost: dict[str, int], counted: dict[str, int], sent: int = SENT) -> None:
-    """All that was sent and lost in each direction, and nothing else, is as the counters of others say."""
+    """Assert that the frames sent and lost in each direction equal the independent counts, without other frames."""
     streams = {counts.stream: counts for counts in result.streams}
     assert {name: counts.sent_frames for name, counts in streams.items()} == dict.fromkeys(streams, sent)
     assert {name: counts.lost_frames for name, counts in streams.items()} == lost
@@ -151,7 +151,7 @@ UUTS: dict[str, dict[str, object]] = {
     "forwarder": {"kind": "forwarder"},
     "ovs": {"kind": "ovs"},
 }
-PROCESSES = ("forwarder", "ovs")  # whose sockets have room for few frames while they do not run
+PROCESSES = ("forwarder", "ovs")  # their sockets buffer only few frames while they do not run
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ PROCESSES = ("forwarder", "ovs")  # whose sockets have room for few frames while
 def test_all_that_is_sent_arrives_each_way(uut, sink, tmp_path):
     sent, duration = (FEW_FRAMES, "100ms") if uut in PROCESSES else (SENT, "500ms")
     result, counted = both_measured(UUTS[uut], profile(sink=sink, duration=duration), tmp_path)
-    if uut in PROCESSES:  # whose frames pass no hook where they leave
+    if uut in PROCESSES:  # their frames leave without passing a hook
         counted |= {name.replace("-in", "-out"): frames for name, frames in counted.items() if name.endswith("-in")}
     assert_exact(result, {"forth": 0, "back": 0}, counted, sent)
     assert {counts.stream: counts.reverse_of for counts in result.streams} == {"forth": "", "back": "forth"}
@@ -175,7 +175,7 @@ def test_all_that_is_sent_arrives_each_way(uut, sink, tmp_path):
 
 @pytest.mark.parametrize("how", ["tc", "xdp"])
 def test_what_is_redirected_both_ways_the_links_count(how, tmp_path):
-    """No hook of nftables sees it, and no flush frame of a sink goes the same way: there is none of tcpdump's."""
+    """No hook of nftables sees these frames; the sink is not tcpdump, whose flush frames would be redirected too."""
     uut = {"kind": "raw", "forward": how}
     result, counted = both_measured(uut, profile(sink="bpf"), tmp_path, count=by_link)
     assert_exact(result, {"forth": 0, "back": 0}, counted)
@@ -221,7 +221,7 @@ def test_one_way_alone_is_measured_as_well(streams, tmp_path):
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
 @pytest.mark.parametrize("load", ["2000fps", "max"])
 def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load, sink, tmp_path, monkeypatch):
-    """As with CPUs enough: both NICs of the UUT receive from rings, which the live frames of XDP need."""
+    """As with enough CPUs: both NICs of the UUT receive from rings, which live frames of XDP require."""
     monkeypatch.setattr(rings, "receiving_cpus", lambda streams, cpus: [(cpus[-1],)] * streams)
     wanted = profile(loads=[load], generator="xdp", sink=sink, duration="500ms" if load != "max" else "100ms")
     result, counted = both_measured(DIFFERENT, wanted, tmp_path)

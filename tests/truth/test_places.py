@@ -1,4 +1,4 @@
-"""Breakages put at places of our choosing: in a whole trial, the right point is named with the right count."""
+"""Breakages at chosen places: a whole trial names the right point with the right count."""
 
 from dataclasses import replace
 

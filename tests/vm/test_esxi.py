@@ -42,7 +42,7 @@ def simulator(request):
 
 @pytest.fixture(autouse=True)
 def _as_before(request):
-    """Whatever a test does, the host is in the end as it was."""
+    """After every test, the host must be as it was before."""
     if "simulator" not in request.fixturenames:
         yield
         return
@@ -72,7 +72,7 @@ def driver(simulator, **more) -> Esxi:
 
 
 def seen(simulator):
-    """What the API tells of the guest."""
+    """The settings of the guest according to the API."""
 
     def look(host):
         config = host.machine(NAME).config
@@ -314,7 +314,7 @@ def test_a_guest_that_others_end_is_noticed(simulator, machine, spec):
 
 @pytest.mark.root
 class TestContract(VmmContract):
-    """What every driver keeps, as far as objects of the API show it."""
+    """The contract of every driver, as far as objects of the API show it."""
 
     no_answers = "vcsim has no guests that run, and moves no frames"
 
@@ -389,7 +389,7 @@ def topology(simulator, tmp_path, monkeypatch):
 
 
 def assert_secret(directory: Path, *texts: str) -> None:
-    """The password is nowhere in what was written or said."""
+    """The password is nowhere in the files and the output."""
     secret = vcsim.PASSWORD.encode()
     assert not [path for path in directory.rglob("*") if path.is_file() and secret in path.read_bytes()]
     assert not [text for text in texts if vcsim.PASSWORD in text]

@@ -1,4 +1,4 @@
-"""What is broken in a guest, and at its doors, is named with the right count."""
+"""Breakages in a guest and at its NICs are named with the right count."""
 
 import pytest
 

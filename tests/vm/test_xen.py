@@ -191,7 +191,7 @@ def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_s
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
 
 
-# Once the first frames have come, the domain takes in none for longer than its vif keeps one (rx_drain_timeout_msecs).
+# After the first frames, the domain accepts none for longer than its vif keeps one (rx_drain_timeout_msecs).
 PAUSE = """
 seen() { cat /sys/class/net/nb-in1/statistics/rx_packets; }
 first=$(seen)
@@ -203,7 +203,7 @@ first=$(seen)
 
 
 def counted(uut: Host) -> dict[str, int]:
-    """By the kernel's own tools: what came in, what the vif passed on, and what died in it or in front of it."""
+    """The frames received, passed on by the vif, and lost in it or in front of it, by the kernel's own tools."""
     links = {
         link["ifname"]: link["stats64"] for link in json.loads(run_checked(uut, ["ip", "-s", "-j", "link"])) if link
     }
