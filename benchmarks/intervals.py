@@ -1,4 +1,4 @@
-"""In how many of 100 cases the 95 % intervals of netbench hold what they should, simulated.
+"""The simulated coverage of netbench's 95 % intervals: the percentage of cases in which they contain the truth.
 
 Prints the tables of docs/interference.md, the same numbers each time.
 
@@ -28,13 +28,13 @@ LOSSES: Counted[int] = Counted(float, int, lambda _: FRAMES, lambda _: float(FRA
 
 
 def coverage(held: Callable[[random.Random], bool], draws: int) -> float:
-    """In which part of so many simulated campaigns an interval holds the truth; the same each time it is asked."""
+    """The share of this many simulated campaigns in which an interval contains the truth; the same for each call."""
     rng = random.Random(SEED)
     return sum(held(rng) for _ in range(draws)) / draws
 
 
 def of_ratio(numbers: tuple[int, int], scatter: tuple[float, float]) -> Callable[[random.Random], bool]:
-    """Whether the interval of a ratio holds it, where nothing changed; fewer and more repetitions, both normal."""
+    """Whether the interval of a ratio contains 1 where nothing changed; fewer and more repetitions, both normal."""
 
     def held(rng: random.Random) -> bool:
         fewer, more = (
@@ -47,7 +47,7 @@ def of_ratio(numbers: tuple[int, int], scatter: tuple[float, float]) -> Callable
 
 
 def of_losses(lost: float, repetitions: int) -> Callable[[random.Random], bool]:
-    """Whether the interval of the loss holds it, where so many frames are lost at random in each repetition."""
+    """Whether the interval of the loss contains it, where this many frames are lost at random in each repetition."""
 
     def held(rng: random.Random) -> bool:
         found = LOSSES.over([poisson(rng, lost) for _ in range(repetitions)])

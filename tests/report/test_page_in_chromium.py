@@ -27,7 +27,7 @@ pytestmark = pytest.mark.chromium
 
 Browse = Callable[..., subprocess.CompletedProcess[str]]
 
-# Added to a copy of the page: what a reader would see, before and after choosing, and what they would save.
+# Added to a copy of the page: reports the visible content before and after choices, and the saved files.
 PROBE = """
 <pre id="probe"></pre>
 <script>
@@ -114,7 +114,7 @@ addEventListener("load", async () => {
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Open a file in headless Chromium; what it printed, the messages of the page's console among it."""
+    """Open a file in headless Chromium; returns its output, including the messages of the page's console."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs headless Chromium: apt-get install chromium")
@@ -191,7 +191,7 @@ def test_every_mark_is_drawn_told_and_saved_and_choices_apply_to_the_whole_page(
 
 
 def _number(cell: str) -> str | float | None:
-    """A cell of a CSV file as what it was."""
+    """The value of a cell of a CSV file."""
     try:
         return float(cell) if cell else None
     except ValueError:
