@@ -426,8 +426,8 @@ def _trend(
     if by_load:
         options = [Option(f"trend-{number}", load) for number, load in enumerate(by_load)]
         parts = [
-            drawn_apart(own, _uut_of_trend, looks, throughput_in_time, option.value)
-            for option, own in zip(options, by_load.values(), strict=True)
+            drawn_apart(cells, _uut_of_trend, looks, throughput_in_time, option.value)
+            for option, cells in zip(options, by_load.values(), strict=True)
         ]
         content.append(picked("trend", "Load", options, parts, options[0].value))
     else:

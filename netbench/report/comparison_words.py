@@ -113,10 +113,10 @@ def verdict_words(comparison: Comparison) -> str:
     cells = count(len(comparison.differences), "cell")
     dead = sum(cell.dead for cell in comparison.left_out)
     parts = [f"failed in {dead:,}"] if dead else []
-    for words, own in (("slower", comparison.slower), ("faster", comparison.faster)):
-        if own:
-            most = max((difference.change or 0.0 for difference in own), key=abs)
-            parts.append(f"{words} in {len(own):,}, by up to {change(abs(most)).lstrip('+')}")
+    for words, differences in (("slower", comparison.slower), ("faster", comparison.faster)):
+        if differences:
+            most = max((difference.change or 0.0 for difference in differences), key=abs)
+            parts.append(f"{words} in {len(differences):,}, by up to {change(abs(most)).lstrip('+')}")
     if not parts:
         tested = [difference for difference in comparison.differences if difference.throughput_test.p is not None]
         if comparison.doubt:
@@ -162,13 +162,13 @@ def gate_words(gate: Gate) -> str:
     """`passed: a regression above 2 % is excluded in all 12 cells`; similarly for the other outcomes."""
     judged = [cell for cell in gate.cells if cell.outcome is not Outcome.NOT_JUDGED]
     outcome = gate.outcome
-    own = [cell for cell in judged if cell.outcome is outcome]
+    decisive = [cell for cell in judged if cell.outcome is outcome]
     cells = count(len(judged), "cell")
     regression = f"a regression above {100 * gate.threshold:g} %"
     what = {
         Outcome.PASSED: f"{regression} is excluded in all of {cells}",
-        Outcome.FAILED: f"{regression} is shown in {len(own):,} of {cells}",
-        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(own):,} of {cells}",
+        Outcome.FAILED: f"{regression} is shown in {len(decisive):,} of {cells}",
+        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(decisive):,} of {cells}",
     }
     return f"{outcome.value}: {what[outcome]}"
 
@@ -226,9 +226,9 @@ def judged_words(one: CellResult) -> str:
 
 def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
     """The reasons why cells are not compared, each with the number of cells and the first of them."""
-    for why, own in grouped(left_out, lambda cell: cell.why).items():
-        more = f", and {len(own) - 1:,} more" if len(own) > 1 else ""
-        yield f"{own[0].place}{more}: {why}"
+    for why, cells in grouped(left_out, lambda cell: cell.why).items():
+        more = f", and {len(cells) - 1:,} more" if len(cells) > 1 else ""
+        yield f"{cells[0].place}{more}: {why}"
 
 
 def repetitions_words(base: Group, new: Group) -> str:

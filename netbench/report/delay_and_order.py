@@ -190,7 +190,7 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
     )
     largest_first = sorted(counted.items(), key=lambda item: rising(item[0][1]), reverse=True)
     in_order = sorted(largest_first, key=lambda item: list(looks).index(item[0][0]))
-    orders = [(uut, size, order) for (uut, size), own in in_order if (order := order_of(own)) is not None]
+    orders = [(uut, size, order) for (uut, size), members in in_order if (order := order_of(members)) is not None]
     columns: tuple[Column[tuple[str, FrameSize, Order]], ...] = (
         Column("UUT", lambda row: uut_label(row[0], looks)),
         Column("Frame size", lambda row: size_text(row[1]), "number"),

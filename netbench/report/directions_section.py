@@ -19,7 +19,7 @@ from netbench.statistics.totals import total
 def directions_section(choice: Sequence[View], looks: Mapping[str, Style]) -> Iterable[Section]:
     """Each direction of measurements with a stream and its reverse; nothing without any."""
     both = [(view, directions(view.groups)) for view in choice]
-    if shown := {view.name: own for view, own in both if own}:
+    if shown := {view.name: of_view for view, of_view in both if of_view}:
         yield section(
             "directions",
             "Directions",

@@ -1,4 +1,4 @@
-"""The environment of a campaign, from its manifest: before, after, and what changed in between."""
+"""The environment of a campaign, from its manifest: before, after, and the changes in between."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -64,12 +64,12 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
         *(
             table(
                 columns,
-                grouped(own, lambda path: path[0]).values(),
+                grouped(listed, lambda path: path[0]).values(),
                 "environment",
                 lambda path: "changed" if path in changed else "",
             )
-            for columns, own in ((both, moving), (once, constant))
-            if own
+            for columns, listed in ((both, moving), (once, constant))
+            if listed
         ),
     )
 

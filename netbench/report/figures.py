@@ -97,11 +97,11 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
         )
         panels.scale(size, [0, end], [0, end])
         panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
-        for uut, own in groups_by_uut(members).items():
-            panels.line(size, uut, _points(own, looks[uut], unit.throughput, unit.offered))
-            marked = _marked(looks[uut], _not_averaged(own), unit.of_trial)
+        for uut, of_uut in groups_by_uut(members).items():
+            panels.line(size, uut, _points(of_uut, looks[uut], unit.throughput, unit.offered))
+            marked = _marked(looks[uut], _not_averaged(of_uut), unit.of_trial)
             panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, marked)
-            apart = _marked(looks[uut], {Verdict.VALID: _outliers(own)}, unit.of_trial)
+            apart = _marked(looks[uut], {Verdict.VALID: _outliers(of_uut)}, unit.of_trial)
             panels.points(size, f"{looks[uut].label}, outliers", looks[uut].look, apart)
     return panels.figure
 
@@ -133,9 +133,9 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
         ratios += [least_loss(group.loss_ratio) for group in members]
         scale = panels.scale_of_loss(size, [0, _end_of_offered(members)], ratios)
         uuts = groups_by_uut(members)
-        for row, (uut, own) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
-            panels.line_of_loss(size, uut, _points(own, looks[uut], lambda group: group.loss_ratio), scale, row)
-            marked = _marked(looks[uut], _not_averaged(own), _at_loss(scale, row))
+        for row, (uut, of_uut) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
+            panels.line_of_loss(size, uut, _points(of_uut, looks[uut], lambda group: group.loss_ratio), scale, row)
+            marked = _marked(looks[uut], _not_averaged(of_uut), _at_loss(scale, row))
             panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, marked)
     return panels.figure
 
@@ -151,8 +151,8 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
     panels.categories(categories)
     for size, members in by_size.items():
         panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
-        for uut, own in groups_by_uut(members).items():
-            tried = grouped(own, lambda group: _category(group, by_scenario))
+        for uut, of_uut in groups_by_uut(members).items():
+            tried = grouped(of_uut, lambda group: _category(group, by_scenario))
             highest = [best.get((uut, size, category)) for category in categories]
             bars = [
                 _bar_of_most(group, looks[uut], tried.get(category, ()))
@@ -179,8 +179,8 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
         ratios = [100 * maximum.ratio.ratio for maximum in members if maximum.ratio.ratio is not None]
         tips = [min(100 * maximum.ratio.high, 150) for maximum in members if maximum.ratio.high is not None]
         panels.scale(scenario, None, [0, end_of_axis((), [100, *ratios, *tips])])
-        for uut, own in grouped(members, lambda maximum: maximum.victim.uut).items():
-            of_size = {maximum.victim.frame_size: maximum for maximum in own}
+        for uut, of_uut in grouped(members, lambda maximum: maximum.victim.uut).items():
+            of_size = {maximum.victim.frame_size: maximum for maximum in of_uut}
             panels.bars(scenario, uut, [_bar_of_change(of_size.get(size), looks[uut]) for size in sizes])
         panels.rule(scenario, 100)
     return panels.figure

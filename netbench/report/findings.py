@@ -104,10 +104,10 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
             why = "at no load two thirds of the repetitions were valid at the first attempt"
             yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
         return
-    own = {group.uut: group for group in best if cell.holds(group)}
-    settings, counted = _by_setting(results, own), counted_loads(groups)
-    parts = [_of_setting(uuts, own, counted, results, is_alone=len(settings) == 1) for uuts in settings]
-    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
+    group_of = {group.uut: group for group in best if cell.holds(group)}
+    settings, counted = _by_setting(results, group_of), counted_loads(groups)
+    parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
+    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(group_of.values())}).", "maximum")
 
 
 def _of_setting(
@@ -224,9 +224,9 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
             )
         else:
             held.append(f"the link of {name} takes no more than {mbps(_offered(loads[first]))} Mbit/s")
-    told = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # highest load first
-    left = len(told) - _MOST_NAMED
-    parts = [*told[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
+    onsets = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # highest load first
+    left = len(onsets) - _MOST_NAMED
+    parts = [*onsets[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
     limit = f"{100 * LOST:g} %"
     if parts:
         parts[0] = f"loss begins to exceed {limit} {parts[0]}"
@@ -269,7 +269,7 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
     valid = [trial for trial in results.wanted_trials if trial.verdict is Verdict.VALID]
     if not valid:
         return
-    by_uut = {uut: lost_frames_by_place(own) for uut, own in grouped(valid, lambda trial: trial.spec.uut).items()}
+    by_uut = {uut: lost_frames_by_place(trials) for uut, trials in grouped(valid, lambda trial: trial.spec.uut).items()}
     places: Counter[LossPlace] = Counter()
     for of_uut in by_uut.values():
         places.update(of_uut)
@@ -312,7 +312,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         yield Finding("Neighbours", f"{text} ({frames_text(worst.victim.frame_size)}, {repetitions}).", "isolation")
         return
     cells = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
-    said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
+    said = [f"{uut}: {excluded(of_uut)}" for uut, of_uut in list(cells.items())[:_MOST_NAMED]]
     yield Finding("Neighbours", f"No significant cost of a neighbour was found; {'; '.join(said)}.", "isolation")
 
 
@@ -372,14 +372,14 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     alike = [search for search in alike if len(search.streams) == fewest]
     size = min((search.frame_size for search in alike), key=rising)
     searched = grouped((search for search in alike if search.frame_size == size), lambda search: search.uut)
-    own = {uut: _of_all(same) for uut, same in searched.items()}
+    merged = {uut: _of_all(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
     per_stream = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
-    for uuts in _by_setting(results, own):
-        base = own.get(uuts[0])
+    for uuts in _by_setting(results, merged):
+        base = merged.get(uuts[0])
         for search in sorted(
-            (own[uut] for uut in uuts if uut in own), key=lambda search: search.lower_fps or 0.0, reverse=True
+            (merged[uut] for uut in uuts if uut in merged), key=lambda search: search.lower_fps or 0.0, reverse=True
         ):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")

@@ -118,7 +118,7 @@ def mbps_interval(interval: Interval | None) -> str:
 
 
 def mbps_spread(interval: Interval | None) -> str:
-    """± half width, to the digits of the mean, or to as many as tell it from 0; empty where there is none.
+    """± half width, to the digits of the mean, or to as many as distinguish it from 0; empty where there is none.
 
     Limits instead where it goes below 0, which a rate is not.
     """
@@ -156,7 +156,7 @@ def percent_spread(interval: Interval | None) -> str:
 
 
 def percent_limit(ratio: float) -> str:
-    """A ratio above 0 in percent without the sign, to two digits, rounded up: what is below it is below this, too."""
+    """A ratio above 0 in percent without the sign, to two digits, rounded up so that it stays an upper limit."""
     step = 10.0 ** (floor(log10(100 * ratio)) - 1)
     limit = ceil(round(100 * ratio / step, 6)) * step
     return f"{limit:.2g}" if limit < 100 else "100"

@@ -41,12 +41,12 @@ def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) 
     of_place = place_looks(places)
     by_size = _by_size(outcomes)
     panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, _LOADS, LOSS)
-    for size, own in by_size.items():
-        highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
+    for size, members in by_size.items():
+        highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in members)
         panels.scale(size, None, [0, 1.05 * highest or 1.0])
-        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in own)
+        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in members)
         for place in places:
-            marks = [_mark(x, outcome, place) for x, outcome in enumerate(own)]
+            marks = [_mark(x, outcome, place) for x, outcome in enumerate(members)]
             panels.stack(size, _name(place), of_place[place.place], [mark for mark in marks if mark])
     return panels.figure
 
@@ -82,7 +82,7 @@ def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[FrameSize, list[GroupOutc
     by_load = sorted(outcomes, key=_offered)
     in_order = sorted(by_load, key=lambda outcome: rising(outcome.group.frame_size), reverse=True)
     by_size = grouped(in_order, lambda outcome: outcome.group.frame_size)
-    return {size: own for size, own in by_size.items() if any(outcome.drops for outcome in own)}
+    return {size: members for size, members in by_size.items() if any(outcome.drops for outcome in members)}
 
 
 def _offered(outcome: GroupOutcome) -> float:

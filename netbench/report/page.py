@@ -246,9 +246,9 @@ def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     if len(by_scenario) == 1:
         return drawn_apart(groups, _uut, looks, figures.most_throughput, "maximum")
     parts = [
-        (scenario, drawn_apart(own, _uut, looks, figures.most_throughput, f"maximum-{place}"))
-        for place, (scenario, own) in enumerate(by_scenario.items())
-        if len({group.sources for group in own}) > 1
+        (scenario, drawn_apart(members, _uut, looks, figures.most_throughput, f"maximum-{place}"))
+        for place, (scenario, members) in enumerate(by_scenario.items())
+        if len({group.sources for group in members}) > 1
     ]
     fewest = min(group.sources for group in groups)
     beside = [group for group in groups if group.sources == fewest]

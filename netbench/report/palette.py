@@ -15,8 +15,8 @@ _LIGHT: Mapping[str, str] = {
     "grid": "#e6e8ea",
     "shade": "#f3f5f6",
     "link": "#00568a",
-    "doubt": "#7d5200",  # suspicious, and what must be read with care
-    "bad": "#a4161a",  # invalid, and what failed
+    "doubt": "#7d5200",  # suspicious, and values to be read with care
+    "bad": "#a4161a",  # invalid and failed
     "u0": "#0063a6",
     "u1": "#b54708",
     "u2": "#00704a",

@@ -68,13 +68,13 @@ def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> H
         uut: [outcome for group in groups if (outcome := group_outcome(group, guest=uut in guests))]
         for uut, groups in groups_by_uut(view.groups).items()
     }
-    lossy = {uut: own for uut, own in outcomes.items() if any(outcome.drops for outcome in own)}
+    lossy = {uut: of_uut for uut, of_uut in outcomes.items() if any(outcome.drops for outcome in of_uut)}
     if not lossy:
         return note("No frame was lost.")
     options = [Option(uut, looks[uut].label) for uut in lossy]
     parts = [
-        _curves(looks[uut].label, own, looks, f"split-{place}-{view.name}")
-        for place, (uut, own) in enumerate(lossy.items())
+        _curves(looks[uut].label, of_uut, looks, f"split-{place}-{view.name}")
+        for place, (uut, of_uut) in enumerate(lossy.items())
     ]
     most = max(lossy, key=lambda uut: sum(outcome.lost for outcome in lossy[uut]))
     return picked(f"split-{view.name}", "Unit under test", options, parts, most)
@@ -183,10 +183,10 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
     trials = list(trials)
     bodies = []
     for uut in looks:
-        own = [trial for trial in trials if trial.spec.uut == uut]
-        if own:
-            bodies.append(_lost_frames(uut_label(uut, looks), own))
-        for neighbour, seen in _of_neighbours(own).items():
+        trials_of_uut = [trial for trial in trials if trial.spec.uut == uut]
+        if trials_of_uut:
+            bodies.append(_lost_frames(uut_label(uut, looks), trials_of_uut))
+        for neighbour, seen in _of_neighbours(trials_of_uut).items():
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
                 bodies.append(_lost_frames(label, seen))
@@ -239,12 +239,12 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
         "p", element("strong", finding_sentence(finding, {uut for uut in looks if looks[uut].emulated})), css="finding"
     )
     columns: tuple[Column[tuple[str, Outcome]], ...] = (
-        Column("UUT", lambda own: uut_label(own[0], looks)),
-        Column("Valid trials", lambda own: f"{own[1].trials:,}", "number"),
-        Column("Lost frames", lambda own: frames(own[1].lost), "number"),
+        Column("UUT", lambda row: uut_label(row[0], looks)),
+        Column("Valid trials", lambda row: f"{row[1].trials:,}", "number"),
+        Column("Lost frames", lambda row: frames(row[1].lost), "number"),
         *(Column(side.value.capitalize(), _share_on(side), "number") for side in _SIDES_OF_GUEST),
-        Column("Most were lost at", lambda own: _worst_place(own[1])),
-        Column("The finding is", lambda own: _ANSWERS[answer(own[1])]),
+        Column("Most were lost at", lambda row: _worst_place(row[1])),
+        Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
     )
     yield table(columns, [finding.by_uut.items()], css="lost")
     yield note(
@@ -275,7 +275,7 @@ def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> s
         for side in _SIDES_OF_GUEST
         if side is Side.BEFORE or together.on(side)
     )
-    exceptions = [uut for uut, own in finding.by_uut.items() if answer(own) not in (said, None)]
+    exceptions = [uut for uut, outcome in finding.by_uut.items() if answer(outcome) not in (said, None)]
     imitated = [uut for uut in finding.by_uut if uut in emulated]
     condition = (
         "with no CPU emulated"
@@ -297,7 +297,7 @@ def _without_guest(finding: PaperFinding) -> str:
 
 
 def _share_on(side: Side) -> Callable[[tuple[str, Outcome]], str]:
-    return lambda own: rough_percent(own[1].share_on(side))
+    return lambda row: rough_percent(row[1].share_on(side))
 
 
 def _worst_place(outcome: Outcome) -> str:
@@ -309,6 +309,6 @@ def _of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]
     """The trials of each neighbour by its name, with the neighbour's streams, counters and CPU time as the trial's."""
     seen = grouped(((trial, guest) for trial in trials for guest in trial.neighbours), lambda pair: pair[1].name)
     return {
-        name: [replace(trial, guests=(guest,), machine_cpu_s=None) for trial, guest in own]
-        for name, own in seen.items()
+        name: [replace(trial, guests=(guest,), machine_cpu_s=None) for trial, guest in pairs]
+        for name, pairs in seen.items()
     }

@@ -94,8 +94,8 @@ def _drawn(
 
 def _of_searches(shown: Shown) -> Iterator[tuple[str, Chart]]:
     results = shown.results
-    for place, own in enumerate(searches.with_figures((*results.searches, *results.maxima_searches)).values()):
-        yield from _drawn(own, lambda search: search.uut, searches.highest_loads, f"searches-{place}", shown)
+    for place, members in enumerate(searches.with_figures((*results.searches, *results.maxima_searches)).values()):
+        yield from _drawn(members, lambda search: search.uut, searches.highest_loads, f"searches-{place}", shown)
     tested = rfc2544_section.tested(results.searches)
     for place, rows in enumerate(rfc2544_section.with_figures(tested).values()):
         draw = rfc2544_section.throughput_graph
@@ -119,10 +119,10 @@ def _of_groups(shown: Shown) -> Iterator[tuple[str, Chart]]:
     if len(scenarios) > 1:
         beside = [group for group in groups if group.sources == fewest]
         yield from drawn(beside, _uut, partial(figures.most_throughput, by_scenario=True), "maximum-scenarios")
-    for place, own in enumerate(grouped(groups, lambda group: group.scenario).values()):
-        if len(scenarios) == 1 or len({group.sources for group in own}) > 1:
+    for place, of_scenario in enumerate(grouped(groups, lambda group: group.scenario).values()):
+        if len(scenarios) == 1 or len({group.sources for group in of_scenario}) > 1:
             name = "maximum" if len(scenarios) == 1 else f"maximum-{place}"
-            yield from drawn(own, _uut, figures.most_throughput, name)
+            yield from drawn(of_scenario, _uut, figures.most_throughput, name)
     maxima = relative_maxima(groups)
     beside_forwarding = [maximum for maximum in maxima if maximum.best.forwarding]
     as_figure_5 = beside_forwarding if shown.results.profile.startswith(OF_PAPER) else []

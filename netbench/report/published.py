@@ -56,5 +56,5 @@ def schlosser2011() -> PublishedPaper:
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
         doi=source["doi"],
         tables={table["number"]: PublishedTable(**table) for table in data["tables"]},
-        notes={f"{what} {number}": text for what, own in data["notes"].items() for number, text in own.items()},
+        notes={f"{what} {number}": text for what, texts in data["notes"].items() for number, text in texts.items()},
     )

@@ -130,20 +130,20 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
 
 def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Html]:
     parts = with_figures(rows)
-    for place, ((scenario, sources), own) in enumerate(parts.items()):
+    for place, ((scenario, sources), members) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")
         yield element("h4", "Throughput (section 26.1)")
-        yield drawn_apart(own, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
-        yield from _table(own, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
-        if has_losses(own):
+        yield drawn_apart(members, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
+        yield from _table(members, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
+        if has_losses(members):
             yield element("h4", "Frame loss rate (section 26.3)")
-            yield drawn_apart(own, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
+            yield drawn_apart(members, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
         bursts = "Back-to-back frames (section 26.4, RFC 9004; by halving)"
-        yield from _table(own, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
+        yield from _table(members, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
         recovery = "System recovery (section 26.5)"
-        yield from _table(own, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
-        yield from _table(own, looks, "Reset (section 26.6)", lambda tests: tests.reset is not None, _RESET)
+        yield from _table(members, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
+        yield from _table(members, looks, "Reset (section 26.6)", lambda tests: tests.reset is not None, _RESET)
 
 
 def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
@@ -167,7 +167,7 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     panels.scale("", [0, 1.05 * most], [min(bottoms) / 1.5 if far_apart else 0.0, 1.05 * max(tops)])
     panels.panel("").y.logarithmic = far_apart
     panels.guide("", Guide(tuple((size, line_rates[size]) for size in sizes), "theoretical rate of the link"))
-    for uut, own in grouped(by_size, lambda row: row[0].uut).items():
+    for uut, members in grouped(by_size, lambda row: row[0].uut).items():
         points = [
             Point(
                 _exactly(mean_bytes(search.frame_size)),
@@ -175,7 +175,7 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
                 _hover(search, looks),
                 {"uut": search.uut, "frame_size": size_text(search.frame_size), "throughput_fps": search.lower_fps},
             )
-            for search, _ in own
+            for search, _ in members
             if search.lower_fps is not None
         ]
         panels.line("", uut, points, ends=False)
@@ -239,18 +239,18 @@ def _table(
     cells: Sequence[Cell],
 ) -> Iterator[Html]:
     """A row per UUT, frame size and search."""
-    own = [row for row in rows if has(row[1])]
-    if not own:
+    tested_rows = [row for row in rows if has(row[1])]
+    if not tested_rows:
         return
     search: Column[Row] = Column("Search", lambda row: str(row[0].repetition))
     columns: list[Column[Row]] = [
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
-        *([search] if _are_repeated(own) else []),
+        *([search] if _are_repeated(tested_rows) else []),
         *(Column(heading, cell, "words" if heading == _NOTES else "") for heading, cell in cells),
     ]
     yield element("h4", title)
-    yield table(columns, [own])
+    yield table(columns, [tested_rows])
 
 
 def _of(found: Callable[[Rfc2544Tests], Test | None], cell: Callable[[Test], str]) -> Callable[[Row], str]:

@@ -117,10 +117,10 @@ def with_figures(rows: Iterable[SearchResult]) -> dict[tuple[str, int], list[Sea
 
 def _drawn(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
     parts = with_figures(rows)
-    for place, ((scenario, sources), own) in enumerate(parts.items()):
+    for place, ((scenario, sources), members) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")
-        yield drawn_apart(own, lambda search: search.uut, looks, highest_loads, f"searches-{place}")
+        yield drawn_apart(members, lambda search: search.uut, looks, highest_loads, f"searches-{place}")
 
 
 def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Chart:
@@ -140,8 +140,8 @@ def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> C
     for size, members in by_size.items():
         tops = [max(search.lower_fps or 0.0, search.upper_fps or 0.0) / 1000 for search in members]
         panels.scale(size, None, [0, end_of_axis((), tops)])
-        for uut, own in grouped(members, lambda search: search.uut).items():
-            by_goal = [[search for search in own if search.goal == goal] for goal in goals]
+        for uut, of_uut in grouped(members, lambda search: search.uut).items():
+            by_goal = [[search for search in of_uut if search.goal == goal] for goal in goals]
             panels.bars(size, uut, [_bar(same, looks[uut]) for same in by_goal])
     return panels.figure
 

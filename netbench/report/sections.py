@@ -112,10 +112,11 @@ def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Htm
     if len(options) == 1:
         return parts[0]
     entries = []
-    for family, own in grouped(options, lambda option: option.family).items():
-        chosen_first = {option.value: {"selected": "selected"} for option in own if option.value == start}
+    for family, members in grouped(options, lambda option: option.family).items():
+        chosen_first = {option.value: {"selected": "selected"} for option in members if option.value == start}
         named = [
-            element("option", option.title, value=option.value, **chosen_first.get(option.value, {})) for option in own
+            element("option", option.title, value=option.value, **chosen_first.get(option.value, {}))
+            for option in members
         ]
         entries.append(element("optgroup", *named, label=family) if family else join(named))
     pick = element("label", label, " ", element("select", *entries, data_pick=name), css="pick")
@@ -154,7 +155,7 @@ def apart(
     by_setting = sorted(grouped(items, lambda item: looks[uut_of(item)].setting).items())
     if len(by_setting) <= 1:
         return [Apart("", list(items), name)]
-    return [Apart(str(setting), own, f"{name}-{place}") for place, (setting, own) in enumerate(by_setting)]
+    return [Apart(str(setting), members, f"{name}-{place}") for place, (setting, members) in enumerate(by_setting)]
 
 
 def by_title(parts: Sequence[tuple[str, Html]]) -> Html:

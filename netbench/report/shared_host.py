@@ -53,7 +53,7 @@ def shared_host_sections(
                 f"The highest throughput beside a neighbour, in percent of that without ({baselines_named(maxima)}):"
                 " bars that end at the dotted line are undisturbed, and one with a ? is of too few repetitions to tell."
             ),
-            _by_sources(maxima, lambda own, sources: _relative(own, looks, f"isolation-{sources}")),
+            _by_sources(maxima, lambda part, sources: _relative(part, looks, f"isolation-{sources}")),
             element("h3", "Where each UUT was disturbed most"),
             note(
                 "The isolation index is the same ratio: 1 is undisturbed, 0 is nothing left. Below each index its 95 %"
@@ -93,7 +93,7 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
             "As Figure 5 of the paper: the highest throughput while a neighbour forwards, relative to the most in"
             f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
-        _by_sources(maxima, lambda own, sources: _relative(own, looks, f"relative-maximum-{sources}")),
+        _by_sources(maxima, lambda part, sources: _relative(part, looks, f"relative-maximum-{sources}")),
         note("What the paper found: ", paper.on_figure(5)),
         link="Second guest forwarding",
     )
@@ -182,7 +182,7 @@ def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim]
     by_number = sorted(grouped(items, lambda item: item.victim.sources).items())
     if len(by_number) == 1:
         return content(items, by_number[0][0])
-    return by_title([(count(sources, "source"), content(own, sources)) for sources, own in by_number])
+    return by_title([(count(sources, "source"), content(members, sources)) for sources, members in by_number])
 
 
 def _beside(measured: Html, paper: PublishedPaper, published: PublishedTable | None, sources: int) -> Html:

@@ -80,10 +80,10 @@ def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
     names = ("UUT", "Frame size", *(("Sources",) if several else ()), *matrix.scenarios)
     head = element("tr", *(element("th", name, scope="col") for name in names))
     bodies = []
-    for uut, own in grouped(matrix.victims, lambda victim: victim.uut).items():
-        heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(own)))
+    for uut, victims in grouped(matrix.victims, lambda victim: victim.uut).items():
+        heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(victims)))
         rows: list[Html] = []
-        for victim in own:
+        for victim in victims:
             place = (size_text(victim.frame_size, " B"), *((str(victim.sources),) if several else ()))
             cells = [_matrix_cell(matrix.cells.get((victim, scenario))) for scenario in matrix.scenarios]
             rows.append(element("tr", "" if rows else heading, *(element("td", text) for text in place), *cells))
@@ -124,8 +124,8 @@ def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> 
     )
     by_scenario = grouped(fairness, lambda row: row.scenario)
     return join(
-        folded(f"{scenario} – {count(len(own), 'measurement')}", len(own), table(columns, [own]))
-        for scenario, own in by_scenario.items()
+        folded(f"{scenario} – {count(len(rows), 'measurement')}", len(rows), table(columns, [rows]))
+        for scenario, rows in by_scenario.items()
     )
 
 

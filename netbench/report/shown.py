@@ -12,7 +12,7 @@ from netbench.statistics.limits import with_limits
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The results without trials that only found maxima; their groups, with what limited them, in order of UUTs."""
+    """The results without trials that only found maxima; their groups, with their limits, in order of UUTs."""
 
     results: CampaignResults
     groups: tuple[Group, ...]

@@ -189,7 +189,7 @@ def _y_labels(plot: _Plot) -> Iterator[str]:
 
 
 def _frame(plot: _Plot) -> Iterator[str]:
-    """The band, the grid, the lines of the axes, and what is written along the x axis."""
+    """The band, the grid, the lines of the axes, and the text along the x axis."""
     panel, right, bottom = plot.panel, plot.x(1), PLOT_HEIGHT
     if panel.band:
         top, end = plot.y(panel.band[1]), plot.y(panel.band[0])

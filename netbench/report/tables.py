@@ -128,10 +128,10 @@ def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: 
     of_kind = grouped(found, lambda finding: finding.reason.kind)
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: list(Verdict).index(kind.verdict), reverse=True):
-        if own := of_kind.get(kind):
+        if of_this_kind := of_kind.get(kind):
             badge = element("span", kind.verdict.value, css=f"badge {kind.verdict.value}")
-            summary = join((badge, " ", element("b", kind.value), f" – {count(len(own), 'time')}"))
-            blocks.append(folded(summary, len(own), table(columns, [own])))
+            summary = join((badge, " ", element("b", kind.value), f" – {count(len(of_this_kind), 'time')}"))
+            blocks.append(folded(summary, len(of_this_kind), table(columns, [of_this_kind])))
     return join(blocks)
 
 

@@ -163,8 +163,8 @@ def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
         yield element("h3", "What sent and received" + (f" from {tester.since} on" if len(testers) > 1 else ""))
         ends = [
             (stream, role, end)
-            for stream, own in tester.streams.items()
-            for role, end in (("source", own.source), ("sink", own.sink))
+            for stream, of_stream in tester.streams.items()
+            for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
         ]
         yield table(_ENDS, [ends], "checks")
         if tester.links:
