@@ -1,1 +1,1 @@
-"""What netbench costs and how it compares; scripts of their own, see `make bench`."""
+"""Costs of netbench, and comparisons with other tools; separate scripts, see `make bench`."""

@@ -1,13 +1,13 @@
-"""What netbench's analysis of a capture takes, beside other tools on the same file.
+"""The cost of netbench's analysis of a capture, compared with other tools on the same file.
 
-The file is like one of a lossy path: 0.5 % of the frames lost in runs of 1 to 9, 0.1 % late by up to 50 others,
+The file is like that of a lossy path: 0.5 % of the frames lost in runs of 1 to 9, 0.1 % late by up to 50 others,
 0.01 % twice, delays that jitter. netbench finds losses and their runs, duplicates, reordering and its extent, rates,
-percentiles of the delay and of its variation; the others count or only read. What netbench finds is compared with what
-was put in.
+percentiles of the delay and of its variation; the others count or only read. The results of netbench are compared with
+the content of the file.
 
-Every tool is a process of its own, measured whole: interpreter, imports and all. All take turns for several rounds, of
-which the one with the least CPU counts; those that are slow have one round. The file is in the page cache; `cat`
-shows what reading costs.
+Every tool is a separate process, measured as a whole, including interpreter and imports. All take turns for several
+rounds, of which the one with the least CPU time counts; slow tools have one round. The file is in the page cache; `cat`
+shows the cost of reading it.
 
     python benchmarks/capture.py [--frames N] [--captured BYTES] [--rounds N] [--no-tshark] [--check]
 """
@@ -37,13 +37,13 @@ with open(sys.argv[1], "rb") as file:
 """
 SLOW = ("dpkt", "tshark")
 START_US = 1_700_000_000_000_000
-# Frames are made by so many at a time. None near the first or the last is lost, late or twice.
+# Frames are made in parts of this size. None near the first or the last of a part is lost, late or twice.
 PART_FRAMES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the file holds, by construction."""
+    """The content of the file, by construction."""
 
     received: int
     missing: int
@@ -56,9 +56,9 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one run of a process took: CPU (user + system) and wall time in s, and peak memory in KiB.
+    """The cost of one run of a process: CPU (user + system) and wall time in s, and peak memory in KiB.
 
-    The memory is at least this script's own: the kernel hands the peak on to a new process.
+    The memory is at least this script's own, because a new process inherits the peak.
     """
 
     cpu_s: float
@@ -82,7 +82,7 @@ def main() -> None:
                 if number and name in SLOW:
                     continue
                 cost = measure(argv)
-                best[name] = min(best.get(name, cost), cost, key=lambda one: one.cpu_s)
+                best[name] = min(best.get(name, cost), cost, key=lambda run: run.cpu_s)
     report(list(commands), best, records)
     verify(json.loads(best["netbench"].output), truth)
     if options.check and "capinfos" in best and best["netbench"].cpu_s > best["capinfos"].cpu_s:
@@ -104,7 +104,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def write_apart(path: Path, frames: int, captured: int) -> Truth:
-    """Write the file in a process of its own, whose memory the tools do not inherit as their peak."""
+    """Write the file in a separate process, so that the tools do not inherit its peak memory."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -121,7 +121,7 @@ def write_apart(path: Path, frames: int, captured: int) -> Truth:
 
 
 def write_capture(path: Path, frames: int, captured: int) -> Truth:
-    """One stream of 1,000,000 frames/s; the same for the same arguments."""
+    """Write one stream of 1,000,000 frames/s, the same for the same arguments; returns its content."""
     random = np.random.default_rng(1)
     counts = np.zeros(len(Truth.__slots__) - 2, np.int64)
     extremes: list[int] = []
@@ -138,17 +138,17 @@ def write_capture(path: Path, frames: int, captured: int) -> Truth:
 
 
 def disturb(numbers: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Consecutive numbers as they arrive, and how many of them: received, missing, loss runs, duplicates, reordered.
+    """Consecutive numbers in order of arrival, and counts: received, missing, loss runs, duplicates, reordered.
 
-    Each block of 1,000 numbers has one run of losses, one late frame, and one of ten has a frame twice. Places in a
-    block are such that none of them touches another one.
+    Each block of 1,000 numbers has one run of losses and one late frame; one block of ten has a frame twice. The
+    disturbances of a block do not overlap.
     """
     blocks = len(numbers) // 1000
     bases = numbers[0] + np.arange(blocks) * 1000
     lengths = random.integers(1, 10, blocks)
     lost = np.repeat(bases + 300, lengths) + np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     late, twice = bases + 500, bases[::10] + 700
-    # Where each frame comes: a late one after the number that it is late by, a copy right after its original.
+    # The place of each frame: a late one moves back by its lateness, a copy comes right after its original.
     arrived = np.concatenate((np.setdiff1d(numbers, lost, assume_unique=True), twice))
     place = arrived.astype(np.float64)
     place[len(place) - len(twice) :] += 0.25
@@ -158,7 +158,7 @@ def disturb(numbers: NDArray[np.int64], random: np.random.Generator) -> tuple[ND
 
 
 def delays(count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """ns: 20 µs, and a jitter that is mostly small and now and then large."""
+    """Delays in ns: 20 µs, and a jitter that is mostly small and sometimes large."""
     return 20_000 + random.gamma(2, 15_000, count).astype(np.int64)
 
 
@@ -206,7 +206,7 @@ def installed(argv: Sequence[str]) -> bool:
 
 
 def measure(argv: Sequence[str]) -> Cost:
-    """One run of a process, which must succeed; only what netbench writes is kept."""
+    """The cost of one run of a process, which must succeed; only the output of netbench is kept."""
     kept = argv[1:-1] == NETBENCH
     begin = time.perf_counter()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE if kept else subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -233,7 +233,7 @@ def report(names: Sequence[str], costs: dict[str, Cost], frames: int) -> None:
 
 
 def verify(document: dict[str, list[dict[str, object]]], truth: Truth) -> None:
-    """Leave with exit code 1 where netbench did not find what is in the file."""
+    """Exit with code 1 if netbench's results differ from the content of the file."""
     (stream,) = document["streams"]
     names = {"received": "received_frames", "missing": "missing_frames", "duplicates": "duplicate_frames"}
     names |= {"reordered": "reordered_frames"}

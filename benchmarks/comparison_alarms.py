@@ -1,7 +1,7 @@
 """Results of the gate of `netbench compare` for equal campaigns, and of one that is 3 % slower.
 
-Campaigns are made up: two UUTs, two frame sizes, three loads of which two are above saturation, and the ways in which
-throughput scatters within a run and between runs. `python -m benchmarks.comparison_alarms [COMPARISONS]`
+Campaigns are simulated: two UUTs, two frame sizes, three loads of which two are above saturation, and several kinds of
+scatter of the throughput within a run and between runs. `python -m benchmarks.comparison_alarms [COMPARISONS]`
 """
 
 import random
@@ -16,11 +16,11 @@ _SCATTER = {"normal, 0.2 %": lambda chance: chance.gauss(1, 0.002), **SCATTER}
 _REPETITIONS = (3, 5, 9)
 _SLOWER = 0.97
 _THRESHOLD = 0.02
-_BETWEEN_RUNS = (0.0, 0.002, 0.01)  # standard deviation of the factor that all trials of a run have in common
+_BETWEEN_RUNS = (0.0, 0.002, 0.01)  # standard deviation of the common factor of all trials of a run
 
 
 def main(comparisons: int = 200) -> None:
-    """Print a line per way to scatter and number of repetitions."""
+    """Print a line per kind of scatter and number of repetitions."""
     print(f"{comparisons} comparisons each, gate at 2 %: passed / failed / inconclusive, in percent")
     print(f"{'scatter within a run':24} {'between runs':>12} {'n':>2}  {'equal campaigns':>20}  {'3 % slower':>20}")
     for between in _BETWEEN_RUNS:

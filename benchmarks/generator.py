@@ -1,14 +1,14 @@
-"""netbench's sources `afpacket` and `xdp` beside trafgen, and beside their own intention.
+"""netbench's sources `afpacket` and `xdp`, compared with trafgen and with their intended rates.
 
-All send the same frame into a veth pair, in turn, several rounds. A ratio is the median of the rounds' ratios, for what
-else this host does changes from round to round. Rates are the generators' own; the kernel's counters of the interface
-check every frame count.
+All send the same frame into a veth pair, in turn, for several rounds. A ratio is the median of the rounds' ratios,
+because the other load of this host changes between rounds. Rates are those reported by the generators; every frame
+count is checked against the kernel's counters of the interface.
 
-First afpacket and trafgen, on one and the same CPU, then on all CPUs, and afpacket paced to shares of its own maximum,
-all into a plain pair, which receives within the call that sends. xdp sends into one that receives like a NIC, on the
-last CPU, where a BPF program drops frames at once, and trafgen into the plain pair: it ends where a ring is full. Then
-xdp is paced, there, and for the gaps between its frames into a third pair, which receives by NAPI as soon as a frame is
-sent, on the CPU that sends: tcpdump tells the gaps, and a thread that has to wake up would tell its own.
+First, afpacket and trafgen send on the same CPU, then on all CPUs; then afpacket is paced to shares of its maximum. All
+of these use a plain pair, which receives within the sending call. xdp sends into a pair that receives like a NIC, on
+the last CPU, where a BPF program drops frames at once; trafgen uses the plain pair, because it ends when a ring is
+full. Then xdp is paced on its pair. The gaps between its frames are measured on a third pair, which receives by NAPI on
+the sending CPU as soon as a frame is sent: tcpdump records the gaps without the delay of waking up a thread.
 
     sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -98,7 +98,7 @@ def require_tools() -> None:
 
 @contextmanager
 def veth_pair(kind: str) -> Iterator[Namespaced]:
-    """A namespace of our own with a veth pair in it, gone afterwards."""
+    """A separate namespace with a veth pair, removed afterwards."""
     name = f"nb-bench-{os.getpid()}-{kind}"
     here = LocalHost("here", name)
     inside = Namespaced(LocalHost("bench", name), name)
@@ -115,7 +115,7 @@ def veth_pair(kind: str) -> Iterator[Namespaced]:
 
 
 def receive_by_napi(host: Namespaced) -> None:
-    """The other end takes frames out of a ring, as a link with `receive: napi` does, on the last CPU."""
+    """Make the other end take frames from a ring, like a link with `receive: napi`, on the last CPU."""
     here = LocalHost("here", "bench")
     before = threads_of(here, PEER)
     ReceiveByNapi(host.netns, PEER).make(here)
@@ -125,9 +125,9 @@ def receive_by_napi(host: Namespaced) -> None:
 
 @contextmanager
 def dropping(host: Namespaced) -> Iterator[None]:
-    """The other end of the pair takes frames in and drops them, in its driver."""
+    """Make the driver of the other end of the pair receive and drop all frames."""
     with load("source") as loaded:
-        # A trial that asks for nothing drops all that comes.
+        # Without a configured trial, the program drops all frames.
         program = loaded.program("paced")
         path = namespace_path(host.netns)
         link = within(path, lambda: attach_xdp(program, socket.if_nametoindex(PEER), "native"))
@@ -144,7 +144,7 @@ def maximum(
     seconds: float,
     frame_size: int,
 ) -> float:
-    """The median rate of a source that sends as fast as it can, told beside trafgen's on as many CPUs."""
+    """The median maximum rate of a source, printed beside that of trafgen on as many CPUs."""
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
@@ -152,7 +152,7 @@ def maximum(
         ours.append(sent.frames / sent.duration_s)
         theirs.append(trafgen_fps(trafgens, len(cpus), frame_size, round(1e6 * seconds)))
     our_median, their_median = statistics.median(ours), statistics.median(theirs)
-    ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    ratio = statistics.median(our_fps / their_fps for our_fps, their_fps in zip(ours, theirs, strict=True))
     print(f"{name:<20}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
     return our_median
 
@@ -184,7 +184,7 @@ def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> N
 
 
 def pace(host: Namespaced, gaps: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
-    """xdp's count and its gaps at each rate; those of the best round, for what else the host does adds to them."""
+    """Print xdp's count and gaps at each rate, those of the best round, because other load of the host adds to them."""
     print(f"\n{'xdp, 1 CPU':<20}{'intended':>14}{'sent':>14}{'count':>12}{'median gap':>14}{'off by':>10}")
     for fps in XDP_RATES:
         what = traffic(frame_size, fps, seconds)
@@ -203,7 +203,7 @@ def pace(host: Namespaced, gaps: Namespaced, rounds: int, seconds: float, frame_
 
 
 def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> np.ndarray:
-    """When each frame came in at the other end, in ns, by tcpdump."""
+    """The arrival time of each frame at the other end, in ns, by tcpdump."""
     options = f"-Z root -n -U -B 262144 -s {SNAP_BYTES} --time-stamp-precision=nano -i {PEER} -w {path} udp"
     tcpdump = host.spawn(["taskset", "-c", str(LAST_CPU), "tcpdump", *options.split()])
     assert tcpdump.stderr
@@ -225,7 +225,7 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
     return Traffic(
         stream="benchmark",
         src_mac="02:00:00:00:00:01",
-        # Not the peer's: it drops the frames at once, and what is measured is the sender.
+        # Not the peer's address: the peer drops the frames at once, so that only the sender is measured.
         dst_mac="02:00:00:00:00:02",
         src_ip="198.18.0.1",
         dst_ip="198.18.0.2",
@@ -255,11 +255,11 @@ def send(host: Namespaced, cpus: Sequence[int], what: Traffic, kind: str) -> Sen
 
 
 def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) -> float:
-    """One measurement of trafgen at its best: no pacing, one process per CPU from CPU 0 on, which it pins."""
+    """One measurement of trafgen at its maximum: no pacing, one process per CPU from CPU 0 on, pinned by trafgen."""
     frames -= frames % processes
     packet = "{" + ",".join(map(str, build_frame(traffic(frame_size, None, 1)))) + "}"
     before = taken(host, "trafgen")
-    # -Q: it is not to move this host's interrupts about.
+    # -Q: do not move this host's interrupts.
     argv = ["trafgen", "-o", INTERFACE, "-P", str(processes), "-n", str(frames), "-Q", packet]
     done = host.run(argv, timeout_s=120)
     reports = [tuple(map(int, match)) for match in TRAFGEN_CPU.findall(done.stdout + done.stderr)]
@@ -270,9 +270,9 @@ def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) 
 
 
 def taken(host: Namespaced, kind: str) -> int:
-    """What the kernel counts of a source's frames: also those that the ring at the other end had no room for.
+    """The kernel's count of a source's frames; that of xdp includes frames rejected by a full ring at the other end.
 
-    The others send such a frame once more.
+    Other sources send such a frame again.
     """
     counters = ("packets", "dropped") if kind == "xdp" else ("packets",)
     return sum(int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_{counter}")) for counter in counters)

@@ -1,4 +1,4 @@
-"""In how many of 100 cases the 95 % intervals of netbench hold what they should, simulated.
+"""The simulated coverage of netbench's 95 % intervals: the percentage of cases in which they contain the truth.
 
 Prints the tables of docs/interference.md, the same numbers each time.
 
@@ -28,13 +28,13 @@ LOSSES: Counted[int] = Counted(float, int, lambda _: FRAMES, lambda _: float(FRA
 
 
 def coverage(held: Callable[[random.Random], bool], draws: int) -> float:
-    """In which part of so many simulated campaigns an interval holds the truth; the same each time it is asked."""
+    """The share of this many simulated campaigns in which an interval contains the truth; the same for each call."""
     rng = random.Random(SEED)
     return sum(held(rng) for _ in range(draws)) / draws
 
 
 def of_ratio(numbers: tuple[int, int], scatter: tuple[float, float]) -> Callable[[random.Random], bool]:
-    """Whether the interval of a ratio holds it, where nothing changed; fewer and more repetitions, both normal."""
+    """Whether the interval of a ratio contains 1 where nothing changed; fewer and more repetitions, both normal."""
 
     def held(rng: random.Random) -> bool:
         fewer, more = (
@@ -47,7 +47,7 @@ def of_ratio(numbers: tuple[int, int], scatter: tuple[float, float]) -> Callable
 
 
 def of_losses(lost: float, repetitions: int) -> Callable[[random.Random], bool]:
-    """Whether the interval of the loss holds it, where so many frames are lost at random in each repetition."""
+    """Whether the interval of the loss contains it, where this many frames are lost at random in each repetition."""
 
     def held(rng: random.Random) -> bool:
         found = LOSSES.over([poisson(rng, lost) for _ in range(repetitions)])
@@ -69,7 +69,7 @@ def tables(draws: int) -> Iterator[str]:
     yield from table(
         ["repetitions", *SCATTER],
         (
-            [f"{fewer} and {more}", *(coverage(of_ratio((fewer, more), one), draws) for one in SCATTER.values())]
+            [f"{fewer} and {more}", *(coverage(of_ratio((fewer, more), noise), draws) for noise in SCATTER.values())]
             for fewer, more in REPETITIONS
         ),
     )
@@ -86,7 +86,7 @@ def table(head: Sequence[str], rows: Iterator[list[str | float]]) -> Iterator[st
     yield f"| {' | '.join(head)} |"
     yield f"|---|{'---:|' * (len(head) - 1)}"
     for row in rows:
-        yield f"| {' | '.join(one if isinstance(one, str) else f'{100 * one:.1f} %' for one in row)} |"
+        yield f"| {' | '.join(cell if isinstance(cell, str) else f'{100 * cell:.1f} %' for cell in row)} |"
 
 
 def main() -> None:

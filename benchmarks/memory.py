@@ -1,8 +1,8 @@
-"""What a controller holds in memory as its campaign goes on: it should be the same after 10,000 trials as after 1,000.
+"""The memory of a controller during a campaign: it should be the same after 10,000 trials as after 1,000.
 
-Runs a campaign of very short trials on the topology `netns`, as a user would, and looks at the controller's memory
-every so many trials, by the kernel's account. What it holds at the end, when it has made the table on the console and
-the report, is told apart.
+Runs a campaign of very short trials on the topology `netns`, as a user would, and reads the controller's memory from
+the kernel at regular intervals. The peak at the end, including the table on the console and the report, is printed
+separately.
 
     sudo python benchmarks/memory.py [--trials N] [--every N] [--uut NAME] [--duration SECONDS] [--check]
 """
@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-# A trial may leave so much, from the WARM_UPth on: by then all addresses of sources have been used.
+# Memory that a trial may keep, from the WARM_UPth on: by then all addresses of sources have been used.
 LIMIT_BYTES = 200
 WARM_UP = 1000
 MOST_REPETITIONS = 1000  # of a profile
@@ -34,7 +34,7 @@ retries: 0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a process holds after so many trials, in KiB: all, what no file is behind, the most of all so far."""
+    """The memory of a process after this many trials, in KiB: resident, anonymous, and the peak so far."""
 
     trials: int
     resident: int
@@ -75,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def walk(options: argparse.Namespace, directory: Path) -> Iterator[Look]:
-    """The campaign, and what its controller holds meanwhile; last what it held at most when everything was done."""
+    """Run the campaign, and yield the memory of its controller; finally print the peak after everything was done."""
     repetitions = min(options.trials, MOST_REPETITIONS)
     loads = ", ".join(f"{number}kfps" for number in range(1, -(-options.trials // repetitions) + 1))
     profile = directory / "memory.yaml"
@@ -105,12 +105,12 @@ def look_at(pid: int, trials: int) -> Look:
 
 
 def growth(looks: Sequence[Look]) -> float | None:
-    """Bytes a trial, of what no file is behind; None for fewer than two looks after the warm-up.
+    """The growth of anonymous memory, in bytes per trial; None for fewer than two samples after the warm-up.
 
-    The median of what it is between two looks: malloc may keep a freed window of a capture (4 MB, once for a thread) at
-    any time, while what every trial leaves shows between all of them.
+    It is the median of the growth between two samples: malloc may keep a freed window of a capture (4 MB, once per
+    thread) at any time, while the leaks of every trial appear between all samples.
     """
-    late = [one for one in looks if one.trials >= WARM_UP]
+    late = [look for look in looks if look.trials >= WARM_UP]
     between = [1024 * (b.anonymous - a.anonymous) / (b.trials - a.trials) for a, b in pairwise(late)]
     return median(between) if between else None
 

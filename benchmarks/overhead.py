@@ -1,9 +1,9 @@
-"""How much longer a campaign takes than what was asked for, and where that time goes.
+"""The overhead of a campaign relative to the intended time, and its parts.
 
-Runs one-second trials on the topology `netns`, as a user would, and divides the time from the start of the command to
-its end, report included, by the sum of the trials' durations and settling times; and likewise the time from the first
-trial's start to the last one's end, with all that lies between them. Where the rest went is read from the campaign's
-own events and from the steps of its trials.
+Runs one-second trials on the topology `netns`, as a user would. Divides the time of the whole command, report included,
+by the sum of the trials' durations and settling times; likewise the time from the first trial's start to the last one's
+end, with everything between them. The parts of the overhead are read from the campaign's events and from the steps of
+its trials.
 
     sudo python benchmarks/overhead.py [--repetitions N] [--duration SECONDS] [--check]
 """
@@ -28,8 +28,8 @@ from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
 
-# At most so many times what was asked for: the command with 54 trials, and the trials alone. On a virtual machine with
-# two CPUs, beside other work, they took 1.13 and 1.07.
+# Limits, as multiples of the intended time: of the command with 54 trials, and of the trials alone. On a virtual
+# machine with two CPUs and other load, they were 1.13 and 1.07.
 LIMIT, TRIALS_LIMIT = 1.25, 1.15
 NOISE_LIMIT_S = 3.0  # for the noise floor, and the calibration of sources, of which this campaign needs none
 PROFILE = """
@@ -39,7 +39,7 @@ repetitions: {repetitions}
 duration: {duration:g}s
 """
 NOISE = "noise-floor-measured"
-# What passes until an event comes; a trial's own steps tell more of what passes until it is finished.
+# The parts of the time before each event; the time before the end of a trial is split further by the trial's steps.
 UNTIL = {
     "campaign-started": "start: load netbench, make the testbed",
     "uut-ready": "bring up UUTs",
@@ -55,7 +55,7 @@ SPANNING = "observe"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that takes time in a campaign: how long in all, and how much of that was asked for, in seconds."""
+    """A part of a campaign: its total time, and the intended share of that, in seconds."""
 
     name: str
     took_s: float
@@ -93,9 +93,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(profile: Path, results: Path) -> tuple[int, int, float, float]:
-    """The campaign: when it began and ended (CLOCK_REALTIME, ns), its CPU time in s, the peak of its memory in MB.
+    """Run the campaign; returns its start and end (CLOCK_REALTIME, ns), its CPU time in s, its peak memory in MB.
 
-    Python has all compiled, as for whoever installs netbench. Trials that stay invalid do not matter here.
+    All Python files are compiled, as in an installation of netbench. Trials that stay invalid do not matter here.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "netbench", "run", "netns", str(profile), "-o", str(results)]
@@ -111,7 +111,7 @@ def run(profile: Path, results: Path) -> tuple[int, int, float, float]:
 
 
 def times(results: ResultDirectory, began_ns: int, ended_ns: int) -> Iterator[tuple[str, float]]:
-    """What happened in a campaign, and how many seconds passed before it since what happened last."""
+    """The events of a campaign, each with the seconds since the previous one."""
     events = [json.loads(line) for line in results.events.read_text().splitlines()]
     happened = [("", began_ns), *((event["kind"], event["time_ns"]) for event in events), ("end", ended_ns)]
     for (_, earlier_ns), (kind, later_ns) in pairwise(happened):
@@ -119,7 +119,7 @@ def times(results: ResultDirectory, began_ns: int, ended_ns: int) -> Iterator[tu
 
 
 def trials_s(times: Sequence[tuple[str, float]]) -> float:
-    """What passed from the first trial's start until the last one was stored, UUTs brought up meanwhile included."""
+    """The seconds from the first trial's start until the last one was stored, including the start of UUTs."""
     kinds = [kind for kind, _ in times]
     first, last = kinds.index("trial-started"), len(kinds) - 1 - kinds[::-1].index("trial-stored")
     return sum(seconds for _, seconds in times[first + 1 : last + 1])
@@ -145,7 +145,7 @@ def breakdown(trials: Sequence[TrialResult], profile: Profile, times: Sequence[t
 
 
 def report(parts: Sequence[Part], trials: int, trials_s: float) -> tuple[float, float]:
-    """Print the parts; the ratio of what all of them took, and of what the trials took, to what was asked for."""
+    """Print the parts; returns the ratios of the time of all parts, and of the trials, to the intended time."""
     took, asked = sum(part.took_s for part in parts), sum(part.asked_s for part in parts)
     print(f"{'':58}{'took s':>9}{'asked s':>9}{'more s':>9}{'ms a trial':>12}")
     for part in (*parts, Part("all", took, asked)):

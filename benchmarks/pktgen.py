@@ -1,10 +1,10 @@
-"""netbench's `pktgen` source beside the same pktgen run by hand, as fast as either can.
+"""The maximum rate of netbench's `pktgen` source, compared with the same pktgen run by hand.
 
 By hand means with the settings of the kernel's own samples/pktgen/pktgen_sample01_simple.sh (Linux 6.1), by plain
 writes to /proc/net/pktgen. Both send the same size to the same addresses over the same veth pair of the shipped
-topology lab-vm, on the same kernel thread of one small VM, in turn, several rounds; who is first alternates. Nothing
-forwards: what is measured is the sender. The ratio is the median of the rounds' ratios, for what else this host does
-changes from round to round. Times and frame counts are the kernel's; its counter of the interface checks each count.
+topology lab-vm, on the same kernel thread of one small VM, in turn, for several rounds with alternating order. Nothing
+is forwarded: only the sender is measured. The ratio is the median of the rounds' ratios, because the other load of this
+host changes between rounds. Times and frame counts are the kernel's; its counter of the interface checks each count.
 
     sudo python benchmarks/pktgen.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -70,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def lab_vm() -> Iterator[Host]:
-    """The source's host of lab-vm, in a VM of our own with the topology's links and without a UUT."""
+    """The source's host of lab-vm, in a separate VM with the topology's links and without a UUT."""
     require_root()
     topology = load_topology(find(TOPOLOGIES, "lab-vm"), option_models(UUTS))
     require(needs_of(topology))
@@ -84,7 +84,7 @@ def lab_vm() -> Iterator[Host]:
 
 
 def compare(host: Host, rounds: int, seconds: float, frame_size: int) -> float:
-    """Print a table; the median of the rounds' ratios."""
+    """Print a table; returns the median of the rounds' ratios."""
     what = traffic(frame_size, seconds)
     frames = round(by_hand_fps(host, what, 10_000) * seconds)  # loads the module, and warms both up
     netbench_fps(host, what)
@@ -108,7 +108,7 @@ def traffic(frame_size: int, seconds: float) -> Traffic:
     return Traffic(
         stream="benchmark",
         src_mac="02:00:00:00:00:01",
-        # Not the peer's: it drops the frames at once, and what is measured is the sender.
+        # Not the peer's address: the peer drops the frames at once, so that only the sender is measured.
         dst_mac="02:00:00:00:00:02",
         src_ip="198.18.0.1",
         dst_ip="198.18.0.42",
@@ -135,7 +135,7 @@ def netbench_fps(host: Host, what: Traffic) -> float:
 
 
 def by_hand_fps(host: Host, what: Traffic, frames: int) -> float:
-    """One measurement of pktgen as the kernel's sample has it; only the addresses of the source are added."""
+    """One measurement of pktgen with the settings of the kernel's sample and the addresses of the source."""
     device = f"{PKTGEN}/{INTERFACE}"
     settings = (
         f"count {frames}",

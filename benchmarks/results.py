@@ -1,7 +1,7 @@
-"""What `export`, `report` and `compare` of a large campaign take: time, CPU time and memory.
+"""The cost of `export`, `report` and `compare` for a large campaign: time, CPU time and memory.
 
-Makes up a campaign of many trials as a guest beside a neighbour would give them, and runs the commands over it. The
-memory is at least this script's own: the kernel hands the peak on to a new process.
+Generates a campaign of many trials, like those of a guest beside a neighbour, and runs the commands on it. The memory
+is at least this script's own, because a new process inherits the peak.
 
     python -m benchmarks.results [--trials N] [--keep DIR] [--check]
 """
@@ -28,7 +28,7 @@ from tests.unit.inputs import profile, topology
 from tests.unit.points import count, loss
 from tests.unit.results_factory import MANIFEST, neighbour, spread, stream_counts, trial
 
-# Each command may take so much of 20,000 trials.
+# Limits of each command for 20,000 trials.
 LIMIT_CPU_S, LIMIT_MB = 5.0, 200
 # `compare` reads two such campaigns.
 COMPARE, COMPARE_CPU_S, COMPARE_MB = "compare with another", 6.0, 400
@@ -47,7 +47,7 @@ COMMANDS = {
 
 
 def trials() -> Iterator[TrialResult]:
-    """Trials without end, every repetition of all measurements after the one before it."""
+    """Yield endless trials: one repetition of all measurements after the other."""
     index = 0
     repetition = 0
     while True:
@@ -103,20 +103,20 @@ def _stream(stream: str, sent: int, lost: int) -> StreamCounts:
 
 
 def make_campaign(path: Path, count: int) -> None:
-    """A finished campaign of so many made-up trials."""
+    """Make a finished campaign of this many generated trials."""
     directory = ResultDirectory(path)
     manifest = {**MANIFEST, "planned_trials": count, "uuts": list(UUTS), "scenarios": list(SCENARIOS)}
     with (
         directory.created(topology(), profile(), manifest),
         contextlib.closing(Store.open(directory.store)) as store,
     ):
-        store._connection.execute("PRAGMA synchronous = OFF")  # nothing is lost with what was made up
-        for one in islice(trials(), count):
-            store.add(one)
+        store._connection.execute("PRAGMA synchronous = OFF")  # generated trials can be made again
+        for trial in islice(trials(), count):
+            store.add(trial)
 
 
 def make_apart(path: Path, count: int) -> None:
-    """Make the campaign in a process of its own, whose memory the commands do not inherit as their peak."""
+    """Make the campaign in a separate process, so that the commands do not inherit its peak memory."""
     child = os.fork()
     if not child:
         make_campaign(path, count)
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def measured(argv: list[str], directory: Path) -> tuple[float, resource.struct_rusage]:
-    """Seconds that a command took, and what it used."""
+    """The seconds that a command took, and its resource usage."""
     started = time.monotonic()
     process = subprocess.Popen(argv, cwd=directory, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

@@ -1,10 +1,10 @@
-"""What searches cost, and how often they are right, on simulated UUTs whose limit is known.
+"""The cost of searches, and how often they are right, on simulated UUTs with a known limit.
 
-A thousand UUTs, from 10 thousand to 3 million frames/s, with a queue of 1,000 frames: stable ones, and noisy ones, of
-which the capacity varies by 0.2 % from trial to trial and that lose frames in a stall of 5 ms in one second of ten.
-Each way to search gets the same UUTs; one is right when the truth is within the goal's width (0.5 %) of its bounds.
-Times are seconds of traffic, which are what a search takes on any machine; beside them the paper's sweep of ten loads,
-nine trials of 10 s each (Schlosser et al. 2011), which says less of the limit than any.
+A thousand UUTs, from 10 thousand to 3 million frames/s, with a queue of 1,000 frames: stable ones, and noisy ones. The
+capacity of noisy UUTs varies by 0.2 % between trials, and they lose frames in a stall of 5 ms in one second of ten. All
+methods search the same UUTs; a search is right if the truth is within the goal's width (0.5 %) of its bounds. Times are
+seconds of traffic, which are the same on any machine. They are printed beside those of the paper's sweep of ten loads,
+nine trials of 10 s each (Schlosser et al. 2011), which determines the limit less precisely than any search.
 
     python benchmarks/search.py [--searches N] [--check]
 """
@@ -22,8 +22,8 @@ from netbench.search.simulated import SimulatedUut
 WIDTH = 0.005
 PAPER_S = 10 * 9 * 10.0
 MLR = {"method": "mlrsearch", "initial": "200ms", "duration_sum": "5s"}
-# By name: options of a profile, and how long a trial is, in seconds. As the shipped profiles have them, but for trials
-# of a plain bisection that are as short as those of MLRsearch.
+# Methods by name: options of a profile, and the duration of a trial in seconds. The values are those of the shipped
+# profiles, except that trials of a plain bisection are as short as those of MLRsearch.
 WAYS: Mapping[str, tuple[Mapping[str, object], float]] = {
     "MLRsearch, NDR": (MLR, 1.0),
     "MLRsearch, NDR and PDR 0.5 %": ({**MLR, "loss": ["0%", "0.5%"]}, 1.0),
@@ -65,12 +65,12 @@ def parse_arguments() -> argparse.Namespace:
 def tried(
     wanted: Mapping[str, object], trial_s: float, noise: Mapping[str, float], searches: int
 ) -> tuple[float, float, float]:
-    """What part of the searches was right, and seconds of traffic and trials of each, in the mean."""
+    """The share of right searches, and the mean seconds of traffic and number of trials per search."""
     right, spent, trials = 0, [], []
     for seed in range(searches):
         draw = random.Random(seed)
         truth = 10 ** draw.uniform(4, 6.5)
-        uut = SimulatedUut(truth, seed=seed, overhead_s=0.0, **noise)  # type: ignore[arg-type]  # none of them is a seed
+        uut = SimulatedUut(truth, seed=seed, overhead_s=0.0, **noise)  # type: ignore[arg-type]  # no option is a seed
         method = SearchOptions.model_validate(wanted).method_of(trial_s)
         method.search(truth / draw.uniform(50, 1000), truth * draw.uniform(1.2, 12), uut.measure)
         right += is_right(method, truth)
@@ -80,7 +80,7 @@ def tried(
 
 
 def is_right(method: Method, truth: float) -> bool:
-    """Whether the limit of every goal is within its width of narrow enough bounds."""
+    """Whether the bounds of every goal are narrow enough, and the limit is within the goal's width of them."""
     for goal in method.goals:
         bounds, limit = method.bounds(goal), truth / (1 - (goal.loss_ratio or 0.0))
         if bounds.lower is None or bounds.upper is None or bounds.upper - bounds.lower > 1.001 * WIDTH * bounds.upper:
@@ -91,7 +91,7 @@ def is_right(method: Method, truth: float) -> bool:
 
 
 def check(rows: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> int:
-    """Whether MLRsearch is right often enough, in a quarter of the paper's time, and less than one bisection a goal."""
+    """Return 0 if MLRsearch is right often enough, in a quarter of the paper's time, and faster than bisections."""
     wrong = []
     for goals, name in enumerate(list(rows)[:2], start=1):
         for kind, (right, spent_s, _) in rows[name].items():

@@ -1,14 +1,13 @@
-"""What netbench's sinks hold, and what a frame costs with them: tcpdump, bpf, and none, on one link.
+"""The maximum rates of netbench's sinks, and their CPU time per frame: tcpdump, bpf, and no sink, on one link.
 
-The source `xdp` sends over a veth pair whose other end receives as a NIC does (NAPI, on the last CPU, before processes,
-like the interrupts of one), in a network namespace made for it. Rates rise by a quarter for as long as a sink counts
-every frame that came in. Two things are told apart: the most frames in a second that came in while it counted each of
-them, however many more the ring of 256 frames before it refused; and the highest rate of which that ring had room for
-99.5 % besides. What else this host does stops for a moment, now and then, the thread that empties the ring, or the
-source, which catches up by a burst: the ring is too small for that at millions of frames a second, whatever the sink.
-Other work spoils a measurement and never improves one: a rate is tried a few times. CPU time per frame is that of the
-receiving thread, of this process, and of those that the sink starts, at a rate that all can hold. Trials must be longer
-than the second that tcpdump's buffer holds.
+The source `xdp` sends over a veth pair whose other end receives like a NIC (NAPI, on the last CPU, before processes,
+like interrupts), in a separate network namespace. The rate rises by a quarter while a sink counts every frame received.
+Two rates are reported: the most frames received per second while the sink counted all of them, regardless of the frames
+that the ring of 256 frames before it rejected; and the highest rate at which that ring also accepted 99.5 %. Other load
+on this host sometimes stops the thread that empties the ring, or the source, which then sends a burst. At millions of
+frames per second the ring is too small for that, with any sink. Other load makes a measurement worse, never better, so
+each rate is tried several times. CPU time per frame is that of the receiving thread, of this process, and of processes
+started by the sink, at a rate that all sinks sustain. Trials must be longer than the second that tcpdump can buffer.
 
     sudo python benchmarks/sink.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -48,7 +47,7 @@ SINKS = {
 }
 LEAST_FPS, STEP, MODEST_FPS, MOST_FPS = 200_000, 1.25, 400_000, 6_000_000
 ATTEMPTS = 4
-RING_HOLDS = 0.995  # of the frames sent
+RING_HOLDS = 0.995  # share of the frames sent
 CPU = (os.cpu_count() or 1) - 1
 PATH = StreamPath(
     "benchmark",
@@ -91,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def link() -> Iterator[tuple[Namespaced, int]]:
-    """A namespace of our own with the pair tx – rx in it, gone afterwards; and the thread that receives at rx."""
+    """A separate namespace with the pair tx – rx, removed afterwards, and the thread that receives at rx."""
     name = f"nb-bench-{os.getpid()}"
     here, inside = LocalHost("here", name), Namespaced(LocalHost("bench", name), name)
     run_checked(here, ["ip", "netns", "add", name])
@@ -119,7 +118,7 @@ class Bench:
         self._scratch = tempfile.gettempdir()
 
     def trial(self, sink: Sink | None, fps: float) -> tuple[int, int, int, float]:
-        """Frames sent, frames that came in, frames counted, and CPU time per frame that came in, in ns."""
+        """Frames sent, frames received, frames counted, and CPU time per frame received, in ns."""
         traffic = Traffic(
             "benchmark",
             PATH.source.mac,
@@ -153,7 +152,7 @@ class Bench:
         return sent.frames, came, counted, (self._used_ns() - used_ns) / max(1, came)
 
     def sink(self, kind: str) -> Sink | None:
-        """One, ready."""
+        """A sink of this kind, opened; None for no sink."""
         make = SINKS[kind]
         if make is None:
             return None
@@ -174,10 +173,10 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a sink holds, in frames/s.
+    """The maximum rates of a sink, in frames/s.
 
-    `counted_fps` is the most that came in while it counted each of them, `held_fps` the highest rate of which the ring
-    before it had room for nearly all besides: for all but `ring_full`, a ratio.
+    `counted_fps` is the highest rate received while the sink counted every frame. `held_fps` is the highest rate of
+    which the ring before it also accepted nearly all frames: all but the ratio `ring_full`.
     """
 
     counted_fps: float
@@ -200,16 +199,16 @@ def compare(bench: Bench, rounds: int) -> None:
             with at_work(bench, kind) as sink:
                 costs[kind].append(bench.trial(sink, MODEST_FPS)[-1])
     cost = {kind: statistics.median(values) for kind, values in costs.items()}
-    for kind, one in found.items():
+    for kind, measured in found.items():
         print(
-            f"{kind:<10}{one.counted_fps:>22,.0f}{one.counted_fps / reference.counted_fps:>12.2f}"
-            f"{one.held_fps:>14,.0f}{one.held_fps / reference.held_fps:>12.2f}{one.ring_full:>11.4%}"
+            f"{kind:<10}{measured.counted_fps:>22,.0f}{measured.counted_fps / reference.counted_fps:>12.2f}"
+            f"{measured.held_fps:>14,.0f}{measured.held_fps / reference.held_fps:>12.2f}{measured.ring_full:>11.4%}"
             f"{cost[kind]:>11,.0f}{cost[kind] / cost['tcpdump']:>12.2f}"
         )
 
 
 def ceiling(bench: Bench, kind: str) -> Ceiling:
-    """That of a sink, by rates that rise until it loses frames of its own; all 0 for one that always does."""
+    """The ceiling of a sink, with rates that rise until the sink loses frames; all 0 if it always does."""
     fps, found = float(LEAST_FPS), Ceiling(0.0, 0.0, 0.0)
     with at_work(bench, kind) as sink:
         while fps <= MOST_FPS and (lossless := tried(bench, sink, fps)):
@@ -222,9 +221,9 @@ def ceiling(bench: Bench, kind: str) -> Ceiling:
 
 
 def tried(bench: Bench, sink: Sink | None, fps: float) -> list[tuple[int, int]]:
-    """Frames sent and frames that came in, of the trials at a rate in which the sink counted all that came in.
+    """Frames sent and frames received, of the trials at a rate in which the sink counted all frames received.
 
-    The last is the first for which the ring had room, if any.
+    The last one is the first trial for which the ring was large enough, if any.
     """
     lossless = []
     for _ in range(ATTEMPTS):

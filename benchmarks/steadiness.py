@@ -1,7 +1,7 @@
-"""How often steady campaigns are said to drift, to have boots that differ, or outliers; and how often drift is found.
+"""How often drift, different boots or outliers are reported for steady campaigns; and how often real drift is found.
 
-Campaigns are made up: two UUTs, three frame sizes, three loads of which two are above saturation, interleaved, each
-repetition on a boot of its own or all on one. `python -m benchmarks.steadiness [CAMPAIGNS]`
+Campaigns are simulated: two UUTs, three frame sizes, three loads of which two are above saturation, interleaved, each
+repetition on a separate boot or all on one. `python -m benchmarks.steadiness [CAMPAIGNS]`
 """
 
 import sys
@@ -24,7 +24,7 @@ _WAYS = {
 
 
 def main(campaigns: int = 1000) -> None:
-    """Print a line per way to scatter, number of repetitions, and whether UUTs are restarted."""
+    """Print a line per kind of scatter and number of repetitions, with and without restarts of UUTs."""
     print(
         f"{campaigns} campaigns each         n  boots  steady: drifts  warned  boots differ  first differ  marks",
         end="",
@@ -51,7 +51,7 @@ def _line(how: str, way: Made, campaigns: int) -> None:
 
 
 def _part(found: list[list[Steadiness]], what: Callable[[Steadiness], bool]) -> float:
-    return sum(any(what(one) for one in each) for each in found) / len(found)
+    return sum(any(what(steadiness) for steadiness in campaign) for campaign in found) / len(found)
 
 
 def _drifts(one: Steadiness) -> bool:

@@ -1,4 +1,4 @@
-"""Things that are broken on purpose on the way of frames, and what a trial says of them."""
+"""Deliberate breakages on the path of frames, and the results of trials under them."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ PROFILE = Profile.model_validate(
 
 @dataclass(frozen=True)
 class Broken:
-    """One breakage: commands that make and undo it on a host, or in the `guest`, and what must be said of it."""
+    """One breakage: commands that make and undo it on a host, or in the `guest`, and the expected result."""
 
     name: str
     host: str = ""
@@ -55,7 +55,7 @@ class Broken:
 
     @property
     def said(self) -> "Said":
-        """What must be said of a trial under it."""
+        """The expected summary of a trial under it."""
         return SENT, self.lost, self.unexplained, self.kinds
 
 
@@ -64,7 +64,7 @@ Said = tuple[int, dict[str, int], int | None, tuple[ReasonKind, ...]]
 
 
 def no_route_in_guest(egress: str) -> Broken:
-    """A guest that routes and knows no way to the sink any more, by its egress NIC."""
+    """A guest that routes and has no route to the sink any more, by its egress NIC."""
     route = f"198.19.1.0/24 dev {egress}"
     lost = {"guest IP layer (InNoRoutes)": SENT}
     return Broken("no route in the guest", "guest", f"ip route del {route}", f"ip route add {route}", lost)
@@ -79,12 +79,12 @@ def ruled(name: str, host: str, chain: str, rule: str, lost: dict[str, int], *ki
 
 
 def load_shipped(name: str) -> Topology:
-    """A topology as it is shipped."""
+    """A shipped topology."""
     return load_topology(find(TOPOLOGIES, name), option_models(UUTS))
 
 
 def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
-    """What a trial says under each breakage, and once they are gone."""
+    """The summary of a trial under each breakage, and of one without any."""
     with open_testbed(resolve(topology, PROFILE)) as testbed, testbed.uut(spec) as active:
         return measured_on(testbed, spec, active, breakages, scratch)
 
@@ -98,9 +98,9 @@ def measured_on(
     hosts: Mapping[str, Host] = {},
     attempts: int = ATTEMPTS,
 ) -> dict[str, Said]:
-    """Likewise of a UUT that is up; `hosts` are those that are not on this machine.
+    """The same for a UUT that is already up; `hosts` are those that are not on this machine.
 
-    A trial in which a machine stood still is measured again until there were so many `attempts`.
+    A trial in which a machine stalled is repeated, up to this number of `attempts`.
     """
     said, topology = {}, testbed.topology
     for index, breakage in enumerate([*breakages, NOTHING]):
@@ -116,7 +116,7 @@ def measured_on(
 
 
 def _held_up(result: TrialResult) -> bool:
-    """Whether this machine stood still for a moment meanwhile: a campaign measures such a trial once more too."""
+    """Whether this machine stalled for a moment during the trial; a campaign repeats such a trial, too."""
     return any(reason.kind.value in HELD_UP for reason in result.reasons)
 
 
@@ -143,7 +143,7 @@ def _do(topology: Topology, active: ActiveGuest, host: str, command: str, hosts:
 
 
 def _summary(result: TrialResult) -> Said:
-    """Frames sent, lost by place, and unexplained; and what is said against the trial."""
+    """Frames sent, lost by place, and unexplained; and the kinds of reasons against the trial."""
     (counts,) = result.streams
     assert counts.lost_frames == sum(loss.frames for loss in counts.lost_at) + (counts.unexplained_frames or 0)
     places = {loss.place: loss.frames for loss in counts.lost_at}

@@ -1,4 +1,4 @@
-"""netbench as a user runs it: as a process of its own."""
+"""netbench as a user runs it: as a separate process."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What a trial is told of where this machine, or all of an emulated one, stood still for a moment.
+# The reasons against a trial in which this machine, or an emulated one, stalled for a moment.
 HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
 # In tests these commands exit with 1 if a trial stayed invalid.
 STRICT = frozenset({"run", "resume", "search"})
@@ -23,7 +23,7 @@ def netbench(*arguments: object, timeout_s: float = 120, netns: str = "", **more
 
 
 def start(*arguments: object, netns: str = "", **more) -> "subprocess.Popen[str]":
-    """Start a command, likewise."""
+    """Start a command, in a network namespace if one is named."""
     argv = _argv(arguments, netns)
     more.setdefault("env", dict(os.environ))
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
@@ -39,17 +39,17 @@ def _argv(arguments: tuple[object, ...], netns: str) -> list[str]:
 
 
 def rows(directory: Path) -> list[dict[str, str]]:
-    """What `netbench export --format csv` says of a result directory."""
+    """The rows of `netbench export --format csv` for a result directory."""
     done = netbench("export", directory, "--format", "csv")
     assert done.returncode == 0, done.stderr
     return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
 def verdict_of(row: dict[str, str]) -> str:
-    """The verdict of a row; "valid" too where only that this machine stood still for a moment speaks against it.
+    """The verdict of a row; also "valid" where the only reason against it is that this machine stalled for a moment.
 
-    Its hypervisor may do that to it, for 0.1 s and more. That such trials are suspicious has tests of its own.
-    The verdict is that of the trial, the reasons are the row's own: where it has none, those are in another stream's.
+    Its hypervisor may stop it for 0.1 s and more. Other tests check that such trials are suspicious.
+    The verdict is that of the trial, the reasons are those of the row; without any, they are in another stream's row.
     """
     held_up = row["verdict"] == "suspicious" and set(row["reasons"].split(";")) <= HELD_UP | {""}
     return "valid" if held_up else row["verdict"]
@@ -60,10 +60,10 @@ def settings(**values: object) -> list[str]:
     return [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
 
 
-# How evenly a shared machine can send is not the point where this is told: every frame is sent, however late.
+# For tests that do not depend on how evenly a shared machine sends: every frame is sent, however late.
 PATIENT = settings(tolerance="100%", max_lateness="1min")
-# Nor is what the ring of a link loses of frames that come late and all at once: there is none, ...
+# For tests that do not depend on losses in the ring of a link, caused by late frames in a burst: there is no ring ...
 INLINE = settings(topology__links__0__receive="inline")
-# ... or it has room for all frames of a trial. It holds 256 (VETH_RING_SIZE).
+# ... or it has room for all frames of a trial. Its size is 256 (VETH_RING_SIZE).
 FEW_FRAMES = 200
 FEW = [*settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="100ms"), *PATIENT]

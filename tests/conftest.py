@@ -1,4 +1,4 @@
-"""What every test shares: honest skips, and nothing left behind."""
+"""Hooks and fixtures of all tests: justified skips, and nothing left behind."""
 
 import os
 import shutil
@@ -15,22 +15,22 @@ from tests.commands import start as start_command
 from tests.held_up import RUNS_AGAIN, HeldUp, LeftBehindError
 from tests.machine import machine_state
 
-# Machines are shared: how long an example takes says nothing.
+# Machines are shared: the time of an example has no meaning.
 settings.register_profile("netbench", deadline=None)
 settings.load_profile("netbench")
 
 
-pytest.register_assert_rewrite("tests.contract")  # its classes are inherited by tests, which are to tell what they saw
+pytest.register_assert_rewrite("tests.contract")  # tests inherit its classes, and show values in failed asserts
 pytest_plugins = ["tests.skips"]
 HELD_UP = pytest.StashKey[HeldUp]()
 
 
 def pytest_configure(config):
-    # Of whoever runs several at once, and of Python's readline, which sets it behind the back of os.environ: what is no
+    # Runners of parallel tests set it, and Python's readline does so without changing os.environ. Output that is not a
     # terminal has no width.
     os.environ.pop("COLUMNS", None)
     os.unsetenv("COLUMNS")
-    # Whoever is started in the background of a script is to ignore Ctrl-C, and so would be all that tests interrupt.
+    # Background processes of a script ignore Ctrl-C, and so would all processes that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[HELD_UP] = HeldUp()
@@ -44,9 +44,9 @@ def pytest_collection_modifyitems(config, items):
     """Skip, with what is missing, the tests that cannot run here; those that measure may be run again."""
     for item in items:
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
-            # One that may take so long that it says how long is not run again and again.
+            # A test with its own timeout takes long, and is repeated only once.
             reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
-            # As QEMU that emulates two CPUs may: docs/guests.md, "A guest of VirtualBox as UUT".
+            # QEMU may hang while it emulates two CPUs: docs/guests.md, "A guest of VirtualBox as UUT".
             may_hang = item.get_closest_marker("vm_may_hang") is not None
             excuse = True if may_hang else config.stash[HELD_UP].excuses
             item.add_marker(pytest.mark.flaky(reruns=reruns, condition=excuse))
@@ -88,7 +88,7 @@ def nothing_left_behind(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def no_selftest_of_this_machine(tmp_path_factory):
-    """What a self-test found here, or in the tests of another file, is no part of a test."""
+    """Tests do not use the results of self-tests on this machine, or in the tests of another file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NETBENCH_STATE", str(tmp_path_factory.mktemp("state")))
         yield

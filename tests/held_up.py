@@ -1,6 +1,6 @@
-"""Tests during which the hypervisor held this machine up are run again: what came late then proves nothing.
+"""Repetition of tests during which the hypervisor stalled this machine, because late frames then prove nothing.
 
-Only those: a test that fails on a machine that was not held up has failed. How often that was is in the summary.
+A test that fails without a stall has failed. The summary contains the number of repetitions.
 """
 
 import threading
@@ -11,16 +11,16 @@ from netbench.linux.proc import USER_HZ, parse_cpu_ticks
 
 RUNS_AGAIN = 4
 _EVERY_S = 0.25
-# Of all CPUs together, in that time: enough to fill a ring of 256 frames, or to be late with a batch.
+# Stolen from all CPUs together in that time: enough to fill a ring of 256 frames, or to send a batch late.
 _HELD_UP_S = 0.05
 
 
 class LeftBehindError(AssertionError):
-    """What a test left behind. It is still there when the test is run again, which would not see it."""
+    """A test left something behind. It is not repeated, because a repetition would not detect the leftovers."""
 
 
 class HeldUp:
-    """Looks, while a test runs, how much the hypervisor took of it at once."""
+    """Records the longest time that the hypervisor takes at once while a test runs."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
@@ -29,17 +29,17 @@ class HeldUp:
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def start(self) -> None:
-        """Begin; another test begins."""
+        """Begin the record of a test."""
         self._longest_s = 0.0
         if not self._thread.is_alive():
             self._thread.start()
 
     def stop(self) -> None:
-        """End, with the last test."""
+        """Stop recording after the last test."""
         self._ended.set()
 
     def excuses(self, error: BaseException | None) -> bool:
-        """Whether that may be why the test failed with this error, if it did; then a warning says so."""
+        """Whether a stall may have caused this error of a test; if so, a warning is issued."""
         if error is None or self._longest_s < _HELD_UP_S or isinstance(error, LeftBehindError):
             return False
         warnings.warn(f"run again: the hypervisor took {self._longest_s:.2f} s of CPU time at once", stacklevel=1)

@@ -9,12 +9,12 @@ from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")
-# Counted or drawn by the kernel itself, not set by anyone.
+# Counted or chosen at random by the kernel itself, not settings.
 _VOLATILE = ("/neigh/", "/route/", "uuid", "random")
 
 
 def machine_state() -> dict[str, object]:
-    """Namespaces, links, sysctls, control groups, journals and marked processes; waits for what is on its way out."""
+    """Namespaces, links, sysctls, control groups, journals and marked processes; waits for ending processes."""
     deadline = time.monotonic() + 2.0
     while _processes() and time.monotonic() < deadline:
         time.sleep(0.02)

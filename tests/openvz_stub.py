@@ -1,8 +1,8 @@
-"""Programs that answer as vzctl(8), vzlist(8) and prlctl(8) say, so that what netbench tells them can be tried.
+"""Stubs that respond as vzctl(8), vzlist(8) and prlctl(8) specify, to test the commands of netbench.
 
-This file is `vzctl`, `vzlist` and `prlctl`, by the name it is called by; what it keeps is beside that name. Every call
-is in `calls`; `failures` says which are to fail (`{"vzctl start": [12, "Permission denied"]}`). By root a container is
-a network namespace with one process, whose environment is its own; where there is a file `dry`, nothing but its state.
+This file acts as `vzctl`, `vzlist` or `prlctl`, depending on its name; its data is stored beside it. Every call is
+recorded in `calls`; `failures` lists the calls that fail (`{"vzctl start": [12, "Permission denied"]}`). For root, a
+container is a network namespace with one process, which has its own environment; with a file `dry`, it is only a state.
 """
 
 import json
@@ -20,13 +20,13 @@ _DEFAULTS: dict[str, Any] = {"name": "", "template": "", "pid": 0, "saved": []}
 
 
 class Stub:
-    """What the programs keep, in a directory that is to be on the PATH."""
+    """The data of the programs, in a directory that must be on the PATH."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def install(self, *names: str, dry: bool = False) -> None:
-        """Put the programs there."""
+        """Install the programs in the directory."""
         for name in names:
             command = shlex.join([sys.executable, "-SE", __file__])
             (self.directory / name).write_text(f'#!/bin/sh\nexec {command} "$0" "$@"\n')
@@ -35,26 +35,26 @@ class Stub:
             (self.directory / "dry").touch()
 
     def fail(self, command: str, code: int, words: str) -> None:
-        """Have a command fail from now on."""
+        """Make a command fail from now on."""
         (self.directory / "failures").write_text(json.dumps({command: [code, words]}))
 
     @property
     def calls(self) -> list[str]:
-        """All that was called so far but for questions."""
+        """All calls so far, without queries."""
         path = self.directory / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if " status " not in line and not line.startswith("vzlist")]
 
     def put(self, ident: str, **keeps: Any) -> None:
-        """Keep a container as it is now."""
+        """Store the state of a container."""
         (self.directory / f"{ident}.ct").write_text(json.dumps({**_DEFAULTS, **keeps}))
 
     def containers(self) -> dict[str, dict[str, Any]]:
-        """All there are, by number or name."""
+        """All containers, by number or name."""
         return {path.stem: json.loads(path.read_text()) for path in self.directory.glob("*.ct")}
 
     def end(self, ident: str) -> None:
-        """Have one stop by itself."""
+        """Make a container stop by itself."""
         kept = self.containers()[ident]
         if (self.directory / "dry").exists():
             self.put(ident, **{**kept, "pid": 0})
@@ -73,7 +73,7 @@ class Call:
         self._ident = words[1] if len(words) > 1 else ""
 
     def answer(self) -> None:
-        """Do what it is about, and exit."""
+        """Carry out the call, and exit."""
         with (self._stub.directory / "calls").open("a") as calls:
             calls.write(" ".join([self._program, *self._words]) + "\n")
         failures = self._stub.directory / "failures"
@@ -124,7 +124,7 @@ class Call:
 
     @property
     def _runs(self) -> bool:
-        """With its first process a container ends, and with it all its NICs."""
+        """Whether the container runs; it ends, with all its NICs, when its first process does."""
         pid = self._stub.containers().get(self._ident, _DEFAULTS)["pid"]
         if pid and not self._dry and not _alive(pid):
             self._ip("netns", "delete", self._netns)

@@ -1,7 +1,7 @@
-"""Skips: with CI=true a run fails on every one but those that name a lack of the platform, which no package adds.
+"""Skips: with CI=true, a run fails on every skip except those for a missing platform feature that no package adds.
 
-`make test` installs whatever tests need. So a test that is skipped for want of a tool is one that nobody notices any
-more, until it is too late; each reason below says why it is none of these.
+`make test` installs all tools that tests need. A test skipped because of a missing tool would go unnoticed; each reason
+below explains why it is a different case.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-# By what the reason of a skip begins with: why the platform, and not whoever set it up, is to blame.
+# Why the platform, and not its setup, causes a skip, by the start of the skip's reason.
 LACKS_OF_PLATFORMS = {
     r"needs tcx: ": "Linux is older than 6.6, as Debian 12's is",
     r"needs control groups with the memory controller": "whoever runs this machine has not delegated it to us",
@@ -28,7 +28,7 @@ _REASON = re.compile("|".join(LACKS_OF_PLATFORMS), re.S)
 
 
 def is_excused(reason: str) -> bool:
-    """Whether a test is skipped for something that this platform cannot have."""
+    """Whether a test is skipped for a feature that this platform cannot have."""
     return _REASON.match(reason) is not None
 
 
@@ -64,6 +64,6 @@ class Skips:
 
 
 def pytest_configure(config):
-    is_worker = hasattr(config, "workerinput")  # whose reports come to the process that started it
+    is_worker = hasattr(config, "workerinput")  # its reports go to the process that started it
     if os.environ.get("CI", "").lower() in ("true", "1") and not is_worker:
         config.pluginmanager.register(Skips(), "skips")

@@ -1,8 +1,8 @@
-"""What NETBENCH_TREX names, for tests with a real TRex server.
+"""The value of NETBENCH_TREX, for tests with a real TRex server.
 
-The directory of an unpacked package, of which tests start servers; or `HOST`, `HOST:PORT` or `HOST:PORT:PORT` of a
-server that runs already and is nobody's else, whose ports 0 and 1 are cabled to each other (its zmq_rpc_port and
-zmq_pub_port, 4501 and 4500 otherwise).
+It is the directory of an unpacked package, from which tests start servers; or `HOST`, `HOST:PORT` or `HOST:PORT:PORT`
+of a running server without other users, whose ports 0 and 1 are cabled to each other (its zmq_rpc_port and
+zmq_pub_port; default: 4501 and 4500).
 """
 
 import os
@@ -16,6 +16,6 @@ NO_SERVER = no_client() or ("" if _NAMED and not PACKAGE else "NETBENCH_TREX is 
 
 
 def server() -> dict[str, object]:
-    """Where the server is that runs, as the options of the generator have it."""
+    """The address of the running server, as options of the generator."""
     host, *ports = _NAMED.split(":")
     return {"server": host, **dict(zip(("sync_port", "async_port"), map(int, ports), strict=False))}

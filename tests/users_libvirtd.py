@@ -1,4 +1,4 @@
-"""A libvirtd that a user runs: netbench has not started it, and what it has is not netbench's."""
+"""The libvirtd of a user: netbench has not started it, and its domains are not netbench's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from netbench.hosts.local import LocalHost, marked_processes
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.libvirt_daemon import PrivateDaemon
 
-_MARK = "nbt-user"  # of no run
+_MARK = "nbt-user"  # the mark of no run
 HERE = LocalHost("user", _MARK)
 
 
 class ByHand(PrivateDaemon):
-    """Without a namespace of processes: what it has started goes on without it."""
+    """A daemon without a process namespace: the processes that it has started outlive it."""
 
     @property
     def command(self) -> list[str]:
@@ -25,7 +25,7 @@ class ByHand(PrivateDaemon):
 
 @contextmanager
 def users_daemon(host: Host, directory: Path) -> Iterator[str]:
-    """The URI of its driver of QEMU."""
+    """The URI of the QEMU driver of a running daemon."""
     daemon = ByHand(GuestSpec("user", directory))
     daemon.start(host)
     try:
@@ -36,6 +36,6 @@ def users_daemon(host: Host, directory: Path) -> Iterator[str]:
 
 
 def domains(connection: Any) -> list[tuple[str, bool, str]]:
-    """Those of a daemon: which, whether they run, and what they are."""
-    found = sorted(connection.listAllDomains(), key=lambda one: one.name())
-    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in found]
+    """The domains of a daemon: their names, whether they run, and their definitions."""
+    listed = sorted(connection.listAllDomains(), key=lambda domain: domain.name())
+    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in listed]

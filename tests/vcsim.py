@@ -20,8 +20,8 @@ from netbench.vmm.esxi_options import EsxiOptions
 R = TypeVar("R")
 
 VERSION = "v0.46.3"
-_MODULE = f"github.com/vmware/govmomi/vcsim@{VERSION}"  # which Go checks against its checksum database
-_GO = (1, 21)  # its go.mod wants 1.22, which 1.21 fetches by itself
+_MODULE = f"github.com/vmware/govmomi/vcsim@{VERSION}"  # Go checks it against its checksum database
+_GO = (1, 21)  # its go.mod requires 1.22, which 1.21 downloads by itself
 _GO_PLACES = "/usr/local/go/bin:/usr/lib/go/bin"
 _BUILD_S = 900
 _START_S = 30
@@ -61,7 +61,7 @@ def program() -> Path:
 
 @dataclass(frozen=True)
 class Simulator:
-    """One that runs: where it listens, and its certificate and password as files."""
+    """A running simulator: its address, and the files with its certificate and password."""
 
     server: str
     ca_file: Path
@@ -70,19 +70,19 @@ class Simulator:
 
     @property
     def topology(self) -> dict[str, Any]:
-        """What a topology says of it and of a guest there, beside the way in and the password."""
+        """The options of a topology for it and a guest there, without the channel and the password."""
         host = {"host": "DC0_H0"} if self.is_vcenter else {}
         return {"server": self.server, "user": USER, "ca_file": str(self.ca_file), "disk": DISK, **host}
 
     def options(self, **more: Any) -> EsxiOptions:
-        """The same, as the driver has it; without a password in the environment."""
+        """The same as options of the driver, without a password in the environment."""
         file = {"password_file": str(self.password_file)} if "password_env" not in more else {}
         return EsxiOptions.model_validate({**self.topology, "channel": WAY_IN, **file, **more})
 
     def ask(self, question: Callable[[EsxiHost], R]) -> R:
-        """What the host says to a question."""
+        """The host's answer to a query."""
         options = self.options()
-        return asked(options, lambda one: question(host_of(one, options)))
+        return asked(options, lambda session: question(host_of(session, options)))
 
     def inventory(self) -> list[str]:
         """All switches, port groups, networks, VMs, and files on datastores."""
@@ -91,10 +91,10 @@ class Simulator:
 
 def _inventory(system: Any) -> Iterator[str]:
     info = system.configManager.networkSystem.networkInfo
-    yield from (f"switch {one.name}" for one in info.vswitch)
-    yield from (f"port group {one.spec.name} of {one.spec.vswitchName}" for one in info.portgroup)
-    yield from (f"network {one.name}" for one in system.network)
-    yield from (f"VM {one.name}: {one.runtime.powerState}" for one in system.vm)
+    yield from (f"switch {switch.name}" for switch in info.vswitch)
+    yield from (f"port group {group.spec.name} of {group.spec.vswitchName}" for group in info.portgroup)
+    yield from (f"network {network.name}" for network in system.network)
+    yield from (f"VM {vm.name}: {vm.runtime.powerState}" for vm in system.vm)
     for store in system.datastore:
         place = Path(store.info.url)
         yield from (f"file {path.relative_to(place)}" for path in place.rglob("*"))
@@ -110,7 +110,7 @@ def _make_disk(host: EsxiHost) -> None:
 
 @contextmanager
 def running(*, vcenter: bool) -> Iterator[Simulator]:
-    """A simulator on a port of its own, with a password and a disk image."""
+    """A simulator on a separate port, with a password and a disk image."""
     with tempfile.TemporaryDirectory(prefix="nbt-vcsim-") as directory:
         mode = ["-standalone-host=1", "-cluster=0", "-vm=1"] if vcenter else ["-esx", "-vm=1"]
         command = [str(program()), "-l", "127.0.0.1:0", "-username", USER, "-password", PASSWORD, *mode]

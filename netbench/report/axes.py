@@ -1,4 +1,4 @@
-"""The axes of figures: where they end, and a logarithmic scale on which no loss has a place."""
+"""The axes of figures: their ends, and a logarithmic scale of losses with a place for zero."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _GAP = 0.15  # between that band and the lowest decade
 class LossScale:
     """Decades from 10^`lowest` to 100 % and below them a band for zero. Heights are in decades of the ratio.
 
-    In that band a `row` between 0 and 1 sets UUTs without loss beside, not on top of each other.
+    In that band, a `row` between 0 and 1 separates UUTs without loss.
     """
 
     lowest: int
@@ -51,7 +51,7 @@ class LossScale:
         return 0.2
 
     def height(self, ratio: float, row: float) -> float:
-        """Where a loss ratio is drawn; zero, or less, in its row of the band."""
+        """The height of a loss ratio; a ratio of zero or less is in its row of the band."""
         if ratio <= 0:
             return self.bottom + row * _BAND
         return max(log10(ratio), float(self.lowest))
@@ -72,17 +72,17 @@ class LossScale:
 
 
 def least_loss(loss: Interval | None) -> float:
-    """What the scale of a loss has to reach down to: its mean, of no loss the limit that it is below; 0 for neither."""
+    """The value that the scale must include: the mean loss, or its upper limit for no loss; 0 for neither."""
     return 0.0 if loss is None else loss.mean or loss.half_width or 0.0
 
 
 def rows_of_zero(number: int) -> list[float]:
-    """The rows of that band in which so many UUTs stand apart, the first one highest."""
+    """The rows of the band for zero that separate this number of UUTs, the first one highest."""
     return [1 - place / (number + 1) for place in range(1, number + 1)]
 
 
 def end_of_axis(intervals: Iterable[Interval | None], trials: Iterable[float | None] = ()) -> float:
-    """Where an axis from 0 ends: beyond all means and single trials; a huge error bar does not stretch it."""
+    """The end of an axis from 0: beyond all means and single trials. A huge error bar does not stretch it."""
     known = [interval for interval in intervals if interval is not None]
     drawn = max([interval.mean for interval in known] + [value for value in trials if value], default=0.0)
     tip = max([interval.mean + (interval.half_width or 0.0) for interval in known], default=0.0)

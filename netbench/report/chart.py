@@ -22,7 +22,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What tells a series from others: colours are those of CSS, or of the variables in `palette.py`."""
+    """The style of a series: colours are those of CSS, or of the variables in `palette.py`."""
 
     colour: str
     symbol: str = "circle"  # `-open` behind it: hollow; `-open-dot`: with a dot in it; `x`: a cross
@@ -70,7 +70,7 @@ class Guide:
 
 @dataclass(slots=True)
 class Axis:
-    """What an axis says and spans. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
+    """Title and range of an axis. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
 
     title: str
     low: float = 0.0
@@ -81,7 +81,7 @@ class Axis:
     ticks: tuple[tuple[float, str], ...] = ()
 
     def place(self, value: float) -> float:
-        """Where a value is along the axis: 0 at its low end, 1 at the high one."""
+        """The position of a value along the axis: 0 at the low end, 1 at the high one."""
         if self.categories:
             return (value + 0.5) / len(self.categories)
         low, high = (log10(self.low), log10(self.high)) if self.logarithmic else (self.low, self.high)
@@ -108,7 +108,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a sign in the panels means."""
+    """A sign in the panels with its meaning."""
 
     name: str
     look: Look
@@ -118,7 +118,7 @@ class LegendEntry:
 
 @dataclass(slots=True)
 class Chart:
-    """Panels with one legend; `note` must be read beside it wherever it goes. `intervals`: the meaning of pale bars."""
+    """Panels with one legend; `note` goes with it wherever it is shown. `intervals`: the meaning of pale bars."""
 
     panels: list[Panel]
     legend: list[LegendEntry] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Chart:
 
     @property
     def repetitions(self) -> str:
-        """`n = 3` or `n = 2 … 3`, of the marks whose numbers tell; empty without any."""
+        """`n = 3` or `n = 2 … 3`, of the marks with that number; empty without any."""
         known = sorted({n for mark in self.marks if isinstance(n := mark.numbers.get("valid_trials"), int) and n})
         return f"n = {known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "") if known else ""
 

@@ -1,6 +1,6 @@
 """A comparison for other programs: JSON with a schema, JUnit XML for CI, Markdown for a comment.
 
-Each of these is of campaigns with loads and of campaigns that searched alike: a cell is a row.
+Each format covers campaigns with loads and campaigns of searches: a row per cell.
 """
 
 import json
@@ -36,11 +36,11 @@ Document = Callable[[str, CampaignResults, EachCompared], str]
 """The text of a comparison, from the name of the base, its results, and the others."""
 
 _MAXIMUM = "maximum"
-_MARKDOWN_CELLS = 50  # rows of a table; a comment has room for so many
+_MARKDOWN_CELLS = 50  # rows of a table that fit into a comment
 
 
 def json_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
-    """All of it as JSON; `docs/results.md` has the schema."""
+    """The comparison as JSON; `docs/results.md` has the schema."""
     document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -49,16 +49,16 @@ def json_document(base: str, results: CampaignResults, compared: EachCompared) -
         "gate": _gate(compared),
         "comparisons": [
             {
-                "new": _campaign(one.name, one.results),
-                "summary": _summary(one),
-                "gate": None if one.gate is None else one.gate.outcome.value,
+                "new": _campaign(new.name, new.results),
+                "summary": _summary(new),
+                "gate": None if new.gate is None else new.gate.outcome.value,
                 "settings_that_differ": [
-                    {"setting": each.setting, "base": each.base, "new": each.new, "matters": each.matters}
-                    for each in one.differs
+                    {"setting": setting.setting, "base": setting.base, "new": setting.new, "matters": setting.matters}
+                    for setting in new.differs
                 ],
-                "cells": list(_cells(one)),
+                "cells": list(_cells(new)),
             }
-            for one in compared
+            for new in compared
         ],
     }
     return json.dumps(document, indent=2) + "\n"
@@ -70,9 +70,9 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
     Cells that are not judged are skipped. Without a gate all of them are.
     """
     root = ElementTree.Element("testsuites", name=_xml(f"netbench compare, base {base}"))
-    for one in compared:
-        rows = list(_rows(one))
-        suite = ElementTree.SubElement(root, "testsuite", name=_xml(f"{one.name} against {base}"), tests=str(len(rows)))
+    for new in compared:
+        rows = list(_rows(new))
+        suite = ElementTree.SubElement(root, "testsuite", name=_xml(f"{new.name} against {base}"), tests=str(len(rows)))
         for attribute, outcome in (("failures", Outcome.FAILED), ("errors", Outcome.INCONCLUSIVE)):
             suite.set(attribute, str(sum(row.outcome is outcome for row in rows)))
         suite.set("skipped", str(sum(row.outcome in (None, Outcome.NOT_JUDGED) for row in rows)))
@@ -81,13 +81,13 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
             case = ElementTree.SubElement(
                 suite, "testcase", classname=_xml(f"{place.uut}.{place.scenario}"), name=_xml(str(place))
             )
-            told = _xml("; ".join(text for text in (row.words, row.why) if text))
+            message = _xml("; ".join(text for text in (row.words, row.why) if text))
             if row.outcome is Outcome.FAILED:
-                ElementTree.SubElement(case, "failure", message=told, type="regression")
+                ElementTree.SubElement(case, "failure", message=message, type="regression")
             elif row.outcome is Outcome.INCONCLUSIVE:
-                ElementTree.SubElement(case, "error", message=told, type="inconclusive")
+                ElementTree.SubElement(case, "error", message=message, type="inconclusive")
             elif row.outcome is not Outcome.PASSED:
-                ElementTree.SubElement(case, "skipped", message=told)
+                ElementTree.SubElement(case, "skipped", message=message)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -95,19 +95,19 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
 def markdown_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
     """The result of the gate, warnings, and a table of the cells, those of the highest throughput first."""
     lines = []
-    for one in compared:
-        lines.append(f"## {_markdown(one.name)} against {_markdown(base)}")
-        lines += ["", _markdown(_summary(one)), ""]
-        if one.gate is not None:
-            lines += [f"**Gate: {_markdown(gate_words(one.gate))}**", ""]
-            lines += [f"- {_markdown(line)}" for line in gate_advice(one.gate)]
-        for name, side in ((base, results), (one.name, one.results)):
+    for new in compared:
+        lines.append(f"## {_markdown(new.name)} against {_markdown(base)}")
+        lines += ["", _markdown(_summary(new)), ""]
+        if new.gate is not None:
+            lines += [f"**Gate: {_markdown(gate_words(new.gate))}**", ""]
+            lines += [f"- {_markdown(line)}" for line in gate_advice(new.gate)]
+        for name, side in ((base, results), (new.name, new.results)):
             lines += [
-                f"- Warning: {_markdown(name)} ({each.kind.value}): {_markdown(each.text)}"
-                for each in side.warnings
-                if each.kind in DISTURBING
+                f"- Warning: {_markdown(name)} ({warning.kind.value}): {_markdown(warning.text)}"
+                for warning in side.warnings
+                if warning.kind in DISTURBING
             ]
-        rows = list(_rows(one))
+        rows = list(_rows(new))
         lines += ["", "| cell | base | new | change | result |", "|---|---|---|---|---|"]
         for row in rows[:_MARKDOWN_CELLS]:
             result = "" if row.outcome is None else row.outcome.value
@@ -124,7 +124,7 @@ DOCUMENTS: dict[str, Document] = {"json": json_document, "junit": junit_document
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A cell in words: what each side has, the change, and what the gate says of it."""
+    """A cell in words: both sides, the change, and the outcome of the gate."""
 
     place: Place | Searched
     base: str
@@ -136,14 +136,18 @@ class _Row:
 
 def _rows(one: Compared | ComparedSearches) -> Iterator[_Row]:
     results = _results(one)
-    for each in _differences(one):
-        if isinstance(each, Difference):
-            place: Place | Searched = each.place
-            base, new = _throughput_words(each.base), _throughput_words(each.new)
-            words = change_words(each)
+    for difference in _differences(one):
+        if isinstance(difference, Difference):
+            place: Place | Searched = difference.place
+            base, new = _throughput_words(difference.base), _throughput_words(difference.new)
+            words = change_words(difference)
         else:
-            place, base, new = each.what, f"{range_words(each.base)} kfps", f"{range_words(each.new)} kfps"
-            words = search_words(each)
+            place, base, new = (
+                difference.what,
+                f"{range_words(difference.base)} kfps",
+                f"{range_words(difference.new)} kfps",
+            )
+            words = search_words(difference)
         result = results.pop(place, None)
         yield _Row(place, base, new, words, result.outcome if result else None, result.why if result else "")
     for result in results.values():
@@ -155,7 +159,7 @@ def _throughput_words(group: Group) -> str:
 
 
 def _results(one: Compared | ComparedSearches) -> dict[Place | Searched, CellResult]:
-    return {} if one.gate is None else {each.place: each for each in one.gate.cells}
+    return {} if one.gate is None else {cell.place: cell for cell in one.gate.cells}
 
 
 def _differences(one: Compared | ComparedSearches) -> Iterator[Difference | SearchDifference]:
@@ -180,31 +184,31 @@ def _campaign(name: str, results: CampaignResults) -> dict[str, object]:
         "started": results.manifest.get("started"),
         "finished": results.manifest.get("finished"),
         "noise_floor_percent": None if floor is None else 100 * floor,
-        "warnings": [{"kind": one.kind.value, "text": one.text} for one in results.warnings],
+        "warnings": [{"kind": warning.kind.value, "text": warning.text} for warning in results.warnings],
     }
 
 
 def _gate(compared: EachCompared) -> dict[str, object] | None:
-    gates = [one.gate for one in compared if one.gate is not None]
+    gates = [new.gate for new in compared if new.gate is not None]
     if not gates:
         return None
     return {
         "threshold_percent": 100 * gates[0].threshold,
-        "result": total(one.outcome for one in gates).value,
-        "cells": {outcome.value: sum(len(one.with_outcome(outcome)) for one in gates) for outcome in Outcome},
+        "result": total(gate.outcome for gate in gates).value,
+        "cells": {outcome.value: sum(len(gate.with_outcome(outcome)) for gate in gates) for outcome in Outcome},
     }
 
 
 def _cells(one: Compared | ComparedSearches) -> Iterator[dict[str, object]]:
     results = _results(one)
-    for each in _differences(one):
-        cell = _of_difference(each) if isinstance(each, Difference) else _of_search(each)
-        place = each.place if isinstance(each, Difference) else each.what
+    for difference in _differences(one):
+        cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
+        place = difference.place if isinstance(difference, Difference) else difference.what
         yield {**cell, **_result(results.pop(place, None))}
     left_out: dict[Place | Searched, str] = (
-        {each.place: each.why for each in one.comparison.left_out}
+        {cell.place: cell.why for cell in one.comparison.left_out}
         if isinstance(one, Compared)
-        else {each.what: each.why for each in one.comparison.left_out}
+        else {limit.what: limit.why for limit in one.comparison.left_out}
     )
     for place in dict.fromkeys((*left_out, *results)):
         yield {**_place(place), "not_compared": left_out.get(place), **_result(results.get(place))}
@@ -304,7 +308,7 @@ def _finite(number: float) -> float | None:
 
 def _xml(text: str) -> str:
     """Text without the characters that XML 1.0 excludes."""
-    return "".join(one if one in "\t\n\r" or one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return "".join(char if char in "\t\n\r" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _markdown(text: str) -> str:

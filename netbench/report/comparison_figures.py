@@ -1,4 +1,4 @@
-"""The figures of a comparison: the highest throughput of each campaign, and cells along time."""
+"""The figures of a comparison: the highest throughput of each campaign, and cells over time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from netbench.statistics.intervals import Interval
 
 @dataclass(frozen=True, slots=True)
 class InTime:
-    """A campaign and when it started; None where its manifest does not tell."""
+    """A campaign and its start; None where its manifest has no start."""
 
     campaign: Campaign
     started: datetime | None
@@ -26,14 +26,14 @@ class InTime:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A cell along time: the start of each campaign that has it, in order, and its group there."""
+    """A cell over time: its group in each campaign that has it, by start of the campaign."""
 
     place: Place
     points: tuple[tuple[InTime, Group], ...]
 
 
 def started(text: object) -> datetime | None:
-    """The time that a manifest has as the start."""
+    """The start time in a manifest, read as UTC if it has no time zone; None where it is not a time."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -43,40 +43,40 @@ def started(text: object) -> datetime | None:
 
 def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
     """The cells that at least two of the campaigns have, those of the highest throughput over common loads first."""
-    in_order = sorted((one for one in campaigns if one.started), key=lambda one: one.started or datetime.min)
-    by_place = [{place_of(group): group for group in one.campaign.groups} for one in in_order]
-    measured = [own.keys() | one.campaign.skipped for own, one in zip(by_place, in_order, strict=True)]
+    in_order = sorted((dated for dated in campaigns if dated.started), key=lambda dated: dated.started or datetime.min)
+    by_place = [{place_of(group): group for group in dated.campaign.groups} for dated in in_order]
+    measured = [groups.keys() | dated.campaign.skipped for groups, dated in zip(by_place, in_order, strict=True)]
     shared = set.intersection(*map(set, measured)) if measured else set()
-    maxima = [maxima_over(one.campaign.groups, shared) for one in in_order]
-    found = []
+    maxima = [maxima_over(dated.campaign.groups, shared) for dated in in_order]
+    cells = []
     for sides in (maxima, by_place):
-        for place in dict.fromkeys(place for own in sides for place in own):
+        for place in dict.fromkeys(place for groups in sides for place in groups):
             points = tuple(
-                (one, own[place])
-                for one, own in zip(in_order, sides, strict=True)
-                if place in own and own[place].throughput_mbps
+                (dated, groups[place])
+                for dated, groups in zip(in_order, sides, strict=True)
+                if place in groups and groups[place].throughput_mbps
             )
             if len(points) > 1:
-                found.append(Trend(place, points))
-    return tuple(found)
+                cells.append(Trend(place, points))
+    return tuple(cells)
 
 
 def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    largest_first = sorted(cells, key=lambda one: rising(one.place.frame_size), reverse=True)
-    by_panel = grouped(largest_first, lambda one: _panel_title(one.place))
+    largest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size), reverse=True)
+    by_panel = grouped(largest_first, lambda trend: _panel_title(trend.place))
     titles = {title: title for title in by_panel}
-    uuts = list(dict.fromkeys(one.place.uut for one in cells))
+    uuts = list(dict.fromkeys(trend.place.uut for trend in cells))
     panels = Panels(titles, uuts, looks, "Start of the campaign (UTC)", THROUGHPUT)
     panels.legend()
-    for title, own in by_panel.items():
-        times = [when.started.timestamp() for one in own for when, _ in one.points if when.started]
+    for title, members in by_panel.items():
+        times = [when.started.timestamp() for trend in members for when, _ in trend.points if when.started]
         margin = 0.04 * (max(times) - min(times)) or 1.0
-        throughputs = [group.throughput_mbps for one in own for _, group in one.points]
+        throughputs = [group.throughput_mbps for trend in members for _, group in trend.points]
         panels.scale(title, [min(times) - margin, max(times) + margin], _reach(throughputs))
         panels.panel(title).x.is_time = True
-        for one in own:
-            panels.line(title, one.place.uut, list(_points(one, looks)))
+        for trend in members:
+            panels.line(title, trend.place.uut, list(_points(trend, looks)))
     return panels.figure
 
 
@@ -84,36 +84,38 @@ def most_by_campaign(
     campaigns: Sequence[Campaign], most: Mapping[str, Mapping[Place, Group]], looks: Mapping[str, Style]
 ) -> Chart:
     """A panel per frame size: the highest throughput of each UUT, a bar per campaign; `most` is by campaign."""
-    places = list(dict.fromkeys(place for own in most.values() for place in own))
+    places = list(dict.fromkeys(place for cells in most.values() for place in cells))
     sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
     categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
-    # After the colours of the UUTs, as none has two meanings on a page.
-    known = {f"campaign {number}": one for number, one in enumerate(campaigns)}
+    # Not the colours of the UUTs: no colour has two meanings on a page.
+    known = {f"campaign {number}": campaign for number, campaign in enumerate(campaigns)}
     later = styles([*looks, *known])
-    bars_of = {one.name: replace(later[uut], label=one.name) for uut, one in known.items()}
+    bars_of = {campaign.name: replace(later[uut], label=campaign.name) for uut, campaign in known.items()}
     emulated = [place.uut for place in places if looks[place.uut].emulated]
     shown = {**looks, **{style.uut: style for style in bars_of.values()}}
     panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
     panels.categories(categories)
     for size in sizes:
-        in_panel = [own.get(place) for own in most.values() for place in places if place.frame_size == size]
-        panels.scale(size, None, [0, end_of_axis([None if one is None else one.throughput_mbps for one in in_panel])])
-        for one in campaigns:
-            there = {
+        in_panel = [cells.get(place) for cells in most.values() for place in places if place.frame_size == size]
+        panels.scale(
+            size, None, [0, end_of_axis([None if group is None else group.throughput_mbps for group in in_panel])]
+        )
+        for campaign in campaigns:
+            by_category = {
                 _category(place, places, looks): group
-                for place, group in most[one.name].items()
+                for place, group in most[campaign.name].items()
                 if place.frame_size == size
             }
-            groups = [there.get(category) for category in categories]
-            bars = [_bar(one.name, category, group) for category, group in zip(categories, groups, strict=True)]
-            panels.bars(size, bars_of[one.name].uut, bars)
+            groups = [by_category.get(category) for category in categories]
+            bars = [_bar(campaign.name, category, group) for category, group in zip(categories, groups, strict=True)]
+            panels.bars(size, bars_of[campaign.name].uut, bars)
     return panels.figure
 
 
 def _reach(throughputs: Sequence[Interval | None]) -> list[float]:
-    """What the axis spans: not from 0 where a change of some percent could not be seen then."""
+    """The range of the axis; it does not start at 0 where that would hide changes of some percent."""
     end = end_of_axis(throughputs)
-    lowest = min((one.mean - (one.half_width or 0.0) for one in throughputs if one), default=0.0)
+    lowest = min((interval.mean - (interval.half_width or 0.0) for interval in throughputs if interval), default=0.0)
     return [0 if lowest < end / 2 else lowest - (end - lowest) / 4, end]
 
 
@@ -149,8 +151,8 @@ def _panel_title(place: Place) -> str:
 
 def _category(place: Place, places: Sequence[Place], looks: Mapping[str, Style]) -> str:
     parts = [looks[place.uut].label]
-    if len({one.scenario for one in places}) > 1:
+    if len({shown.scenario for shown in places}) > 1:
         parts.append(place.scenario)
-    if len({one.sources for one in places}) > 1:
+    if len({shown.sources for shown in places}) > 1:
         parts.append(count(place.sources, "source"))
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The page about a comparison: one HTML file that needs no network, as that of a campaign."""
+"""The comparison page: one HTML file that needs no network, like the report of a campaign."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,23 +49,23 @@ REFERRED_TO = "Maxima that loads are a share of"
 
 @dataclass(frozen=True)
 class Compared:
-    """A campaign against the base, what it said, and what else the two differ in."""
+    """A campaign compared with the base: the comparison, its results, and the settings that differ."""
 
     comparison: Comparison
     results: CampaignResults
     differs: tuple[Differs, ...]
-    maxima: SearchComparison | None = None  # the searches for what loads are a share of
+    maxima: SearchComparison | None = None  # the searches for the maxima that loads refer to
     gate: Gate | None = None
 
     @property
     def name(self) -> str:
-        """What the new campaign is called."""
+        """The name of the new campaign."""
         return self.comparison.new.name
 
 
 @dataclass(frozen=True)
 class ComparedSearches:
-    """The same of campaigns that searched."""
+    """A campaign of searches compared with the base, like `Compared`."""
 
     comparison: SearchComparison
     results: CampaignResults
@@ -74,7 +74,7 @@ class ComparedSearches:
 
     @property
     def name(self) -> str:
-        """What the new campaign is called."""
+        """The name of the new campaign."""
         return self.comparison.new
 
 
@@ -85,34 +85,37 @@ def write_comparison(base: CampaignResults, compared: Sequence[Compared], out: P
 
 def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
     """The page as text; `compared` are one or more campaigns against this base."""
-    campaigns = [compared[0].comparison.base, *(one.comparison.new for one in compared)]
-    measured = [group.uut for one in campaigns for group in one.groups]
-    looks = _looks([base, *(one.results for one in compared)], measured)
+    campaigns = [compared[0].comparison.base, *(new.comparison.new for new in compared)]
+    measured = [group.uut for campaign in campaigns for group in campaign.groups]
+    looks = _looks([base, *(new.results for new in compared)], measured)
     sections = [
-        *_gates([one.gate for one in compared if one.gate is not None]),
-        *_disturbed([base, *(one.results for one in compared)], [one.name for one in campaigns]),
+        *_gates([new.gate for new in compared if new.gate is not None]),
+        *_disturbed([base, *(new.results for new in compared)], [campaign.name for campaign in campaigns]),
         *_differing(compared),
         *_unsteady(campaigns),
         _maxima(compared, looks),
         _by_load(compared, looks),
         *_losses(compared, looks),
         *_referred_to(compared, looks),
-        *_trend([base, *(one.results for one in compared)], compared, looks),
+        *_trend([base, *(new.results for new in compared)], compared, looks),
         *_left_out(compared),
-        section("tests", "How this was tested", *map(note, how_tested([one.comparison for one in compared]))),
+        section("tests", "How this was tested", *map(note, how_tested([new.comparison for new in compared]))),
     ]
     return _page(
-        [base, *(one.results for one in compared)], [one.name for one in campaigns], _verdict(compared, looks), sections
+        [base, *(new.results for new in compared)],
+        [campaign.name for campaign in campaigns],
+        _verdict(compared, looks),
+        sections,
     )
 
 
 def write_searches_comparison(base: CampaignResults, compared: Sequence[ComparedSearches], out: Path) -> None:
-    """The same of campaigns that searched."""
-    every = [base, *(one.results for one in compared)]
-    looks = _looks(every, [search.uut for one in every for search in one.searches])
-    tested = any(search.tests is not None for one in every for search in one.searches)
-    names = [compared[0].comparison.base, *(one.name for one in compared)]
-    gates = [one.gate for one in compared if one.gate is not None]
+    """Write the page about campaigns of searches, like `write_comparison`."""
+    every = [base, *(new.results for new in compared)]
+    looks = _looks(every, [search.uut for results in every for search in results.searches])
+    tested = any(search.tests is not None for results in every for search in results.searches)
+    names = [compared[0].comparison.base, *(new.name for new in compared)]
+    gates = [new.gate for new in compared if new.gate is not None]
     sections = [
         *_gates(gates),
         *_disturbed(every, names),
@@ -121,42 +124,44 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
             "searches",
             "Highest loads",
             note(f"{HOW_SEARCHES_COMPARE}." + (f" Also, {TESTS_NOT_COMPARED}." if tested else "")),
-            _searches([one.comparison for one in compared], looks),
+            _searches([new.comparison for new in compared], looks),
             is_open=True,
         ),
     ]
-    lines = [f"{one.name}: {searches_verdict(one.comparison)}" for one in compared]
-    lines += [f"gate, {one.name}: {gate_words(one)}" for one in gates]
+    lines = [f"{new.name}: {searches_verdict(new.comparison)}" for new in compared]
+    lines += [f"gate, {gate.name}: {gate_words(gate)}" for gate in gates]
     headings = join((element("strong", line) for line in lines), Html("<br>"))
-    verdict = element("div", headings, css=_CSS[total(one.outcome for one in gates)] if gates else "verdict")
+    verdict = element("div", headings, css=_CSS[total(gate.outcome for gate in gates)] if gates else "verdict")
     write_atomically(out, _page(every, names, verdict, sections).encode(errors="backslashreplace"))
 
 
 def _referred_to(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterator[Section]:
     """The searches for maxima, where both sides made them."""
-    each = [one.maxima for one in compared if one.maxima is not None]
-    if any(one.differences for one in each):
-        yield section("maxima-searched", REFERRED_TO, note(f"{HOW_SEARCHES_COMPARE}."), _searches(each, looks))
+    comparisons = [new.maxima for new in compared if new.maxima is not None]
+    if any(comparison.differences for comparison in comparisons):
+        yield section("maxima-searched", REFERRED_TO, note(f"{HOW_SEARCHES_COMPARE}."), _searches(comparisons, looks))
 
 
 def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[SearchDifference], ...] = (
-        Column("UUT", lambda one: uut_label(one.what.uut, looks)),
-        Column("Scenario", lambda one: one.what.scenario),
-        Column("Sources", lambda one: str(one.what.sources), "number"),
-        Column("Frame size", lambda one: size_text(one.what.frame_size), "number"),
-        Column("Goal", lambda one: one.what.goal),
-        Column("Base, kfps each", lambda one: range_words(one.base), "number"),
-        Column("New, kfps each", lambda one: range_words(one.new), "number"),
+        Column("UUT", lambda difference: uut_label(difference.what.uut, looks)),
+        Column("Scenario", lambda difference: difference.what.scenario),
+        Column("Sources", lambda difference: str(difference.what.sources), "number"),
+        Column("Frame size", lambda difference: size_text(difference.what.frame_size), "number"),
+        Column("Goal", lambda difference: difference.what.goal),
+        Column("Base, kfps each", lambda difference: range_words(difference.base), "number"),
+        Column("New, kfps each", lambda difference: range_words(difference.new), "number"),
         Column("Difference", search_words, "number"),
-        Column("Notes", lambda one: "unstable" if one.unstable else ""),
+        Column("Notes", lambda difference: "unstable" if difference.unstable else ""),
     )
     parts = []
-    for one in comparisons:
-        shown = table(columns, [one.differences], "results", lambda each: "changed" if each.change else "")
-        left_out = (element("li", str(each)) for each in one.left_out)
-        more = join((element("h4", "Not compared"), element("ul", *left_out))) if one.left_out else Html("")
-        parts.append((one.new, join((shown, more))))
+    for comparison in comparisons:
+        shown = table(
+            columns, [comparison.differences], "results", lambda difference: "changed" if difference.change else ""
+        )
+        left_out = (element("li", str(limit)) for limit in comparison.left_out)
+        more = join((element("h4", "Not compared"), element("ul", *left_out))) if comparison.left_out else Html("")
+        parts.append((comparison.new, join((shown, more))))
     return by_title(parts) if len(parts) > 1 else parts[0][1]
 
 
@@ -170,32 +175,32 @@ def _page(every: Sequence[CampaignResults], names: Sequence[str], verdict: Html,
             for name, results in zip(names, every, strict=True)
         ),
         verdict=verdict,
-        contents=[element("a", one.link, href=f"#{one.anchor}") for one in sections],
-        sections=[one.html for one in sections],
+        contents=[element("a", part.link, href=f"#{part.anchor}") for part in sections],
+        sections=[part.html for part in sections],
     )
     return "".join(filled_in(content))
 
 
 def _looks(every: Sequence[CampaignResults], measured: Iterable[str]) -> dict[str, Style]:
-    """Those of all UUTs; a UUT that was emulated in one campaign alone is compared in none, and marked."""
-    uuts = [*(uut for one in every for uut in one.uuts), *measured]
-    settings = {uut: setting for one in every for uut, setting in one.settings.items()}
+    """The styles of all UUTs. A UUT emulated in only one campaign is marked, and not compared."""
+    uuts = [*(uut for results in every for uut in results.uuts), *measured]
+    settings = {uut: setting for results in every for uut, setting in results.settings.items()}
     return styles(uuts, settings)
 
 
 def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
-    lines = [f"{one.name}: {verdict_words(one.comparison)}" for one in compared]
-    gates = [one.gate for one in compared if one.gate is not None]
-    lines += [f"gate, {one.name}: {gate_words(one)}" for one in gates]
+    lines = [f"{new.name}: {verdict_words(new.comparison)}" for new in compared]
+    gates = [new.gate for new in compared if new.gate is not None]
+    lines += [f"gate, {gate.name}: {gate_words(gate)}" for gate in gates]
     remarks = []
-    if matter := sum(each.matters for one in compared for each in one.differs):
+    if matter := sum(setting.matters for new in compared for setting in new.differs):
         link = element("a", count(matter, "setting"), href="#differing")
         remarks.append(join(("Not only the numbers differ: ", link, ". ")))
     if emulated := [uut for uut, look in looks.items() if look.emulated]:
         remarks.append(html(f"{emulation_note(emulated)}. "))
-    slower = any(one.comparison.slower for one in compared)
+    slower = any(new.comparison.slower for new in compared)
     css = "verdict invalid" if slower else "verdict suspicious" if matter else "verdict"
-    css = _CSS[total(one.outcome for one in gates)] if gates else css
+    css = _CSS[total(gate.outcome for gate in gates)] if gates else css
     headings = join((element("strong", line) for line in lines), Html("<br>"))
     return element("div", headings, element("p", *remarks), css=css)
 
@@ -208,21 +213,23 @@ _CSS = {
 
 
 def _gates(gates: Sequence[Gate]) -> Iterator[Section]:
-    """The result of the gate, and the cells that it is about."""
+    """The result of the gate and its cells."""
     if not gates:
         return
     columns: tuple[Column[CellResult], ...] = (
-        Column("Cell", lambda one: str(one.place)),
-        Column("Result", lambda one: one.outcome.value),
+        Column("Cell", lambda cell: str(cell.place)),
+        Column("Result", lambda cell: cell.outcome.value),
         Column("Change", judged_words),
-        Column("Reason", lambda one: one.why),
-        Column("Smallest detectable change", lambda one: percent_or_nothing(one.detectable), "number"),
-        Column("Repetitions needed", lambda one: "" if one.repetitions is None else f"{one.repetitions:,}", "number"),
+        Column("Reason", lambda cell: cell.why),
+        Column("Smallest detectable change", lambda cell: percent_or_nothing(cell.detectable), "number"),
+        Column(
+            "Repetitions needed", lambda cell: "" if cell.repetitions is None else f"{cell.repetitions:,}", "number"
+        ),
     )
     parts = []
     for gate in gates:
-        in_order = [one for outcome in _WORST_FIRST for one in gate.with_outcome(outcome)]
-        shown = table(columns, [in_order], "results", lambda each: "changed" if each.outcome is Outcome.FAILED else "")
+        in_order = [cell for outcome in _WORST_FIRST for cell in gate.with_outcome(outcome)]
+        shown = table(columns, [in_order], "results", lambda cell: "changed" if cell.outcome is Outcome.FAILED else "")
         parts.append((gate.name, join((*map(note, (gate_words(gate), *gate_advice(gate))), shown))))
     yield section(
         "gate",
@@ -240,11 +247,11 @@ _WORST_FIRST = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcom
 
 
 def _disturbed(every: Sequence[CampaignResults], names: Sequence[str]) -> Iterator[Section]:
-    """The warnings of each campaign that its host had other work."""
+    """The warnings of each campaign about other work on its host."""
     parts = [
         (name, warning_list(warnings))
         for name, results in zip(names, every, strict=True)
-        if (warnings := [one for one in results.warnings if one.kind in DISTURBING])
+        if (warnings := [warning for warning in results.warnings if warning.kind in DISTURBING])
     ]
     if parts:
         yield section(
@@ -258,14 +265,14 @@ def _disturbed(every: Sequence[CampaignResults], names: Sequence[str]) -> Iterat
 
 def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Iterator[Section]:
     columns: tuple[Column[Differs], ...] = (
-        Column("Setting", lambda one: one.setting),
-        Column("Base", lambda one: one.base),
-        Column("New", lambda one: one.new),
+        Column("Setting", lambda setting: setting.setting),
+        Column("Base", lambda setting: setting.base),
+        Column("New", lambda setting: setting.new),
     )
     parts = [
-        (one.name, table(columns, [one.differs], "environment", lambda each: "changed" if each.matters else ""))
-        for one in compared
-        if one.differs
+        (new.name, table(columns, [new.differs], "environment", lambda setting: "changed" if setting.matters else ""))
+        for new in compared
+        if new.differs
     ]
     if parts:
         yield section(
@@ -280,11 +287,11 @@ def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Ite
 
 
 def _unsteady(campaigns: Sequence[Campaign]) -> Iterator[Section]:
-    """What changed within each campaign, where anything did."""
+    """The changes within each campaign; nothing where there are none."""
     parts = [
-        (one.name, warning_list(warnings))
-        for one in campaigns
-        if (warnings := list(steadiness_warnings(steadiness_of(one.groups))))
+        (campaign.name, warning_list(warnings))
+        for campaign in campaigns
+        if (warnings := list(steadiness_warnings(steadiness_of(campaign.groups))))
     ]
     if parts:
         yield section(
@@ -298,9 +305,9 @@ def _unsteady(campaigns: Sequence[Campaign]) -> Iterator[Section]:
 
 def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section:
     base = compared[0].comparison.base
-    most = {base.name: {one.place: one.base for each in compared for one in each.comparison.maxima}}
-    most |= {each.name: {one.place: one.new for one in each.comparison.maxima} for each in compared}
-    campaigns = [base, *(one.comparison.new for one in compared)]
+    most = {base.name: {difference.place: difference.base for new in compared for difference in new.comparison.maxima}}
+    most |= {new.name: {difference.place: difference.new for difference in new.comparison.maxima} for new in compared}
+    campaigns = [base, *(new.comparison.new for new in compared)]
     places = list(dict.fromkeys(place for own in most.values() for place in own))
 
     def draw(own: Sequence[Place], looks: Mapping[str, Style]) -> Chart:
@@ -316,7 +323,7 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
             " forwards what it is offered: only here a slower UUT shows."
         ),
         figure,
-        _tables(compared, lambda one: one.maxima, partial(_throughput_table, looks=looks)),
+        _tables(compared, lambda comparison: comparison.maxima, partial(_throughput_table, looks=looks)),
         is_open=True,
     )
 
@@ -326,7 +333,7 @@ def _by_load(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Sectio
         "loads",
         "Throughput by load",
         note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
-        _tables(compared, lambda one: one.by_load, partial(_throughput_table, looks=looks)),
+        _tables(compared, lambda comparison: comparison.by_load, partial(_throughput_table, looks=looks)),
     )
 
 
@@ -337,7 +344,7 @@ def _losses(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterato
         note(
             "Lost ÷ offered, and by how many percentage points (pp) it differs, ± the half width of its 95 % interval."
         ),
-        _tables(compared, lambda one: one.by_load, partial(_loss_table, looks=looks)),
+        _tables(compared, lambda comparison: comparison.by_load, partial(_loss_table, looks=looks)),
     )
 
 
@@ -347,43 +354,45 @@ def _tables(
     draw: Callable[[Sequence[Difference]], Html],
 ) -> Html:
     parts = []
-    for one in compared:
-        own = cells(one.comparison)
-        drawn = draw(own) if own else note("None.")
-        parts.append(folded(f"{one.name}: {count(len(own), 'cell')}", len(own), drawn))
+    for new in compared:
+        differences = cells(new.comparison)
+        drawn = draw(differences) if differences else note("None.")
+        parts.append(folded(f"{new.name}: {count(len(differences), 'cell')}", len(differences), drawn))
     return join(parts)
 
 
 def _throughput_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Difference], ...] = (
         *_of_place(looks),
-        mean_column("Base Mbit/s", lambda one: one.base.throughput_mbps, mbps, mbps_spread),
-        mean_column("New Mbit/s", lambda one: one.new.throughput_mbps, mbps, mbps_spread),
+        mean_column("Base Mbit/s", lambda difference: difference.base.throughput_mbps, mbps, mbps_spread),
+        mean_column("New Mbit/s", lambda difference: difference.new.throughput_mbps, mbps, mbps_spread),
         Column("Difference", change_words, "number"),
-        Column("p", lambda one: p_words(one.throughput_test), "number"),
-        Column("Test", lambda one: one.throughput_test.test.value),
-        Column("n", lambda one: repetitions_words(one.base, one.new), "number"),
+        Column("p", lambda difference: p_words(difference.throughput_test), "number"),
+        Column("Test", lambda difference: difference.throughput_test.test.value),
+        Column("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
     )
-    return table(columns, _blocks(cells), "results", lambda one: "" if one.change is None else "changed")
+    return table(columns, _blocks(cells), "results", lambda difference: "" if difference.change is None else "changed")
 
 
 def _loss_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Difference], ...] = (
         *_of_place(looks),
-        mean_column("Base", lambda one: one.base.loss_ratio, percent, percent_spread),
-        mean_column("New", lambda one: one.new.loss_ratio, percent, percent_spread),
+        mean_column("Base", lambda difference: difference.base.loss_ratio, percent, percent_spread),
+        mean_column("New", lambda difference: difference.new.loss_ratio, percent, percent_spread),
         Column("Difference", loss_words, "number"),
-        Column("p", lambda one: p_words(one.loss_test), "number"),
-        Column("n", lambda one: repetitions_words(one.base, one.new), "number"),
+        Column("p", lambda difference: p_words(difference.loss_test), "number"),
+        Column("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
     )
-    return table(columns, _blocks(cells), "results", lambda one: "" if one.change_of_loss is None else "changed")
+    return table(
+        columns, _blocks(cells), "results", lambda difference: "" if difference.change_of_loss is None else "changed"
+    )
 
 
 def _of_place(looks: Mapping[str, Style]) -> tuple[Column[Difference], ...]:
     return (
-        Column("UUT", lambda one: uut_label(one.place.uut, looks)),
-        Column("Scenario", lambda one: one.place.scenario),
-        Column("Sources", lambda one: str(one.place.sources), "number"),
+        Column("UUT", lambda difference: uut_label(difference.place.uut, looks)),
+        Column("Scenario", lambda difference: difference.place.scenario),
+        Column("Sources", lambda difference: str(difference.place.sources), "number"),
         Column("Load per source", _load),
     )
 
@@ -394,30 +403,31 @@ def _load(one: Difference) -> str:
 
 
 def _blocks(cells: Sequence[Difference]) -> dict[str, list[Difference]]:
-    in_order = sorted(cells, key=lambda one: rising(one.place.frame_size), reverse=True)
-    return grouped(in_order, lambda one: frames_text(one.place.frame_size))
+    in_order = sorted(cells, key=lambda difference: rising(difference.place.frame_size), reverse=True)
+    return grouped(in_order, lambda difference: frames_text(difference.place.frame_size))
 
 
 def _trend(
     every: Sequence[CampaignResults], compared: Sequence[Compared], looks: Mapping[str, Style]
 ) -> Iterator[Section]:
-    """Throughput along time, where there are more than two campaigns."""
-    campaigns = [compared[0].comparison.base, *(one.comparison.new for one in compared)]
+    """Throughput over time; nothing for fewer than three campaigns."""
+    campaigns = [compared[0].comparison.base, *(new.comparison.new for new in compared)]
     if len(campaigns) <= 2:
         return
     in_time = [
-        InTime(one, started(results.manifest.get("started"))) for one, results in zip(campaigns, every, strict=True)
+        InTime(campaign, started(results.manifest.get("started")))
+        for campaign, results in zip(campaigns, every, strict=True)
     ]
-    by_load = grouped(trends(in_time), lambda one: _MAXIMUM if one.place.load is None else str(one.place.load))
-    unknown = [one.campaign.name for one in in_time if one.started is None]
+    by_load = grouped(trends(in_time), lambda trend: _MAXIMUM if trend.place.load is None else str(trend.place.load))
+    unknown = [dated.campaign.name for dated in in_time if dated.started is None]
     content = [note("The throughput of each cell by the start of its campaign, with its 95 % interval.")]
     if unknown:
         content.append(note(f"When these started is not known: {', '.join(unknown)}."))
     if by_load:
         options = [Option(f"trend-{number}", load) for number, load in enumerate(by_load)]
         parts = [
-            drawn_apart(own, _uut_of_trend, looks, throughput_in_time, option.value)
-            for option, own in zip(options, by_load.values(), strict=True)
+            drawn_apart(cells, _uut_of_trend, looks, throughput_in_time, option.value)
+            for option, cells in zip(options, by_load.values(), strict=True)
         ]
         content.append(picked("trend", "Load", options, parts, options[0].value))
     else:
@@ -431,9 +441,9 @@ def _uut_of_trend(one: Trend) -> str:
 
 def _left_out(compared: Sequence[Compared]) -> Iterator[Section]:
     parts = [
-        (one.name, element("ul", *(element("li", line) for line in left_out_words(one.comparison.left_out))))
-        for one in compared
-        if one.comparison.left_out
+        (new.name, element("ul", *(element("li", line) for line in left_out_words(new.comparison.left_out))))
+        for new in compared
+        if new.comparison.left_out
     ]
     if parts:
         yield section("left-out", "Not compared", by_title(parts))

@@ -1,4 +1,4 @@
-"""What is said of a comparison and of its gate, on the console, on the page and in exports alike."""
+"""The sentences about a comparison and its gate, the same on the console, on the page and in exports."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -23,7 +23,7 @@ from netbench.statistics.significance import Test, repetitions_needed
 
 
 def change_words(one: Difference) -> str:
-    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; what was measured, where nothing tells.
+    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; else the measured change.
 
     `inconclusive (−3.0 % measured)` where a campaign was disturbed.
     """
@@ -40,7 +40,7 @@ def change_words(one: Difference) -> str:
 
 
 def is_too_noisy(one: Difference) -> bool:
-    """Whether not even half or twice the throughput can be told from what was measured."""
+    """Whether the measurement excludes not even half or twice the throughput."""
     is_wide = one.excluded is not None and one.excluded >= 1
     return is_wide or one.throughput.unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
 
@@ -65,12 +65,16 @@ def range_words(found: Range) -> str:
 def searches_verdict(comparison: SearchComparison) -> str:
     """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
     limits = count(len(comparison.differences), "limit")
-    dead = sum(one.dead for one in comparison.left_out)
+    dead = sum(limit.dead for limit in comparison.left_out)
     parts = [f"failed in {dead:,}"] if dead else []
     for words, sign in (("lower", -1), ("higher", 1)):
-        own = [one.change for one in comparison.differences if one.change is not None and one.change * sign > 0]
-        if own:
-            parts.append(f"{words} in {len(own):,}, by up to {change(max(map(abs, own))).lstrip('+')}")
+        changes = [
+            difference.change
+            for difference in comparison.differences
+            if difference.change is not None and difference.change * sign > 0
+        ]
+        if changes:
+            parts.append(f"{words} in {len(changes):,}, by up to {change(max(map(abs, changes))).lstrip('+')}")
     if parts:
         return f"{'; '.join(parts)}; {limits} in all"
     return f"inconclusive in {limits}: {comparison.doubt}" if comparison.doubt else f"no difference in {limits}"
@@ -85,7 +89,7 @@ TESTS_NOT_COMPARED = "the other tests of RFC 2544 are not compared; the report o
 
 
 def loss_words(one: Difference) -> str:
-    """The same of the loss ratio, in percentage points."""
+    """The change of the loss ratio, in percentage points (pp)."""
     if one.loss is None:
         return UNKNOWN
     excluded, half_width = one.loss.excluded, one.loss.half_width
@@ -105,30 +109,30 @@ def p_words(tested: Tested | None) -> str:
 
 
 def verdict_words(comparison: Comparison) -> str:
-    """`no difference in any of 12 cells`, `slower in 3, faster in 1 of 12 cells`, with the most of either."""
+    """`no difference in any of 12 cells`, `slower in 3, faster in 1 of 12 cells`, with the largest change of each."""
     cells = count(len(comparison.differences), "cell")
-    dead = sum(one.dead for one in comparison.left_out)
+    dead = sum(cell.dead for cell in comparison.left_out)
     parts = [f"failed in {dead:,}"] if dead else []
-    for words, own in (("slower", comparison.slower), ("faster", comparison.faster)):
-        if own:
-            most = max((one.change or 0.0 for one in own), key=abs)
-            parts.append(f"{words} in {len(own):,}, by up to {change(abs(most)).lstrip('+')}")
+    for words, differences in (("slower", comparison.slower), ("faster", comparison.faster)):
+        if differences:
+            most = max((difference.change or 0.0 for difference in differences), key=abs)
+            parts.append(f"{words} in {len(differences):,}, by up to {change(abs(most)).lstrip('+')}")
     if not parts:
-        tested = [one for one in comparison.differences if one.throughput_test.p is not None]
+        tested = [difference for difference in comparison.differences if difference.throughput_test.p is not None]
         if comparison.doubt:
             return f"inconclusive in {cells}: {comparison.doubt}"
         if tested:
             return f"no difference in {cells}"
-        whys = dict.fromkeys(one.throughput.why_unknown for one in comparison.differences)
-        is_nothing_measured = all(one.throughput.change is None for one in comparison.differences)
+        whys = dict.fromkeys(difference.throughput.why_unknown for difference in comparison.differences)
+        is_nothing_measured = all(difference.throughput.change is None for difference in comparison.differences)
         return f"{' or '.join(whys) if is_nothing_measured and whys else 'too few repetitions to tell'}, in {cells}"
     return f"{'; '.join(parts)}; {cells} in all"
 
 
 def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """By what test, corrected how, and how many repetitions a permutation test would need."""
+    """The tests, their corrections, and the repetitions that a permutation test would need."""
     made = number_of_tests(comparisons)
-    tests = {one.throughput_test.test for each in comparisons for one in each.differences}
+    tests = {difference.throughput_test.test for comparison in comparisons for difference in comparison.differences}
     if made:
         covers = "" if Test.PAIRED in tests else ", that covers the variation between runs"
         yield f"limits in brackets: a 95 % interval, corrected for {count(made, 'cell')}{covers}"
@@ -155,26 +159,26 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def gate_words(gate: Gate) -> str:
-    """`passed: a regression above 2 % is excluded in all 12 cells`, and likewise of the other results."""
-    judged = [one for one in gate.cells if one.outcome is not Outcome.NOT_JUDGED]
+    """`passed: a regression above 2 % is excluded in all 12 cells`; similarly for the other outcomes."""
+    judged = [cell for cell in gate.cells if cell.outcome is not Outcome.NOT_JUDGED]
     outcome = gate.outcome
-    own = [one for one in judged if one.outcome is outcome]
+    decisive = [cell for cell in judged if cell.outcome is outcome]
     cells = count(len(judged), "cell")
     regression = f"a regression above {100 * gate.threshold:g} %"
     what = {
         Outcome.PASSED: f"{regression} is excluded in all of {cells}",
-        Outcome.FAILED: f"{regression} is shown in {len(own):,} of {cells}",
-        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(own):,} of {cells}",
+        Outcome.FAILED: f"{regression} is shown in {len(decisive):,} of {cells}",
+        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(decisive):,} of {cells}",
     }
     return f"{outcome.value}: {what[outcome]}"
 
 
 def gate_advice(gate: Gate) -> Iterator[str]:
-    """What would decide the inconclusive cells."""
+    """Advice on how to decide the inconclusive cells."""
     cells = gate.with_outcome(Outcome.INCONCLUSIVE)
-    if detectable := [one.detectable for one in cells if one.detectable is not None]:
+    if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
         yield f"smallest detectable change: {_limit(max(detectable))} % in the noisiest of these cells"
-    needed = [one.repetitions for one in cells if one.repetitions is not None]
+    needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
     on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
     is_beyond = any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot)
     if on_one_boot:
@@ -221,14 +225,14 @@ def judged_words(one: CellResult) -> str:
 
 
 def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
-    """Why cells are not compared, with how many and the first of them."""
-    for why, own in grouped(left_out, lambda one: one.why).items():
-        more = f", and {len(own) - 1:,} more" if len(own) > 1 else ""
-        yield f"{own[0].place}{more}: {why}"
+    """The reasons why cells are not compared, each with the number of cells and the first of them."""
+    for why, cells in grouped(left_out, lambda cell: cell.why).items():
+        more = f", and {len(cells) - 1:,} more" if len(cells) > 1 else ""
+        yield f"{cells[0].place}{more}: {why}"
 
 
 def repetitions_words(base: Group, new: Group) -> str:
-    """How many valid repetitions either has."""
+    """The number of valid repetitions in both groups."""
     numbers = [len(base.valid), len(new.valid)]
     return str(numbers[0]) if numbers[0] == numbers[1] else f"{numbers[0]}, {numbers[1]}"
 

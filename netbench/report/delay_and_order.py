@@ -56,7 +56,7 @@ _MEANS = (
     _Time("99 %", delay_of, lambda delay: delay.p99_ns),
     _SLOW,
 )
-# By what exports call them.
+# By their names in exports.
 _NAMED = dict(zip(("mean", "median", "p90", "p99", "p999"), _MEANS, strict=True))
 _VARIATIONS = (
     _Time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
@@ -69,7 +69,7 @@ _VARIATIONS = (
 def delay_sections(
     choice: Sequence[View], looks: Mapping[str, Style], trials: Sequence[TrialResult]
 ) -> Iterable[Section]:
-    """Delay, and why there is none where it was refused; nothing where no trial says anything of it."""
+    """Delay, and the reasons where it was refused; nothing where no trial has either."""
     groups = [group for view in choice for group in view.groups]
     refused = refusals(trials)
     if refused or any(map(has_delay, groups)):
@@ -97,7 +97,12 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
         panels.figure.legend.append(LegendEntry(name, Look(GREY, symbol="", dash=dash), Form.LINE))
     panels.legend()
     for size, members in by_size.items():
-        times = [own.mean for group in members for time in (_MEDIAN, _SLOW) if (own := _ms(group, time)) and own.mean]
+        times = [
+            interval.mean
+            for group in members
+            for time in (_MEDIAN, _SLOW)
+            if (interval := _ms(group, time)) and interval.mean
+        ]
         reach = [min(times) / 1.25, max(times) * 1.25] if times else [1.0, 10.0]
         panels.scale(size, [0, end_of_axis([group.offered_mbps for group in members])], reach)
         for uut, own_groups in groups_by_uut(members).items():
@@ -110,9 +115,9 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
 
 def _points(groups: Iterable[Group], style: Style, time: _Time) -> list[Point]:
     points = [
-        Point(offered, own, _hover(group, style), _numbers(group))
+        Point(offered, interval, _hover(group, style), _numbers(group))
         for group in groups
-        if (offered := group.offered_mbps) and (own := _ms(group, time))
+        if (offered := group.offered_mbps) and (interval := _ms(group, time))
     ]
     return sorted(points, key=lambda point: point.x.mean)
 
@@ -166,17 +171,17 @@ def _largest(group: Group) -> str:
 
 
 def has_delay(group: Group) -> bool:
-    """Whether any of its valid trials knows of any delay."""
-    return any(counts is not None and counts.delay is not None for one in group.valid for counts in one.streams)
+    """Whether any valid trial of the group measured a delay."""
+    return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
 
 
 def _ms(group: Group, time: _Time) -> Interval | None:
-    found = mean_time(group, time.spread, time.time)
-    return None if found is None else found.scaled(_MILLISECOND)
+    interval = mean_time(group, time.spread, time.time)
+    return None if interval is None else interval.scaled(_MILLISECOND)
 
 
 def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """Order by UUT and frame size; nothing where no trial has frames that can be told apart."""
+    """Order by UUT and frame size; nothing where no trial has distinguishable frames."""
     judged = [trial for trial in trials if trial.verdict is not Verdict.INVALID]
     refused = order_refusals(judged)
     counted = grouped(
@@ -185,18 +190,18 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
     )
     largest_first = sorted(counted.items(), key=lambda item: rising(item[0][1]), reverse=True)
     in_order = sorted(largest_first, key=lambda item: list(looks).index(item[0][0]))
-    orders = [(uut, size, order) for (uut, size), own in in_order if (order := order_of(own)) is not None]
+    orders = [(uut, size, order) for (uut, size), members in in_order if (order := order_of(members)) is not None]
     columns: tuple[Column[tuple[str, FrameSize, Order]], ...] = (
-        Column("UUT", lambda one: uut_label(one[0], looks)),
-        Column("Frame size", lambda one: size_text(one[1]), "number"),
-        Column("Received", lambda one: frames(one[2].received), "number"),
-        Column("Duplicates", lambda one: frames(one[2].duplicates), "number"),
-        Column("Reordered", lambda one: frames(one[2].reordered), "number"),
-        Column("of received", lambda one: rough_percent(one[2].reordered_ratio), "number"),
-        Column("Largest extent", lambda one: frames(one[2].extent_frames), "number"),
-        Column("Loss runs", lambda one: frames(one[2].loss_runs), "number"),
-        Column("Longest run", lambda one: frames(one[2].longest_run_frames), "number"),
-        Column("Loss runs by their frames", lambda one: _run_lengths(one[2]), "words"),
+        Column("UUT", lambda row: uut_label(row[0], looks)),
+        Column("Frame size", lambda row: size_text(row[1]), "number"),
+        Column("Received", lambda row: frames(row[2].received), "number"),
+        Column("Duplicates", lambda row: frames(row[2].duplicates), "number"),
+        Column("Reordered", lambda row: frames(row[2].reordered), "number"),
+        Column("of received", lambda row: rough_percent(row[2].reordered_ratio), "number"),
+        Column("Largest extent", lambda row: frames(row[2].extent_frames), "number"),
+        Column("Loss runs", lambda row: frames(row[2].loss_runs), "number"),
+        Column("Longest run", lambda row: frames(row[2].longest_run_frames), "number"),
+        Column("Loss runs by their frames", lambda row: _run_lengths(row[2]), "words"),
     )
     if orders or refused:
         yield section(
@@ -213,6 +218,6 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
 
 
 def _run_lengths(order: Order) -> str:
-    """Numbers of loss runs by class, as LossRuns has them."""
+    """Numbers of loss runs by the classes of LossRuns."""
     classes = (("1" if least == 1 else f"{least:,}–{2 * least - 1:,}", runs) for least, runs in order.run_lengths)
     return " · ".join(f"{lengths}: {runs:,}" for lengths, runs in classes) or UNKNOWN

@@ -1,4 +1,4 @@
-"""The part of the page that tells directions apart where frames went both ways at once."""
+"""The section about each direction by itself, where frames went both ways at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,9 +17,9 @@ from netbench.statistics.totals import total
 
 
 def directions_section(choice: Sequence[View], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """Each direction by itself, of measurements with a stream and its way back; nothing without any."""
+    """Each direction of measurements with a stream and its reverse; nothing without any."""
     both = [(view, directions(view.groups)) for view in choice]
-    if shown := {view.name: own for view, own in both if own}:
+    if shown := {view.name: of_view for view, of_view in both if of_view}:
         yield section(
             "directions",
             "Directions",
@@ -33,16 +33,18 @@ def directions_section(choice: Sequence[View], looks: Mapping[str, Style]) -> It
 
 def _table(own: Sequence[Direction], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Direction], ...] = (
-        Column("UUT", lambda one: uut_label(one.group.uut, looks)),
-        Column("Load per source", lambda one: str(one.group.load)),
-        Column("Stream", lambda one: stream_label(one.stream, one.reverse_of)),
-        mean_column("Offered Mbit/s", lambda one: one.offered_mbps, mbps, mbps_spread),
-        mean_column("Throughput Mbit/s", lambda one: one.throughput_mbps, mbps, mbps_spread),
-        Column("Throughput kfps", lambda one: kfps(mean(one.throughput_fps)), "number"),
-        mean_column("Loss", lambda one: one.loss_ratio, percent, percent_spread),
-        Column("Frames lost", lambda one: frames(total(trial.lost_frames for trial in one.valid)), "number"),
-        Column("Median delay, µs", lambda one: microseconds(_median_ns(one)), "number"),
-        Column("Valid", lambda one: str(len(one.valid)), "number"),
+        Column("UUT", lambda direction: uut_label(direction.group.uut, looks)),
+        Column("Load per source", lambda direction: str(direction.group.load)),
+        Column("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
+        mean_column("Offered Mbit/s", lambda direction: direction.offered_mbps, mbps, mbps_spread),
+        mean_column("Throughput Mbit/s", lambda direction: direction.throughput_mbps, mbps, mbps_spread),
+        Column("Throughput kfps", lambda direction: kfps(mean(direction.throughput_fps)), "number"),
+        mean_column("Loss", lambda direction: direction.loss_ratio, percent, percent_spread),
+        Column(
+            "Frames lost", lambda direction: frames(total(trial.lost_frames for trial in direction.valid)), "number"
+        ),
+        Column("Median delay, µs", lambda direction: microseconds(_median_ns(direction)), "number"),
+        Column("Valid", lambda direction: str(len(direction.valid)), "number"),
     )
     return folded(count(len(own), "direction"), len(own), table(columns, _by_size(own), css="results"))
 
@@ -53,7 +55,7 @@ def _median_ns(one: Direction) -> float | None:
 
 
 def _by_size(own: Sequence[Direction]) -> dict[str, list[Direction]]:
-    """By what panels of their frame size are called, the largest first."""
-    falling = sorted(own, key=lambda one: rising(one.group.frame_size), reverse=True)
-    by_size = grouped(falling, lambda one: one.group.frame_size)
+    """Directions by the panel title of their frame size, the largest first."""
+    falling = sorted(own, key=lambda direction: rising(direction.group.frame_size), reverse=True)
+    by_size = grouped(falling, lambda direction: direction.group.frame_size)
     return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))

@@ -1,4 +1,4 @@
-"""The environment of a campaign, from its manifest: before, after, and what changed in between."""
+"""The environment of a campaign, from its manifest: before, after, and the changes in between."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,15 @@ from netbench.report.sections import Section, note, section
 from netbench.statistics.groups import grouped
 
 _UNKNOWN = "unknown"
-_ALWAYS_MOVING = "activity"  # load and CPU ticks: they tell how busy the host was, not that it was changed
+_ALWAYS_MOVING = "activity"  # load and CPU ticks: the activity of the host, not its settings
 
 Path = tuple[str, ...]  # the names under which a setting is nested
 
 
 def environment_section(manifest: Mapping[str, object]) -> Section:
-    """Command and seed; a row per setting that is known, in blocks as the manifest nests them.
+    """Command and seed; a row per known setting, in the blocks of the manifest.
 
-    Those that changed come first, with both values; of the others there is one.
+    Changed settings come first, with both values; the others have a single value.
     """
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
@@ -37,7 +37,7 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
         remark = "No setting changed during the campaign."
     else:
         remark = "What holds after the campaign is not known yet."
-    # What was looked for in vain is in the manifest; here it would only be in the way.
+    # Settings without a value are in the manifest only.
     known = [path for path in paths if {told(before, path), told(after, path)} != {_UNKNOWN}]
     moving = [path for path in known if not after or told(before, path) != told(after, path)]
     both: tuple[Column[Path], ...] = (
@@ -64,12 +64,12 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
         *(
             table(
                 columns,
-                grouped(own, lambda path: path[0]).values(),
+                grouped(listed, lambda path: path[0]).values(),
                 "environment",
                 lambda path: "changed" if path in changed else "",
             )
-            for columns, own in ((both, moving), (once, constant))
-            if own
+            for columns, listed in ((both, moving), (once, constant))
+            if listed
         ),
     )
 
@@ -90,5 +90,5 @@ def _text(value: object) -> str:
     if value is None:
         return _UNKNOWN
     if isinstance(value, list | tuple):
-        return ", ".join(_text(one) for one in value)
+        return ", ".join(_text(item) for item in value)
     return str(value)

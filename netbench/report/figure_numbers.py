@@ -1,4 +1,4 @@
-"""The numbers behind the marks of figures, under the names that `export --aggregate` has for them."""
+"""The numbers behind the marks of figures, under the names of `export --aggregate`."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ _WHICH = ("uut", "scenario", "streams", "frame_size", "frame_mix", "load", "vali
 
 
 def numbers_of(group: Group, *names: str) -> Numbers:
-    """Which group it is, and its numbers of these names: of each the mean and, where there is one, the half width."""
+    """The identity of a group and its numbers of these names, each as a mean and, if known, a half width."""
     return {name: _COLUMNS[name].read(group) for name in (*_WHICH, *_with_half_widths(names))}
 
 
@@ -25,7 +25,7 @@ def of_interval(name: str, interval: Interval | None) -> Numbers:
 
 
 def of_ratio(ratio: RatioOfMeans) -> Numbers:
-    """A ratio, its limits, and what is to be known of it."""
+    """A ratio, its limits, its bound, and the reason where it is unknown."""
     return {
         "ratio": ratio.ratio,
         "ratio_low": ratio.low,
@@ -36,7 +36,7 @@ def of_ratio(ratio: RatioOfMeans) -> Numbers:
 
 
 def numbers_of_trial(one: TrialTotals) -> Numbers:
-    """Those of a single trial that is part of no mean."""
+    """The numbers of a single trial that is part of no mean."""
     spec = one.trial.spec
     return {
         "uut": spec.uut,

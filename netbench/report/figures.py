@@ -1,8 +1,8 @@
-"""The figures of the report: throughput, the most of it, loss; what neighbours do to them.
+"""The figures of the report: throughput, highest throughput, loss, and interference.
 
-They follow Figures 3, 4 and 5 of Schlosser et al. 2011, and go on with loss and interference curves. Bandwidths are
-Mbit/s on the wire (L1), pale bars 95 % intervals. Only valid trials are averaged and connected; suspicious and invalid
-ones are marked each where it was measured.
+They follow Figures 3, 4 and 5 of Schlosser et al. 2011, and add loss and interference curves. Bandwidths are Mbit/s on
+the wire (L1); pale bars are 95 % intervals. Only valid trials are averaged and connected. Suspicious and invalid trials
+are single marks at their measured values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ _LOADS = ("offered_mbps", "throughput_mbps", "offered_fps", "throughput_fps", "l
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What loads and throughputs are shown in, and how they are read."""
+    """The unit of loads and throughputs in a figure, and how they are read."""
 
     offered_title: str
     throughput_title: str
@@ -65,14 +65,14 @@ MBPS = Unit(
     THROUGHPUT,
     lambda group: group.offered_mbps,
     lambda group: group.throughput_mbps,
-    lambda one: (one.offered_mbps, one.throughput_mbps),
+    lambda trial: (trial.offered_mbps, trial.throughput_mbps),
 )
 KFPS = Unit(
     OFFERED_FPS,
     THROUGHPUT_FPS,
     lambda group: _thousands(group.offered_fps),
     lambda group: _thousands(group.throughput_fps),
-    lambda one: (_thousand(one.offered_fps), _thousand(one.throughput_fps)),
+    lambda trial: (_thousand(trial.offered_fps), _thousand(trial.throughput_fps)),
 )
 
 
@@ -89,25 +89,25 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
         groups, looks, unit.offered_title, unit.throughput_title, outliers=bool(_outliers(groups))
     )
     for size, members in by_size.items():
-        left_out = [one for group in members for one in (*group.suspicious, *group.invalid)]
-        loads = [unit.of_trial(one)[0] for one in left_out]
+        left_out = [trial for group in members for trial in (*group.suspicious, *group.invalid)]
+        loads = [unit.of_trial(trial)[0] for trial in left_out]
         end = max(
             end_of_axis([unit.offered(group) for group in members], loads),
             end_of_axis([unit.throughput(group) for group in members]),
         )
         panels.scale(size, [0, end], [0, end])
         panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
-        for uut, own in groups_by_uut(members).items():
-            panels.line(size, uut, _points(own, looks[uut], unit.throughput, unit.offered))
-            marked = _marked(looks[uut], _not_averaged(own), unit.of_trial)
+        for uut, of_uut in groups_by_uut(members).items():
+            panels.line(size, uut, _points(of_uut, looks[uut], unit.throughput, unit.offered))
+            marked = _marked(looks[uut], _not_averaged(of_uut), unit.of_trial)
             panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, marked)
-            apart = _marked(looks[uut], {Verdict.VALID: _outliers(own)}, unit.of_trial)
+            apart = _marked(looks[uut], {Verdict.VALID: _outliers(of_uut)}, unit.of_trial)
             panels.points(size, f"{looks[uut].label}, outliers", looks[uut].look, apart)
     return panels.figure
 
 
 def _on_logarithms(chart: Chart) -> Chart:
-    """The same on logarithmic axes, from a little below the least that has a logarithm; four decades at most."""
+    """The chart on logarithmic axes, from just below its smallest positive value; four decades at most."""
     panels = []
     for panel in chart.panels:
         end = panel.x.high
@@ -116,8 +116,8 @@ def _on_logarithms(chart: Chart) -> Chart:
         )
         x, y = (replace(axis, low=start, logarithmic=True) for axis in (panel.x, panel.y))
         series = [
-            replace(one, marks=tuple(replace(mark, x=max(mark.x, start), y=max(mark.y, start)) for mark in one.marks))
-            for one in panel.series
+            replace(line, marks=tuple(replace(mark, x=max(mark.x, start), y=max(mark.y, start)) for mark in line.marks))
+            for line in panel.series
         ]
         guides = [Guide(((start, start), (end, end)), guide.name) for guide in panel.guides]
         panels.append(replace(panel, x=x, y=y, series=series, guides=guides))
@@ -125,17 +125,17 @@ def _on_logarithms(chart: Chart) -> Chart:
 
 
 def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
-    """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
+    """A panel per frame size: loss against offered load, logarithmic with a band for zero."""
     panels, by_size = _panels_of_lines(groups, looks, OFFERED, LOSS)
     for size, members in by_size.items():
-        trials = (one for group in members for one in group.everything)
-        ratios = [one.loss_ratio for one in trials if one.loss_ratio is not None]
+        trials = (trial for group in members for trial in group.everything)
+        ratios = [trial.loss_ratio for trial in trials if trial.loss_ratio is not None]
         ratios += [least_loss(group.loss_ratio) for group in members]
         scale = panels.scale_of_loss(size, [0, _end_of_offered(members)], ratios)
         uuts = groups_by_uut(members)
-        for row, (uut, own) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
-            panels.line_of_loss(size, uut, _points(own, looks[uut], lambda group: group.loss_ratio), scale, row)
-            marked = _marked(looks[uut], _not_averaged(own), _at_loss(scale, row))
+        for row, (uut, of_uut) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
+            panels.line_of_loss(size, uut, _points(of_uut, looks[uut], lambda group: group.loss_ratio), scale, row)
+            marked = _marked(looks[uut], _not_averaged(of_uut), _at_loss(scale, row))
             panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, marked)
     return panels.figure
 
@@ -151,12 +151,12 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
     panels.categories(categories)
     for size, members in by_size.items():
         panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
-        for uut, own in groups_by_uut(members).items():
-            tried = grouped(own, lambda group: _category(group, by_scenario))
-            there = [best.get((uut, size, category)) for category in categories]
+        for uut, of_uut in groups_by_uut(members).items():
+            tried = grouped(of_uut, lambda group: _category(group, by_scenario))
+            highest = [best.get((uut, size, category)) for category in categories]
             bars = [
                 _bar_of_most(group, looks[uut], tried.get(category, ()))
-                for group, category in zip(there, categories, strict=True)
+                for group, category in zip(highest, categories, strict=True)
             ]
             panels.bars(size, uut, bars)
     return panels.figure
@@ -164,11 +164,11 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
 
 def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the highest throughput by frame size, in percent of the baseline's, a bar per UUT."""
-    sizes = sorted({one.victim.frame_size for one in maxima}, key=rising, reverse=True)
-    by_scenario = grouped(maxima, lambda one: one.scenario)
+    sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising, reverse=True)
+    by_scenario = grouped(maxima, lambda maximum: maximum.scenario)
     panels = Panels(
         {scenario: scenario for scenario in by_scenario},
-        (one.victim.uut for one in maxima),
+        (maximum.victim.uut for maximum in maxima),
         looks,
         "Frame size [bytes]",
         f"Highest throughput [% of {baselines_named(maxima)}]",
@@ -176,11 +176,11 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
     panels.figure.intervals = "95 % interval of the ratio"
     panels.categories([size_text(size) for size in sizes])
     for scenario, members in by_scenario.items():
-        ratios = [100 * one.ratio.ratio for one in members if one.ratio.ratio is not None]
-        tips = [min(100 * one.ratio.high, 150) for one in members if one.ratio.high is not None]
+        ratios = [100 * maximum.ratio.ratio for maximum in members if maximum.ratio.ratio is not None]
+        tips = [min(100 * maximum.ratio.high, 150) for maximum in members if maximum.ratio.high is not None]
         panels.scale(scenario, None, [0, end_of_axis((), [100, *ratios, *tips])])
-        for uut, own in grouped(members, lambda one: one.victim.uut).items():
-            of_size = {one.victim.frame_size: one for one in own}
+        for uut, of_uut in grouped(members, lambda maximum: maximum.victim.uut).items():
+            of_size = {maximum.victim.frame_size: maximum for maximum in of_uut}
             panels.bars(scenario, uut, [_bar_of_change(of_size.get(size), looks[uut]) for size in sizes])
         panels.rule(scenario, 100)
     return panels.figure
@@ -188,7 +188,7 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
 
 def baselines_named(maxima: Iterable[RelativeMaximum]) -> str:
     """The scenarios that these maxima are compared to."""
-    return " or ".join(dict.fromkeys(one.baseline for one in maxima))
+    return " or ".join(dict.fromkeys(maximum.baseline for maximum in maxima))
 
 
 def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart:
@@ -196,7 +196,7 @@ def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) ->
     panels, by_size = _panels_of_curves(curves, looks, THROUGHPUT)
     for size, members in by_size.items():
         end = _end_of_neighbours(members)
-        throughputs = (point.throughput_mbps for one in members for point in one.points)
+        throughputs = (point.throughput_mbps for curve in members for point in curve.points)
         panels.scale(size, [-end / 50, end], [0, end_of_axis(throughputs)])
         for curve in members:
             panels.line(size, curve.victim.uut, _points_of_curve(curve, looks, lambda point: point.throughput_mbps))
@@ -204,7 +204,7 @@ def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) ->
 
 
 def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart:
-    """The same for the victim's loss, logarithmic with a band where zero is zero."""
+    """The interference curves of the victim's loss, logarithmic with a band for zero."""
     panels, by_size = _panels_of_curves(curves, looks, LOSS)
     for size, members in by_size.items():
         end = _end_of_neighbours(members)
@@ -229,7 +229,7 @@ def _panels_of_lines(
         Verdict.INVALID: any(group.invalid for group in groups),
     }
     panels.legend(
-        (verdict for verdict, there in apart.items() if there), rings=any(group.saturated for group in groups)
+        (verdict for verdict, is_shown in apart.items() if is_shown), rings=any(group.saturated for group in groups)
     )
     return panels, by_size
 
@@ -237,9 +237,9 @@ def _panels_of_lines(
 def _panels_of_curves(
     curves: Iterable[Curve], looks: Mapping[str, Style], y_title: str
 ) -> tuple[Panels[FrameSize], dict[FrameSize, list[Curve]]]:
-    in_order = sorted(curves, key=lambda one: rising(one.victim.frame_size), reverse=True)
-    by_size = grouped(in_order, lambda one: one.victim.frame_size)
-    uuts = (one.victim.uut for one in curves)
+    in_order = sorted(curves, key=lambda curve: rising(curve.victim.frame_size), reverse=True)
+    by_size = grouped(in_order, lambda curve: curve.victim.frame_size)
+    uuts = (curve.victim.uut for curve in curves)
     panels = Panels(size_titles(by_size), uuts, looks, "Offered to the neighbours [Mbit/s, L1]", y_title)
     panels.legend()
     return panels, by_size
@@ -292,14 +292,14 @@ def _numbers_of_curve(curve: Curve, point: CurvePoint) -> dict[str, str | int | 
 
 def _not_averaged(groups: Sequence[Group]) -> dict[Verdict, list[TrialTotals]]:
     return {
-        Verdict.SUSPICIOUS: [one for group in groups for one in group.suspicious],
-        Verdict.INVALID: [one for group in groups for one in group.invalid],
+        Verdict.SUSPICIOUS: [trial for group in groups for trial in group.suspicious],
+        Verdict.INVALID: [trial for group in groups for trial in group.invalid],
     }
 
 
 def _outliers(groups: Iterable[Group]) -> list[TrialTotals]:
-    """Valid trials whose throughput stands apart: they are in the mean."""
-    return [one for group in groups if (found := outliers_of(group)) for one in found.marked]
+    """The valid trials whose throughput is an outlier; they are part of the mean."""
+    return [trial for group in groups if (outliers := outliers_of(group)) for trial in outliers.marked]
 
 
 def _marked(
@@ -307,14 +307,14 @@ def _marked(
     apart: Mapping[Verdict, Sequence[TrialTotals]],
     place: Callable[[TrialTotals], tuple[float | None, float | None]],
 ) -> list[Mark]:
-    """A mark for each of some single trials whose place is known."""
+    """A mark for each single trial with known coordinates."""
     marks = []
     for verdict, trials in apart.items():
-        for one in trials:
-            x, y = place(one)
+        for trial in trials:
+            x, y = place(trial)
             if x is not None and y is not None:
                 symbol = mark_of(verdict, style.symbol)
-                marks.append(Mark(x, y, trial_hover(one, style), numbers_of_trial(one), symbol=symbol))
+                marks.append(Mark(x, y, trial_hover(trial, style), numbers_of_trial(trial), symbol=symbol))
     return marks
 
 
@@ -330,8 +330,8 @@ def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> B
         text = at_least(f"{throughput.mean:,.0f}", group.limited_by)
         numbers = numbers_of(group, *_LOADS, "limited_by")
         return Bar(throughput.mean, text, hover, numbers, ends_of(throughput))
-    # A bar of no height carries the note that there is nothing to show.
-    why = "too few valid trials" if any(one.valid for one in tried) else "no valid trial"
+    # A bar without height carries the reason why there is no value.
+    why = "too few valid trials" if any(candidate.valid for candidate in tried) else "no valid trial"
     return Bar(0 if tried else None, why if tried else "", why, numbers_of(tried[0]) if tried else {})
 
 
@@ -348,7 +348,7 @@ def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:
 
 
 def _at_loss(scale: LossScale, row: float) -> Callable[[TrialTotals], tuple[float | None, float | None]]:
-    return lambda one: (one.offered_mbps, None if one.loss_ratio is None else scale.height(one.loss_ratio, row))
+    return lambda trial: (trial.offered_mbps, None if trial.loss_ratio is None else scale.height(trial.loss_ratio, row))
 
 
 def _thousands(interval: Interval | None) -> Interval | None:
@@ -360,9 +360,9 @@ def _thousand(fps: float | None) -> float | None:
 
 
 def _end_of_offered(groups: Sequence[Group]) -> float:
-    left_out = (one for group in groups for one in (*group.suspicious, *group.invalid))
-    return end_of_axis([group.offered_mbps for group in groups], [one.offered_mbps for one in left_out])
+    left_out = (trial for group in groups for trial in (*group.suspicious, *group.invalid))
+    return end_of_axis([group.offered_mbps for group in groups], [trial.offered_mbps for trial in left_out])
 
 
 def _end_of_neighbours(curves: Iterable[Curve]) -> float:
-    return end_of_axis(point.neighbours_offered_mbps for one in curves for point in one.points)
+    return end_of_axis(point.neighbours_offered_mbps for curve in curves for point in curve.points)

@@ -1,8 +1,8 @@
-"""What a campaign found, in a few sentences: the page and the terminal begin with the same ones.
+"""The findings of a campaign in a few sentences, at the top of the page and of the terminal output.
 
-Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most,
-and caveats. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
-baseline is the first UUT of the topology in each setting.
+They cover throughput relative to the baseline, the onset of loss, the places of loss, the costliest neighbour, and
+caveats. Only UUTs in the same setting are compared, because an emulated CPU does not predict a real one. The baseline
+is the first UUT of the topology in each setting.
 """
 
 from collections import Counter
@@ -36,12 +36,12 @@ from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 from netbench.statistics.reference_throughput import maximum_of
 
 _MOST_NAMED = 4  # UUTs in a sentence
-_WORTH_NAMING = 0.1  # of all frames lost: a second place with as many
+_WORTH_NAMING = 0.1  # share of all lost frames from which a second place is named
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence with its numbers, and what it is about in a word or two.
+    """A sentence with its numbers, and its topic in a word or two.
 
     `chart` is the id of the section of the report that shows the numbers.
     """
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """What of a campaign a sentence that compares UUTs is about."""
+    """The scenario, sources and frame size for which a sentence compares UUTs."""
 
     scenario: str
     sources: int
@@ -72,9 +72,9 @@ class _Cell:
 
 
 def findings(results: CampaignResults, groups: Sequence[Group] | None = None) -> tuple[Finding, ...]:
-    """The sentences, in the order in which a reader wants them; one alone where nothing can be said.
+    """The sentences, the most important first; a single one where there are no findings.
 
-    `groups` are those of the results with their limits, where somebody has them already.
+    `groups` are the groups of the results with their limits; they are computed if None.
     """
     groups = with_limits(group_trials(results)) if groups is None else groups
     said = [
@@ -96,7 +96,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
 
 
 def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """The most that each UUT forwards of the smallest frames, undisturbed, in one sentence."""
+    """The highest throughput of each UUT at the smallest frames, undisturbed, in one sentence."""
     best = best_groups(groups)
     cell = _cell(best)
     if cell is None:
@@ -104,10 +104,10 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
             why = "at no load two thirds of the repetitions were valid at the first attempt"
             yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
         return
-    own = {group.uut: group for group in best if cell.holds(group)}
-    settings, counted = _by_setting(results, own), counted_loads(groups)
-    parts = [_of_setting(uuts, own, counted, results, is_alone=len(settings) == 1) for uuts in settings]
-    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
+    group_of = {group.uut: group for group in best if cell.holds(group)}
+    settings, counted = _by_setting(results, group_of), counted_loads(groups)
+    parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
+    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(group_of.values())}).", "maximum")
 
 
 def _of_setting(
@@ -120,17 +120,17 @@ def _of_setting(
 ) -> str:
     """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`.
 
-    Where there are other settings the most is that of this one: `of the 3 like it`.
+    With other settings, the highest throughput is that within this one: `of the 3 like it`.
     """
-    first, *_ = uuts  # the baseline, even if nothing is known of it
-    there = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
+    first, *_ = uuts  # the baseline, even without data
+    measured = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
 
     def name(uut: str) -> str:
         return label(uut, results.emulated)
 
-    top, *others = there
+    top, *others = measured
     if first not in own:
-        rest = "".join(f", {name(one.uut)} {_amount(one)}" for one in others[:_MOST_NAMED])
+        rest = "".join(f", {name(group.uut)} {_amount(group)}" for group in others[:_MOST_NAMED])
         return (
             f"{name(top.uut)} forwards {_amount(top)}{rest}; nothing is relative to {name(first)}, the baseline, as it"
             " has too few valid trials for a maximum"
@@ -138,17 +138,17 @@ def _of_setting(
     if not others:
         return f"{name(top.uut)} forwards {_amount(top)}"
     base = own[first]
-    tied = [one for one in there if top.limited_by and one.limited_by and one.load == top.load]
-    if len(tied) == 1 or base.uut not in {one.uut for one in tied}:
+    tied = [group for group in measured if top.limited_by and group.limited_by and group.load == top.load]
+    if len(tied) == 1 or base.uut not in {group.uut for group in tied}:
         tied = []
     relative = [
-        f"{name(one.uut)} {_amount(one)}, {part_of(compared(one, base, counted), name(first))}"
-        for one in others
-        if one is not base and one.uut not in {other.uut for other in tied}
+        f"{name(group.uut)} {_amount(group)}, {part_of(compared(group, base, counted), name(first))}"
+        for group in others
+        if group is not base and group.uut not in {tied_group.uut for tied_group in tied}
     ]
-    of_these = "" if is_alone else f" of the {len(there)} like {'them' if tied else 'it'}"
+    of_these = "" if is_alone else f" of the {len(measured)} like {'them' if tied else 'it'}"
     if tied:
-        lead = f"{enumerated([name(one.uut) for one in tied])} forward the most{of_these}, {_amounts(tied)}"
+        lead = f"{enumerated([name(group.uut) for group in tied])} forward the most{of_these}, {_amounts(tied)}"
     else:
         lead = f"{name(top.uut)} forwards the most{of_these}, {_amount(top)}"
         if top is not base:
@@ -159,15 +159,15 @@ def _of_setting(
 
 
 def _amount(group: Group) -> str:
-    """The highest throughput, with what is to be known of it."""
+    """The highest throughput, with its limit where that was not the UUT."""
     most = f"{_most_of(group)} Mbit/s"
     return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
 
 
 def _amounts(tied: Sequence[Group]) -> str:
-    """The same of several that forwarded all that they were offered, at the same load."""
-    limits = enumerated(list(dict.fromkeys(str(one.limited_by) for one in tied)))
-    most = enumerated([_most_of(one) for one in tied])
+    """The highest throughputs of UUTs that forwarded all they were offered, at the same load."""
+    limits = enumerated(list(dict.fromkeys(str(group.limited_by) for group in tied)))
+    most = enumerated([_most_of(group) for group in tied])
     return f"{most} Mbit/s, not saturated: limited by {limits}, so which of them could more is not known"
 
 
@@ -186,7 +186,7 @@ def _spread(interval: Interval | None) -> str:
 
 
 def _repetitions(groups: Iterable[Group]) -> str:
-    """`n = 3`, or `n = 2 … 3`; with the boots that they are from: `n = 9 on 3 boots`."""
+    """`n = 3`, or `n = 2 … 3`; with the number of boots: `n = 9 on 3 boots`."""
     intervals = [interval for group in groups if (interval := group.maximum_fps)]
     text = f"n = {_range(interval.n for interval in intervals)}"
     boots = [interval.boots for interval in intervals if interval.boots]
@@ -201,7 +201,7 @@ def _range(numbers: Iterable[int]) -> str:
 
 
 def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """Between which loads of each UUT loss begins, or how much its link takes."""
+    """The loads between which loss begins for each UUT, or the most that its link accepts."""
     cell = _cell(best_groups(groups))
     if cell is None:
         return
@@ -209,10 +209,10 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     never: list[tuple[float, str]] = []
     held: list[str] = []
     judged: list[Group] = []
-    for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
-        loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
+    for uut, of_uut in grouped((group for group in groups if cell.holds(group)), lambda group: group.uut).items():
+        loads = sorted((group for group in of_uut if group.valid and group.offered_mbps), key=_offered)
         name = label(uut, results.emulated)
-        first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
+        first = next((place for place, group in enumerate(loads) if would_not_take_more(group)), None)
         if first is None and not loads:
             continue
         judged.append(loads[-1 if first is None else first])
@@ -224,9 +224,9 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
             )
         else:
             held.append(f"the link of {name} takes no more than {mbps(_offered(loads[first]))} Mbit/s")
-    told = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # as who forwards the most comes first
-    left = len(told) - _MOST_NAMED
-    parts = [*told[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
+    onsets = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # highest load first
+    left = len(onsets) - _MOST_NAMED
+    parts = [*onsets[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
     limit = f"{100 * LOST:g} %"
     if parts:
         parts[0] = f"loss begins to exceed {limit} {parts[0]}"
@@ -244,7 +244,7 @@ def _loses(group: Group) -> bool:
 
 
 def _from(loads: Sequence[Group]) -> str:
-    """`between 100.8 and 302.4 Mbit/s offered`, of rising loads of which the last one is too much."""
+    """`between 100.8 and 302.4 Mbit/s offered`, from rising loads of which only the last is too high."""
     *below, group = loads
     at = f"{mbps(_offered(group))} Mbit/s offered"
     return f"between {mbps(_offered(below[-1]))} and {at}" if below else f"at {at} or less"
@@ -255,7 +255,7 @@ def _loss_of(group: Group) -> str:
 
 
 def _loss(ratio: Interval) -> str:
-    """`30.1 % ± 2.0`, or its limits where that goes beyond 0 or 100 %."""
+    """`30.1 % ± 2.0`, or the interval cut at 0 and 100 % where it exceeds them."""
     if not ratio.half_width:
         return rough_percent(ratio.mean)
     low, high = ratio.mean - ratio.half_width, ratio.mean + ratio.half_width
@@ -265,11 +265,11 @@ def _loss(ratio: Interval) -> str:
 
 
 def _lost(results: CampaignResults) -> Iterator[Finding]:
-    """Where frames were lost: of all UUTs together, and of those that lost most of theirs elsewhere."""
+    """Where frames were lost: for all UUTs together, and for UUTs that lost most of theirs elsewhere."""
     valid = [trial for trial in results.wanted_trials if trial.verdict is Verdict.VALID]
     if not valid:
         return
-    by_uut = {uut: lost_frames_by_place(own) for uut, own in grouped(valid, lambda trial: trial.spec.uut).items()}
+    by_uut = {uut: lost_frames_by_place(trials) for uut, trials in grouped(valid, lambda trial: trial.spec.uut).items()}
     places: Counter[LossPlace] = Counter()
     for of_uut in by_uut.values():
         places.update(of_uut)
@@ -295,33 +295,37 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
 
 
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """What the neighbour that costs most takes of the highest throughput of each UUT, in the order of the topology."""
+    """The cost of the costliest neighbour for the highest throughput of each UUT, in topology order."""
     maxima = relative_maxima(groups)
     if not maxima:
         return
-    costly = [one for one in maxima if one.ratio.significant and one.ratio.ratio is not None and one.ratio.ratio < 1]
+    costly = [
+        maximum
+        for maximum in maxima
+        if maximum.ratio.significant and maximum.ratio.ratio is not None and maximum.ratio.ratio < 1
+    ]
     if costly:
-        worst = min(costly, key=lambda one: one.ratio.ratio or 0.0)
-        alike = [one for one in maxima if one is worst or _elsewhere(one, worst)]
-        text = f"{_costs(results, worst, alike, several=len({one.scenario for one in maxima}) > 1)}"
-        repetitions = _repetitions(group for one in alike for group in (one.best, one.base))
+        worst = min(costly, key=lambda maximum: maximum.ratio.ratio or 0.0)
+        alike = [maximum for maximum in maxima if maximum is worst or _elsewhere(maximum, worst)]
+        text = f"{_costs(results, worst, alike, several=len({maximum.scenario for maximum in maxima}) > 1)}"
+        repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
         yield Finding("Neighbours", f"{text} ({frames_text(worst.victim.frame_size)}, {repetitions}).", "isolation")
         return
-    cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
-    said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
+    cells = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
+    said = [f"{uut}: {excluded(of_uut)}" for uut, of_uut in list(cells.items())[:_MOST_NAMED]]
     yield Finding("Neighbours", f"No significant cost of a neighbour was found; {'; '.join(said)}.", "isolation")
 
 
 def _costs(results: CampaignResults, worst: RelativeMaximum, alike: Sequence[RelativeMaximum], *, several: bool) -> str:
     """`cpu-heavy cuts the peak throughput of bridge by 51 % (43 … 58 %); no significant change for xdp (…)`.
 
-    Every UUT is in the class that its interval shows; which of two similar costs is the higher one, no run tells.
+    Each UUT is classified by its interval, because no run can rank two similar costs.
     """
-    order = list(dict.fromkeys((*results.uuts, *(one.victim.uut for one in alike))))
-    alike = sorted(alike, key=lambda one: order.index(one.victim.uut))
+    order = list(dict.fromkeys((*results.uuts, *(maximum.victim.uut for maximum in alike))))
+    alike = sorted(alike, key=lambda maximum: order.index(maximum.victim.uut))
     cuts, gains, same, unclear = list[str](), list[str](), list[str](), list[str]()
-    for one in alike:
-        uut, ratio = label(one.victim.uut, results.emulated), one.ratio
+    for maximum in alike:
+        uut, ratio = label(maximum.victim.uut, results.emulated), maximum.ratio
         if why := not_measurable(ratio):
             unclear.append(f"{uut} {why}")
         elif ratio.significant and (ratio.ratio or 0.0) < 1:
@@ -341,7 +345,7 @@ def _costs(results: CampaignResults, worst: RelativeMaximum, alike: Sequence[Rel
 
 
 def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
-    """Whether it is about the same neighbour and frames, and another UUT."""
+    """Whether both have the same neighbour and frames, and different UUTs."""
     this, other = one.victim, worst.victim
     return (
         one.scenario == worst.scenario
@@ -351,45 +355,50 @@ def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
-    """The highest load that each UUT forwards as the first goal has it, relative to the baseline's."""
-    known = [one for one in results.searches if one.lower_fps is not None and one.state is not SearchState.FAILED]
+    """The highest load of each UUT that meets the first goal, relative to the baseline's."""
+    known = [
+        search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
+    ]
     if not known:
         why = [
-            f"{label(one.uut, results.emulated)}, {one.goal}: {remark(one)}" for one in results.searches[:_MOST_NAMED]
+            f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}"
+            for search in results.searches[:_MOST_NAMED]
         ]
         yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
         return
     goal, scenario = known[0].goal, known[0].scenario
-    alike = [one for one in known if (one.goal, one.scenario) == (goal, scenario)]
-    fewest = min(len(one.streams) for one in alike)
-    alike = [one for one in alike if len(one.streams) == fewest]
-    size = min((one.frame_size for one in alike), key=rising)
-    searched = grouped((one for one in alike if one.frame_size == size), lambda one: one.uut)
-    own = {uut: _of_all(same) for uut, same in searched.items()}
+    alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
+    fewest = min(len(search.streams) for search in alike)
+    alike = [search for search in alike if len(search.streams) == fewest]
+    size = min((search.frame_size for search in alike), key=rising)
+    searched = grouped((search for search in alike if search.frame_size == size), lambda search: search.uut)
+    merged = {uut: _of_all(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
-    each = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
+    per_stream = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
-    for uuts in _by_setting(results, own):
-        base = own.get(uuts[0])
-        for one in sorted((own[uut] for uut in uuts if uut in own), key=lambda one: one.lower_fps or 0.0, reverse=True):
-            text = f"{label(one.uut, results.emulated)} {bounds_text(one)}"
-            parts.append(text if base is None or base is one else f"{text}, {_bounds_ratio(one, base)}")
+    for uuts in _by_setting(results, merged):
+        base = merged.get(uuts[0])
+        for search in sorted(
+            (merged[uut] for uut in uuts if uut in merged), key=lambda search: search.lower_fps or 0.0, reverse=True
+        ):
+            text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
+            parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
     yield Finding(
-        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} ({each}).", "searches"
+        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} ({per_stream}).", "searches"
     )
 
 
 def _of_all(same: Sequence[SearchResult]) -> SearchResult:
-    """Of repeated searches the one with the lowest bound, and the highest upper bound of all of them."""
-    lowest = min(same, key=lambda one: one.lower_fps or 0.0)
-    tops = [one.upper_fps for one in same]
+    """The repeated search with the lowest bound, with the highest upper bound of all of them."""
+    lowest = min(same, key=lambda search: search.lower_fps or 0.0)
+    tops = [search.upper_fps for search in same]
     upper_fps = None if None in tops else max(top for top in tops if top is not None)
     return lowest if len(same) == 1 else replace(lowest, upper_fps=upper_fps)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
-    """What the bounds of two searches say of the ratio of their loads."""
+    """The ratio of the loads of two searches, from their bounds."""
     if not base.lower_fps or not new.lower_fps:
         return f"nothing relative to {base.uut}"
     ratio = f"{new.lower_fps / base.lower_fps:.2f} times"
@@ -408,8 +417,8 @@ def _napi_policies(results: CampaignResults) -> Iterator[Finding]:
 
 
 def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
-    """The UUTs whose loads are shares of a maximum that its own search calls unstable."""
-    unstable = {one.uut: one.unstable for one in results.maxima_searches if one.unstable}
+    """The UUTs whose loads are shares of a maximum from an unstable search."""
+    unstable = {search.uut: search.unstable for search in results.maxima_searches if search.unstable}
     if unstable:
         uuts = enumerated([label(uut, results.emulated) for uut in list(unstable)[:_MOST_NAMED]])
         text = f"Loads of {uuts} are shares of a maximum whose search was unstable: read them as rates, not as shares."
@@ -419,33 +428,33 @@ def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
 def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """Maxima that contradict each other though they were measured again."""
     calibrated = {
-        (one.uut, one.frame_size, len(one.streams)): (one.scenario, maximum.fps * len(one.streams))
-        for one in results.maxima_searches
-        if (maximum := maximum_of(one)) is not None
+        (search.uut, search.frame_size, len(search.streams)): (search.scenario, maximum.fps * len(search.streams))
+        for search in results.maxima_searches
+        if (maximum := maximum_of(search)) is not None
     }
-    found = contradictory_maxima(groups, calibrated)
-    if found:
-        text = "; ".join(one.text for one in found[:_MOST_NAMED])
+    contradictions = contradictory_maxima(groups, calibrated)
+    if contradictions:
+        text = "; ".join(contradiction.text for contradiction in contradictions[:_MOST_NAMED])
         yield Finding("Contradictions", f"{text[0].upper()}{text[1:]}: repeat the run on an idle machine.", "maximum")
 
 
 def _cell(best: Sequence[Group]) -> _Cell | None:
     """The least disturbed scenario, the fewest sources, the smallest frames."""
-    scenarios = list(dict.fromkeys(one.scenario for one in best))
+    scenarios = list(dict.fromkeys(group.scenario for group in best))
     scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
     if scenario is None:
         return None
-    own = [one for one in best if one.scenario == scenario]
-    fewest = min(one.sources for one in own)
-    return _Cell(scenario, fewest, min((one.frame_size for one in own if one.sources == fewest), key=rising))
+    alike = [group for group in best if group.scenario == scenario]
+    fewest = min(group.sources for group in alike)
+    return _Cell(scenario, fewest, min((group.frame_size for group in alike if group.sources == fewest), key=rising))
 
 
 def _by_setting(results: CampaignResults, known: Iterable[str]) -> list[list[str]]:
-    """The UUTs of each setting in which something is known of any, in the order of the topology."""
-    there = set(known)
+    """The UUTs of each setting that has a UUT in `known`, in topology order."""
+    known_uuts = set(known)
     uuts = list(dict.fromkeys((*results.uuts, *known)))
-    found = grouped(uuts, lambda uut: results.settings.get(uut, Setting()))
-    return [own for own in found.values() if there.intersection(own)]
+    by_setting = grouped(uuts, lambda uut: results.settings.get(uut, Setting()))
+    return [of_setting for of_setting in by_setting.values() if known_uuts.intersection(of_setting)]
 
 
 def _height(group: Group) -> float:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: thousands separators, a unit they can compare, an en dash for unknown."""
+"""Numbers as text: thousands separators, comparable units, an en dash for unknown."""
 
 from collections.abc import Sequence
 from math import ceil, floor, inf, log10
@@ -40,7 +40,7 @@ def microseconds(nanoseconds: float | None) -> str:
 
 
 def rough_percent(ratio: float | None) -> str:
-    """A ratio in percent to a tenth, and to more digits where those alone tell it from 0 and 100 %."""
+    """A ratio in percent to a tenth, and to more digits where those distinguish it from 0 and 100 %."""
     if ratio is None or not 0.001 <= abs(ratio) <= 0.999:
         return percent(ratio)
     return f"{100 * ratio:.1f} %"
@@ -57,12 +57,12 @@ def change(relative: float | None) -> str:
 
 
 def bounded(text: str, ratio: RatioOfMeans) -> str:
-    """What is made of a ratio, with its sign where it is a bound."""
+    """The text of a ratio, with its sign where it is a bound."""
     return f"{ratio.bound} {text}" if ratio.bound else text
 
 
 def at_least(text: str, limited_by: str | None) -> str:
-    """A maximum, with its sign where something else than the UUT was the limit."""
+    """A maximum, with ≥ where the UUT was not the limit."""
     return f"≥ {text}" if limited_by else text
 
 
@@ -118,7 +118,7 @@ def mbps_interval(interval: Interval | None) -> str:
 
 
 def mbps_spread(interval: Interval | None) -> str:
-    """± half width, to the digits of the mean, or to as many as tell it from 0; empty where there is none.
+    """± half width, to the digits of the mean, or to as many as distinguish it from 0; empty where there is none.
 
     Limits instead where it goes below 0, which a rate is not.
     """
@@ -156,7 +156,7 @@ def percent_spread(interval: Interval | None) -> str:
 
 
 def percent_limit(ratio: float) -> str:
-    """A ratio above 0 in percent without the sign, to two digits, rounded up: what is below it is below this, too."""
+    """A ratio above 0 in percent without the sign, to two digits, rounded up so that it stays an upper limit."""
     step = 10.0 ** (floor(log10(100 * ratio)) - 1)
     limit = ceil(round(100 * ratio / step, 6)) * step
     return f"{limit:.2g}" if limit < 100 else "100"
@@ -198,8 +198,8 @@ def _signed(number: float, decimals: int) -> str:
 
 
 def _decimals(least: int, numbers: Sequence[float]) -> int:
-    """How many decimals it takes to tell these numbers from 0, within reason."""
-    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(one, decimals) for one in numbers))
+    """The number of decimals that distinguish these numbers from 0, within reason."""
+    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(value, decimals) for value in numbers))
     return next(enough, _MOST_DECIMALS)
 
 

@@ -1,4 +1,4 @@
-"""The report's section on frames of several sizes: the exact sequence of each mix, and what became of each size."""
+"""The report's section on frames of several sizes: the exact sequence of each mix, and the counts of each size."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class _OfSize:
 def frame_mixes_section(
     groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
 ) -> Iterable[Section]:
-    """What each mix is made of, and its frames by size; nothing where no frames are of a mix."""
+    """The composition of each mix, and its frames by size; nothing without mixes."""
     sizes = (group.frame_size for group in groups)
-    mixes = mixes_among([*sizes, *(one.frame_size for one in results.searches)])
+    mixes = mixes_among([*sizes, *(search.frame_size for search in results.searches)])
     if not mixes:
         return
     of_mixes: tuple[Column[FrameMix], ...] = (
@@ -41,17 +41,17 @@ def frame_mixes_section(
         Column("Sequence that repeats", lambda mix: mix.in_letters, "words"),
     )
     of_sizes: tuple[Column[_OfSize], ...] = (
-        Column("UUT", lambda one: uut_label(one.group.uut, looks)),
-        Column("Scenario", lambda one: one.group.scenario),
-        Column("Sources", lambda one: str(one.group.sources), "number"),
-        Column("Load per source", lambda one: str(one.group.load)),
-        Column("Frame size", lambda one: f"{one.size:,} B", "number"),
-        Column("Sent", lambda one: frames(one.sent), "number"),
-        Column("Received", lambda one: frames(one.received), "number"),
-        Column("Lost", lambda one: frames(one.lost), "number"),
-        Column("of sent", lambda one: _part(one), "number"),
+        Column("UUT", lambda row: uut_label(row.group.uut, looks)),
+        Column("Scenario", lambda row: row.group.scenario),
+        Column("Sources", lambda row: str(row.group.sources), "number"),
+        Column("Load per source", lambda row: str(row.group.load)),
+        Column("Frame size", lambda row: f"{row.size:,} B", "number"),
+        Column("Sent", lambda row: frames(row.sent), "number"),
+        Column("Received", lambda row: frames(row.received), "number"),
+        Column("Lost", lambda row: frames(row.lost), "number"),
+        Column("of sent", lambda row: _part(row), "number"),
     )
-    rows = [one for group in groups for one in _by_size(group)]
+    rows = [row for group in groups for row in _by_size(group)]
     yield section(
         "mixes",
         "Frame mixes",
@@ -67,25 +67,27 @@ def frame_mixes_section(
 
 def _counts(columns: Sequence[Column[_OfSize]], rows: Sequence[_OfSize]) -> Iterable[Html]:
     yield note("Frames by size, all sources and the valid trials added up:")
-    yield table(columns, grouped(rows, lambda one: str(one.group.frame_size)))
+    yield table(columns, grouped(rows, lambda row: str(row.group.frame_size)))
 
 
 def _by_size(group: Group) -> Iterable[_OfSize]:
     if not isinstance(group.frame_size, FrameMix) or not group.valid:
         return
     for size in group.frame_size.sizes:
-        found = [_of(size, None if stream is None else stream.by_size) for one in group.valid for stream in one.streams]
+        counts = [
+            _of(size, None if stream is None else stream.by_size) for trial in group.valid for stream in trial.streams
+        ]
         yield _OfSize(
             group,
             size,
-            total(None if one is None else one.sent_frames for one in found),
-            total(None if one is None else one.received_frames for one in found),
-            total(None if one is None else one.lost_frames for one in found),
+            total(None if stream is None else stream.sent_frames for stream in counts),
+            total(None if stream is None else stream.received_frames for stream in counts),
+            total(None if stream is None else stream.lost_frames for stream in counts),
         )
 
 
 def _of(size: int, counts: Sequence[SizeCounts] | None) -> SizeCounts | None:
-    return next((one for one in counts or () if one.size == size), None)
+    return next((entry for entry in counts or () if entry.size == size), None)
 
 
 def _part(one: _OfSize) -> str:

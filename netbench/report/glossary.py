@@ -1,4 +1,4 @@
-"""What the words and numbers of the report mean, by the section in which a reader meets them first."""
+"""The terms and numbers of the report, explained by the section in which they occur first."""
 
 from functools import cache
 from importlib.resources import files
@@ -9,7 +9,7 @@ from netbench.report.markup import Html, element, join
 
 
 def definitions(section: str) -> Html:
-    """The words of a section with their meanings, to be unfolded; nothing where it has none of its own."""
+    """The terms of a section with their meanings, folded; nothing for a section without any."""
     words = _glossary().get(section)
     if not words:
         return Html()

@@ -1,4 +1,4 @@
-"""What pointing at a mark of a figure tells, line by line."""
+"""The tooltips of the marks of figures, line by line."""
 
 from textwrap import wrap
 
@@ -29,7 +29,7 @@ def _each(load: str, sources: int) -> str:
 
 
 def group_hover(group: Group, style: Style) -> str:
-    """A group of repetitions: its loads, throughput and loss with their intervals, and what is left out."""
+    """A group of repetitions: its loads, throughput and loss with their intervals, and the trials left out."""
     return "\n".join(
         (
             _headline(style, group.frame_size, _each(str(group.load), group.sources)),
@@ -68,7 +68,7 @@ def change_hover(one: RelativeMaximum, style: Style) -> str:
             statement(one.ratio),
             f"highest throughput {_at(one.best)}",
             f"in {one.baseline} {_at(one.base)}",
-            *(f"{own.name} {own.activity}" for own in one.best.neighbours),
+            *(f"{neighbour.name} {neighbour.activity}" for neighbour in one.best.neighbours),
         )
     )
 

@@ -17,7 +17,7 @@ _LOADS = "Offered load [Mbit/s, L1]; each load that was measured"
 
 
 def place_looks(drops: Iterable[Drop]) -> dict[LossPlace, Look]:
-    """A look for each place of some drops, the darker the nearer to the source; hatched where nobody knows it."""
+    """A look for each place of some drops: darker nearer to the source, hatched where the place is unknown."""
     places = list(dict.fromkeys(drop.place for drop in drops))
     unknown = {drop.place for drop in drops if drop.side is Side.UNKNOWN}
     return {
@@ -33,27 +33,27 @@ def place_looks(drops: Iterable[Drop]) -> dict[LossPlace, Look]:
 def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size with a loss: a bar for each load measured, its parts the places along the path.
 
-    `outcomes` are those of one UUT, scenario and number of sources. The upper edge of a bar is the loss. A load of
-    which there are suspicious trials only has a `?` behind it.
+    `outcomes` are those of one UUT, scenario and number of sources. The upper edge of a bar is the loss. A load with
+    suspicious trials only is marked with a `?`.
     """
     drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
     places = [drops[place] for place in sorted(drops)]
     of_place = place_looks(places)
     by_size = _by_size(outcomes)
     panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, _LOADS, LOSS)
-    for size, own in by_size.items():
-        highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
+    for size, members in by_size.items():
+        highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in members)
         panels.scale(size, None, [0, 1.05 * highest or 1.0])
-        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in own)
+        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in members)
         for place in places:
-            marks = [_mark(x, outcome, place) for x, outcome in enumerate(own)]
+            marks = [_mark(x, outcome, place) for x, outcome in enumerate(members)]
             panels.stack(size, _name(place), of_place[place.place], [mark for mark in marks if mark])
     return panels.figure
 
 
 def _mark(x: int, outcome: GroupOutcome, place: Drop) -> Mark | None:
-    there = next((drop for drop in outcome.drops if drop.place == place.place), None)
-    if there is None:
+    drop_here = next((drop for drop in outcome.drops if drop.place == place.place), None)
+    if drop_here is None:
         return None
     group = outcome.group
     numbers: Numbers = {
@@ -65,12 +65,12 @@ def _mark(x: int, outcome: GroupOutcome, place: Drop) -> Mark | None:
         "trials": outcome.trials,
         "verdict": "suspicious" if outcome.doubtful else "valid",
         "offered_mbps": _offered(outcome),
-        "place": there.place.name,
-        "lost_frames": there.frames,
+        "place": drop_here.place.name,
+        "lost_frames": drop_here.frames,
         "sent_frames": outcome.sent,
-        "loss_ratio": outcome.ratio(there),
+        "loss_ratio": outcome.ratio(drop_here),
     }
-    return Mark(x, max(0.0, 100 * outcome.ratio(there)), _hover(outcome, there), numbers)
+    return Mark(x, max(0.0, 100 * outcome.ratio(drop_here)), _hover(outcome, drop_here), numbers)
 
 
 def _load(outcome: GroupOutcome) -> str:
@@ -78,17 +78,19 @@ def _load(outcome: GroupOutcome) -> str:
 
 
 def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[FrameSize, list[GroupOutcome]]:
-    """Outcomes by rising offered load of each frame size of which any frame was lost, the largest first."""
+    """Outcomes by rising offered load of each frame size with lost frames, the largest size first."""
     by_load = sorted(outcomes, key=_offered)
     in_order = sorted(by_load, key=lambda outcome: rising(outcome.group.frame_size), reverse=True)
     by_size = grouped(in_order, lambda outcome: outcome.group.frame_size)
-    return {size: own for size, own in by_size.items() if any(outcome.drops for outcome in own)}
+    return {size: members for size, members in by_size.items() if any(outcome.drops for outcome in members)}
 
 
 def _offered(outcome: GroupOutcome) -> float:
     """Mbit/s (L1), the mean over the trials that make up the outcome."""
     group = outcome.group
-    offered = known_interval(one.offered_mbps for one in group.suspicious) if outcome.doubtful else group.offered_mbps
+    offered = (
+        known_interval(trial.offered_mbps for trial in group.suspicious) if outcome.doubtful else group.offered_mbps
+    )
     return 0.0 if offered is None else offered.mean
 
 

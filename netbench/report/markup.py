@@ -24,9 +24,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """A column of a table: its heading, what it says of an item, and the class of its cells (`number` is flush right).
+    """A column of a table: its heading, the cell of an item, and the class of its cells (`number` is flush right).
 
-    With a `spread` there is one more behind it, for that of a mean.
+    With a `spread`, another column for the spread of the mean follows it.
     """
 
     title: str
@@ -71,9 +71,9 @@ def table(
 
 
 def packed(content: object) -> Html:
-    """What JSON can say, compressed: for what nobody sees before asking for it. The page's script unpacks it.
+    """JSON content, compressed, for parts of the page that are hidden at first. The page's script unpacks it.
 
-    What is packed in markup already is compressed with that, and not twice.
+    Parts of the markup that are already packed are compressed with it, not twice.
     """
     if isinstance(content, str):
         content = _PACKED.sub(lambda inner: _json_script(gzip.decompress(b64decode(inner[1])).decode()), content)
@@ -82,7 +82,7 @@ def packed(content: object) -> Html:
 
 
 def _json_script(text: str) -> str:
-    # So that a browser does not take what is said in it for the end of the element.
+    # So that a browser does not take text in it for the end of the element.
     return f'<script type="application/json">{text.replace("<", _LESS)}</script>'
 
 
@@ -94,7 +94,7 @@ def folded(summary: str, rows: int, content: Html) -> Html:
 
 
 def with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
-    """The columns that a table has, those of spreads among them."""
+    """The columns of a table, including those of spreads."""
     for column in columns:
         yield column
         if column.spread is not None:

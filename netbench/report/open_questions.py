@@ -1,4 +1,4 @@
-"""What a campaign leaves open, and the remedies: the last sentence of its findings."""
+"""The open questions of a campaign and their remedies: the last sentence of its findings."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknow
 from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
 
 _MOST = 3  # questions in the sentence
-_CLOSE_ENOUGH = 0.1  # an interval of ± so much of a ratio
+_CLOSE_ENOUGH = 0.1  # the widest interval of a ratio, ±
 _WHAT_HELPS = {
     ReasonKind.OFFERED_OUT_OF_TOLERANCE: "request loads that the source can send, or give it its own CPU",
     ReasonKind.CAPTURE_DROPPED: "use a sink that only counts (--set sink.kind=bpf)",
@@ -23,7 +23,7 @@ _WHAT_HELPS = {
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Something open with its remedy, and the id of the section that shows it."""
+    """An open question with its remedy, and the id of the section that shows it."""
 
     text: str
     chart: str
@@ -32,21 +32,24 @@ class _Question:
 def open_questions(
     results: CampaignResults, groups: Sequence[Group], *, nothing_said: bool
 ) -> Iterator[tuple[str, str]]:
-    """The sentence and the id of the section that belongs to it; nothing where nothing is open."""
+    """The sentence and the id of its section; nothing without open questions."""
     if nothing_said:
         yield _nothing(results), "verdicts"
         return
-    found = [
+    questions = [
         *_missing(results),
         *_not_valid(results),
         *_lower_bounds(groups),
         *_too_few(groups),
         *_emulated(results),
     ]
-    if found:
-        told = [f"({number}) {one.text}" if len(found) > 1 else one.text for number, one in enumerate(found[:_MOST], 1)]
-        text = "; ".join(told)
-        yield f"{text[0].upper()}{text[1:]}.", found[0].chart
+    if questions:
+        texts = [
+            f"({number}) {question.text}" if len(questions) > 1 else question.text
+            for number, question in enumerate(questions[:_MOST], 1)
+        ]
+        text = "; ".join(texts)
+        yield f"{text[0].upper()}{text[1:]}.", questions[0].chart
 
 
 def _nothing(results: CampaignResults) -> str:
@@ -89,11 +92,11 @@ def _not_valid(results: CampaignResults) -> Iterator[_Question]:
 
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[_Question]:
-    """Maxima that nobody has found."""
+    """The maxima that are only lower bounds."""
     limited: dict[str, dict[str, None]] = {}
-    for one in best_groups(groups):
-        if one.limited_by:
-            limited.setdefault(one.limited_by.partition(":")[0], {})[one.uut] = None
+    for group in best_groups(groups):
+        if group.limited_by:
+            limited.setdefault(group.limited_by.partition(":")[0], {})[group.uut] = None
     helps = {
         THE_LOAD_ASKED: "measure higher loads (--set loads=…,max)",
         THE_SOURCE: "use a faster source (generator, or more CPUs)",
@@ -106,16 +109,16 @@ def _lower_bounds(groups: Sequence[Group]) -> Iterator[_Question]:
 
 
 def _too_few(groups: Sequence[Group]) -> Iterator[_Question]:
-    """Intervals that are not there, or too wide."""
+    """Intervals that are missing or too wide."""
     valid = [len(group.valid) for group in groups if group.valid]
     if valid and max(valid) == 1:
         yield _Question("the scatter is unknown, as n = 1: measure three repetitions or more", "results")
         return
-    wide = [one for one in relative_maxima(groups) if _is_wide(one.ratio)]
+    wide = [maximum for maximum in relative_maxima(groups) if _is_wide(maximum.ratio)]
     if wide:
-        needed = max(_needed(one.best, one.base) for one in wide)
+        needed = max(_needed(maximum.best, maximum.base) for maximum in wide)
         many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
-        uuts = dict.fromkeys(one.victim.uut for one in wide)
+        uuts = dict.fromkeys(maximum.victim.uut for maximum in wide)
         yield _Question(
             f"smaller costs of a neighbour are within the intervals of {_named(uuts)}: measure {many}"
             f" (--set repetitions={needed}) or longer trials",
@@ -130,7 +133,7 @@ def _is_wide(ratio: RatioOfMeans) -> bool:
 
 
 def _needed(*groups: Group) -> int:
-    """Repetitions with which the interval of each mean is close enough."""
+    """The repetitions that make the interval of each mean narrow enough."""
     return max(
         (
             repetitions_for(interval, _CLOSE_ENOUGH / 2)
@@ -150,13 +153,13 @@ def _emulated(results: CampaignResults) -> Iterator[_Question]:
 
 
 def _worst_kinds(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
-    """The kinds of reasons against trials, the most frequent first, and how many trials each."""
-    found = Counter(
+    """The kinds of reasons against trials, the most frequent first, each with its number of trials."""
+    counted = Counter(
         kind
         for trial in results.wanted_trials
         for kind in {reason.kind for reason in trial.reasons if reason.kind.verdict is not Verdict.VALID}
     )
-    return found.most_common()
+    return counted.most_common()
 
 
 def _named(uuts: Iterable[str]) -> str:

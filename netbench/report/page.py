@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs no network, made from the results of a campaign alone."""
+"""The report: one HTML page that needs no network, made only from the results of a campaign."""
 
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def report_page(results: CampaignResults) -> str:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage is looked for in the block: what stays of many trials is all in use, and looking takes its time."""
+    """Switch garbage collection off in the block: the objects of many trials are all in use, and collecting is slow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -89,13 +89,13 @@ def _no_collection() -> Iterator[None]:
 @_no_collection()
 def _content(results: CampaignResults) -> Content:
     counted = Counted()
-    for one, times in results.added_up:
-        counted.add(one, times)
+    for trial, times in results.added_up:
+        counted.add(trial, times)
     results = results.in_memory
-    finding = [trial for trial in results.trials if trial.spec.finds_maximum]
-    shown = Shown.of(replace(results, planned_trials=results.planned_trials - len(finding)))
+    calibration = [trial for trial in results.trials if trial.spec.finds_maximum]
+    shown = Shown.of(replace(results, planned_trials=results.planned_trials - len(calibration)))
     results, groups, looks = shown.results, shown.groups, shown.looks
-    found = findings(results, groups)
+    all_findings = findings(results, groups)
     counted.guests |= uuts_with_guest(results.trials)
     steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
     steadiness = () if results.searches else steadiness_of(groups)
@@ -107,27 +107,27 @@ def _content(results: CampaignResults) -> Content:
         *(_result_sections(groups, looks, steady, counted, steadiness) if groups else ()),
         *(() if results.searches else searched),
         *platforms_section(results, looks),
-        _verdicts(results, looks, finding),
+        _verdicts(results, looks, calibration),
         *((section("warnings", "Warnings", tables.warning_list(results.warnings)),) if results.warnings else ()),
         tester_section(results),
         *facts_section(results.facts, looks),
         environment_section(results.manifest),
     ]
-    there = {one.anchor for one in sections}
+    anchors = {part.anchor for part in sections}
     return Content(
         title=f"{results.topology} × {results.profile}",
         version=_text(results.manifest.get("netbench")),
         about=_about(results, groups),
         byline=_byline(results.manifest),
-        findings=[_finding(one, there) for one in found],
+        findings=[_finding(finding, anchors) for finding in all_findings],
         verdict=_verdict_line(results),
-        contents=[element("a", one.link, href=f"#{one.anchor}") for one in sections],
-        sections=[*(one.html for one in sections), *_absent(there, results)],
+        contents=[element("a", part.link, href=f"#{part.anchor}") for part in sections],
+        sections=[*(part.html for part in sections), *_absent(anchors, results)],
     )
 
 
 def _finding(one: Finding, there: Collection[str]) -> Html:
-    """A sentence, of which the first part is what one should take along, and a link to what it is read from."""
+    """A sentence with its main part in bold, and a link to the section that shows its numbers."""
     first, semicolon, more = one.text.partition("; ")
     said = join((element("span", f"{one.topic}:", css="topic"), " ", element("strong", first), semicolon, more))
     if one.chart not in there:
@@ -136,7 +136,7 @@ def _finding(one: Finding, there: Collection[str]) -> Html:
 
 
 def _absent(there: Collection[str], results: CampaignResults) -> Iterator[Html]:
-    """A line with what is not on the page, as there is nothing to be shown of it."""
+    """A line that lists the sections without data, which are not on the page."""
     if results.trials and (missing := [words for anchor, words in _OPTIONAL.items() if anchor not in there]):
         yield element("p", f"Not on this page, as nothing was measured of it: {', '.join(missing)}.", css="absent")
 
@@ -213,23 +213,23 @@ def _scale_switch() -> Html:
 
 
 def _marks_explained(groups: Sequence[Group]) -> str:
-    """What single marks are, where there are any."""
-    told = ""
+    """The meaning of single marks; empty where there are none."""
+    text = ""
     if any(group.suspicious or group.invalid for group in groups):
-        told += " Hollow marks are single suspicious trials and crosses single invalid ones, part of no mean."
-    if any((found := outliers_of(group)) and found.marked for group in groups):
-        told += " Hollow marks with a dot are outliers, which are part of it."
-    return told
+        text += " Hollow marks are single suspicious trials and crosses single invalid ones, part of no mean."
+    if any((outliers := outliers_of(group)) and outliers.marked for group in groups):
+        text += " Hollow marks with a dot are outliers, which are part of it."
+    return text
 
 
 def _found_by(paper: PublishedPaper | None, figure: int) -> Iterator[Html]:
-    """What a paper says of its figure, to be unfolded; nothing without one."""
+    """The findings of a paper on its figure, folded; nothing without a paper."""
     if paper:
         yield element("details", element("summary", "What the paper found"), note(paper.on_figure(figure)))
 
 
 def _left_out(groups: Sequence[Group]) -> str:
-    """How many measurements count for no maximum though they have valid trials."""
+    """The number of measurements with valid trials that do not count for a maximum, as text."""
     number = sum(bool(group.valid) and not group.counts_as_maximum for group in groups)
     return f"; {count(number, 'measurement')} with valid trials did not" if number else ""
 
@@ -241,14 +241,14 @@ def _one_number_each(groups: Sequence[Group]) -> bool:
 
 
 def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
-    """By number of sources where a scenario has several, and scenario beside scenario where there are several."""
+    """Maxima by number of sources where a scenario has several, and by scenario where there are several."""
     by_scenario = grouped(groups, lambda group: group.scenario)
     if len(by_scenario) == 1:
         return drawn_apart(groups, _uut, looks, figures.most_throughput, "maximum")
     parts = [
-        (scenario, drawn_apart(own, _uut, looks, figures.most_throughput, f"maximum-{place}"))
-        for place, (scenario, own) in enumerate(by_scenario.items())
-        if len({group.sources for group in own}) > 1
+        (scenario, drawn_apart(members, _uut, looks, figures.most_throughput, f"maximum-{place}"))
+        for place, (scenario, members) in enumerate(by_scenario.items())
+        if len({group.sources for group in members}) > 1
     ]
     fewest = min(group.sources for group in groups)
     beside = [group for group in groups if group.sources == fewest]
@@ -314,16 +314,18 @@ def _about(results: CampaignResults, groups: Sequence[Group]) -> str:
     """`bridge and xdp forward frames of 64 bytes and imix, alone and beside neighbours (cpu-heavy); bridge is the
     baseline.`; empty where nothing is known.
 
-    In several settings there are several baselines, which the findings name.
+    With several settings there are several baselines, which are named in the findings.
     """
     cells: Sequence[Group | SearchResult] = results.searches or groups
-    known = {one.uut for one in cells}
+    known = {cell.uut for cell in cells}
     uuts = [uut for uut in results.uuts if uut in known]
     if not uuts:
         return ""
-    sizes = enumerated([size_text(size, " bytes") for size in sorted({one.frame_size for one in cells}, key=rising)])
-    beside = [one for one in dict.fromkeys(one.scenario for one in cells) if one and one != DEDICATED]
-    how = ["alone"] if any(one.scenario == DEDICATED for one in cells) else []
+    sizes = enumerated([size_text(size, " bytes") for size in sorted({cell.frame_size for cell in cells}, key=rising)])
+    beside = [
+        scenario for scenario in dict.fromkeys(cell.scenario for cell in cells) if scenario and scenario != DEDICATED
+    ]
+    how = ["alone"] if any(cell.scenario == DEDICATED for cell in cells) else []
     how += [f"beside neighbours ({enumerated(beside)})"] if beside else []
     many = len(uuts) > _MOST_NAMED
     named = f"{len(uuts)} units under test" if many else enumerated([label(uut, results.emulated) for uut in uuts])

@@ -1,4 +1,4 @@
-"""The file that pages are made from, and what is left open in it."""
+"""The template of all pages, and the content that is filled in."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from netbench.report.markup import Html
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a page says; text of it that is no markup is escaped."""
+    """The content of a page; text that is no markup is escaped."""
 
     title: str
     version: str
@@ -25,7 +25,7 @@ class Content:
 
 
 def filled_in(content: Content) -> Iterator[str]:
-    """The page part by part: one in memory whole would take two bytes for each sign, because of a few of them."""
+    """Yield the page in parts: in one string, a few special characters make every character take two bytes."""
     loader = PackageLoader("netbench.report", "assets")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     named = {name: getattr(content, name) for name in Content.__slots__}

@@ -15,8 +15,8 @@ _LIGHT: Mapping[str, str] = {
     "grid": "#e6e8ea",
     "shade": "#f3f5f6",
     "link": "#00568a",
-    "doubt": "#7d5200",  # suspicious, and what must be read with care
-    "bad": "#a4161a",  # invalid, and what failed
+    "doubt": "#7d5200",  # suspicious, and values to be read with care
+    "bad": "#a4161a",  # invalid and failed
     "u0": "#0063a6",
     "u1": "#b54708",
     "u2": "#00704a",
@@ -60,7 +60,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9]+)\)")
 
 
 def css() -> str:
-    """The colours as variables of a style sheet: light, and dark for whoever asked for that."""
+    """The colours as variables of a style sheet: light, and dark for readers who prefer that."""
     light, dark = ("; ".join(f"--{name}: {value}" for name, value in of.items()) for of in (_LIGHT, _DARK))
     return (
         f":root {{ color-scheme: light dark; {light}; }}\n"
@@ -79,5 +79,5 @@ def dark() -> Mapping[str, str]:
 
 
 def resolved(text: str) -> str:
-    """A drawing with the colours of a light page in place of variables, for whoever has no style sheet."""
+    """A drawing with the colours of a light page in place of variables, for use without a style sheet."""
     return _VARIABLE.sub(lambda variable: _LIGHT[variable[1]], text)

@@ -18,9 +18,9 @@ Key = TypeVar("Key", FrameSize, str)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A mean as it is drawn, with the intervals of both its coordinates, and what pointing at it tells.
+    """A mean to be drawn, with the intervals of both coordinates, and its tooltip.
 
-    One that is `ringed` is of trials some of which are saturated.
+    The mean of a `ringed` point includes saturated trials.
     """
 
     x: Interval
@@ -32,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar with its text, above one of height 0 and inside others, and what pointing at it tells.
+    """A bar with its text, above a bar of height 0 and inside others, and its tooltip.
 
     `ends` are those of its interval, or None.
     """
@@ -57,12 +57,12 @@ def groups_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
 
 
 def size_titles(sizes: Iterable[FrameSize]) -> dict[FrameSize, str]:
-    """What panels of these frame sizes are called."""
+    """The panel titles of these frame sizes."""
     return {size: frames_text(size) for size in sizes}
 
 
 def ends_of(interval: Interval | None) -> tuple[float, float] | None:
-    """The ends of an interval of what is never below 0; None where they are unknown."""
+    """The ends of the interval of a value that is never below 0; None where they are unknown."""
     if interval is None or interval.half_width is None:
         return None
     return max(0.0, interval.mean - interval.half_width), interval.mean + interval.half_width
@@ -71,8 +71,8 @@ def ends_of(interval: Interval | None) -> tuple[float, float] | None:
 class Panels(Generic[Key]):
     """A figure with a panel for each title, in the order given.
 
-    `uuts` are those that it shows. It says itself which of them are emulated, for figures leave the page they were
-    made for.
+    `uuts` are those that it shows. The figure itself names the emulated ones, because figures are used outside of
+    their page.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Panels(Generic[Key]):
         self._line(key, uut, marks)
 
     def points(self, key: Key, name: str, look: Look, marks: Sequence[Mark]) -> None:
-        """Marks that nothing connects."""
+        """Marks without lines between them."""
         if marks:
             self.panel(key).series.append(Series(name, look, Form.POINTS, tuple(marks)))
 
@@ -145,19 +145,19 @@ class Panels(Generic[Key]):
             self.figure.legend.append(LegendEntry(name, look, Form.STACK))
 
     def categories(self, names: Sequence[str]) -> None:
-        """What bars stand for, in the order given."""
+        """Set the categories of bars, in the order given."""
         for panel in self.figure.panels:
             panel.x.categories = tuple(names)
 
     def scale(self, key: Key, x: Sequence[float] | None, y: Sequence[float]) -> None:
-        """Set what the axes of a panel span."""
+        """Set the ranges of the axes of a panel."""
         panel = self.panel(key)
         if x is not None:
             panel.x.low, panel.x.high = x
         panel.y.low, panel.y.high = y
 
     def scale_of_loss(self, key: Key, x: Sequence[float], ratios: Iterable[float]) -> LossScale:
-        """Set what the x axis of a panel spans, and make its y axis a scale of losses, the band for zero shaded."""
+        """Set the range of a panel's x axis, and make its y axis a scale of losses with a shaded band for zero."""
         loss = LossScale.over(ratios)
         self.scale(key, x, [loss.bottom, loss.top])
         panel = self.panel(key)

@@ -1,4 +1,4 @@
-"""The part of the page about where frames were lost: by measurement, along the loss curve, summed; what it proves."""
+"""The sections about where frames were lost: by measurement, along the loss curve, in total; the paper's finding."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ _ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPE
 def places_sections(
     choice: Sequence[View], looks: Mapping[str, Style], trials: Sequence[TrialResult], guests: Collection[str]
 ) -> Iterable[Section]:
-    """Where frames were lost; where UUTs have `guests` on their paths, whether most were before they entered one."""
+    """Where frames were lost; for UUTs with `guests` on their paths, whether most were lost before entering one."""
     finding = paper_finding(trials, looks, guests)
     yield section(
         "places",
@@ -63,18 +63,18 @@ def places_sections(
 
 
 def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> Html:
-    """The loss curve of each UUT that lost anything, the one that lost most first."""
+    """The loss curve of each UUT that lost frames; at first the one that lost most is shown."""
     outcomes = {
         uut: [outcome for group in groups if (outcome := group_outcome(group, guest=uut in guests))]
         for uut, groups in groups_by_uut(view.groups).items()
     }
-    lossy = {uut: own for uut, own in outcomes.items() if any(outcome.drops for outcome in own)}
+    lossy = {uut: of_uut for uut, of_uut in outcomes.items() if any(outcome.drops for outcome in of_uut)}
     if not lossy:
         return note("No frame was lost.")
     options = [Option(uut, looks[uut].label) for uut in lossy]
     parts = [
-        _curves(looks[uut].label, own, looks, f"split-{place}-{view.name}")
-        for place, (uut, own) in enumerate(lossy.items())
+        _curves(looks[uut].label, of_uut, looks, f"split-{place}-{view.name}")
+        for place, (uut, of_uut) in enumerate(lossy.items())
     ]
     most = max(lossy, key=lambda uut: sum(outcome.lost for outcome in lossy[uut]))
     return picked(f"split-{view.name}", "Unit under test", options, parts, most)
@@ -93,8 +93,8 @@ def _curves(label: str, outcomes: Sequence[GroupOutcome], looks: Mapping[str, St
 def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], looks: Mapping[str, Style]) -> Html:
     """A waterfall per UUT for a frame size and load to be picked; the smallest frames at the highest load first.
 
-    `groups` are of one scenario and number of sources, `guests` the UUTs with a guest on their path. `name` tells this
-    choice from others of the page.
+    `groups` are of one scenario and number of sources, `guests` the UUTs with a guest on their path. `name` is
+    unique on the page.
     """
     measurements = {
         measurement: [(group, group_outcome(group, guest=group.uut in guests)) for group in members]
@@ -119,18 +119,18 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
 
 
 def _measurements(groups: Iterable[Group]) -> dict[tuple[FrameSize, str], list[Group]]:
-    """Groups by frame size, the largest first, and load as the profile has it."""
+    """Groups by frame size, the largest first, and by load of the profile."""
     in_order = sorted(groups, key=lambda group: rising(group.frame_size), reverse=True)
     return grouped(in_order, lambda group: (group.frame_size, str(group.load)))
 
 
 def _in_mbps(groups: Sequence[Group]) -> str:
-    """The load of a measurement in Mbit/s, where it does not say so itself."""
-    if groups[0].load.kind is LoadKind.OF_MAXIMUM:  # of each UUT another one
+    """The load of a measurement in Mbit/s; empty where it is in bit/s already, or differs by UUT."""
+    if groups[0].load.kind is LoadKind.OF_MAXIMUM:  # differs by UUT
         return ""
     intended = next((group.intended_mbps for group in groups if group.intended_mbps is not None), None)
-    each = None if intended is None else intended / groups[0].sources
-    return "" if each is None or "bit/s" in str(groups[0].load) else f" = {mbps(each)} Mbit/s"
+    per_source = None if intended is None else intended / groups[0].sources
+    return "" if per_source is None or "bit/s" in str(groups[0].load) else f" = {mbps(per_source)} Mbit/s"
 
 
 def _of_uut(group: Group, outcome: GroupOutcome | None, looks: Mapping[str, Style]) -> Html:
@@ -183,10 +183,10 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
     trials = list(trials)
     bodies = []
     for uut in looks:
-        own = [trial for trial in trials if trial.spec.uut == uut]
-        if own:
-            bodies.append(_lost_frames(uut_label(uut, looks), own))
-        for neighbour, seen in _of_neighbours(own).items():
+        trials_of_uut = [trial for trial in trials if trial.spec.uut == uut]
+        if trials_of_uut:
+            bodies.append(_lost_frames(uut_label(uut, looks), trials_of_uut))
+        for neighbour, seen in _of_neighbours(trials_of_uut).items():
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
                 bodies.append(_lost_frames(label, seen))
@@ -232,19 +232,19 @@ def _bar(share: float) -> Html:
 
 
 def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Iterable[Html]:
-    """The finding, what the counts say of it in one sentence, and a table with a row per UUT."""
-    found = "The paper found that most lost packets never get as far as the guest (end of its section 4). "
-    yield reference(found, schlosser2011())
+    """The finding, a sentence that compares the counts with it, and a table with a row per UUT."""
+    statement = "The paper found that most lost packets never get as far as the guest (end of its section 4). "
+    yield reference(statement, schlosser2011())
     yield element(
         "p", element("strong", finding_sentence(finding, {uut for uut in looks if looks[uut].emulated})), css="finding"
     )
     columns: tuple[Column[tuple[str, Outcome]], ...] = (
-        Column("UUT", lambda own: uut_label(own[0], looks)),
-        Column("Valid trials", lambda own: f"{own[1].trials:,}", "number"),
-        Column("Lost frames", lambda own: frames(own[1].lost), "number"),
+        Column("UUT", lambda row: uut_label(row[0], looks)),
+        Column("Valid trials", lambda row: f"{row[1].trials:,}", "number"),
+        Column("Lost frames", lambda row: frames(row[1].lost), "number"),
         *(Column(side.value.capitalize(), _share_on(side), "number") for side in _SIDES_OF_GUEST),
-        Column("Most were lost at", lambda own: _worst_place(own[1])),
-        Column("The finding is", lambda own: _ANSWERS[answer(own[1])]),
+        Column("Most were lost at", lambda row: _worst_place(row[1])),
+        Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
     )
     yield table(columns, [finding.by_uut.items()], css="lost")
     yield note(
@@ -255,9 +255,9 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
 
 
 def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> str:
-    """What was counted, of which guests and under which conditions, and what it means for the finding.
+    """A sentence with the counts, their guests and conditions, and the conclusion for the finding.
 
-    `emulated` are the UUTs whose CPU is. UUTs for which it means something else are named.
+    `emulated` are the UUTs with an emulated CPU. UUTs with another conclusion are named.
     """
     together = finding.together
     guests = ", ".join(label(uut, emulated) for uut in finding.by_uut)
@@ -275,7 +275,7 @@ def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> s
         for side in _SIDES_OF_GUEST
         if side is Side.BEFORE or together.on(side)
     )
-    exceptions = [uut for uut, own in finding.by_uut.items() if answer(own) not in (said, None)]
+    exceptions = [uut for uut, outcome in finding.by_uut.items() if answer(outcome) not in (said, None)]
     imitated = [uut for uut in finding.by_uut if uut in emulated]
     condition = (
         "with no CPU emulated"
@@ -292,12 +292,12 @@ def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> s
 
 
 def _without_guest(finding: PaperFinding) -> str:
-    """Which UUTs the finding is not about."""
+    """A sentence with the UUTs that the finding does not cover."""
     return f"The finding is not about UUTs on whose path no guest counts frames: {', '.join(finding.without_guest)}."
 
 
 def _share_on(side: Side) -> Callable[[tuple[str, Outcome]], str]:
-    return lambda own: rough_percent(own[1].share_on(side))
+    return lambda row: rough_percent(row[1].share_on(side))
 
 
 def _worst_place(outcome: Outcome) -> str:
@@ -306,8 +306,9 @@ def _worst_place(outcome: Outcome) -> str:
 
 
 def _of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
-    """By name of the neighbour the trials that it was part of, its streams, counters and CPU time as the trial's."""
-    seen = grouped(((trial, one) for trial in trials for one in trial.neighbours), lambda pair: pair[1].name)
+    """The trials of each neighbour by its name, with the neighbour's streams, counters and CPU time as the trial's."""
+    seen = grouped(((trial, guest) for trial in trials for guest in trial.neighbours), lambda pair: pair[1].name)
     return {
-        name: [replace(trial, guests=(one,), machine_cpu_s=None) for trial, one in own] for name, own in seen.items()
+        name: [replace(trial, guests=(guest,), machine_cpu_s=None) for trial, guest in pairs]
+        for name, pairs in seen.items()
     }

@@ -1,4 +1,4 @@
-"""What stands between each UUT and the processor: kind of virtualisation, acceleration, NICs."""
+"""The section about the platform of each UUT: kind of virtualisation, acceleration, NICs."""
 
 from collections.abc import Iterable, Mapping
 from statistics import median
@@ -20,14 +20,14 @@ _TITLES = {
     Virtualisation.FULL: "Full virtualisation, by a program",
     Virtualisation.HARDWARE: "Full virtualisation, hardware-assisted",
 }
-# Of kinds whose guests have no CPU of their own making.
+# Kinds whose guests run on the CPU of their machine.
 _OF_MACHINE = (Virtualisation.NONE, Virtualisation.OS_LEVEL, Virtualisation.PARA)
 
 Facts = Mapping[str, str]
 
 
 def in_order(uuts: Iterable[str], facts: Mapping[str, Facts]) -> list[str]:
-    """UUTs, each once, by where they ran and then by kind of virtualisation; those alike in the order they come."""
+    """The distinct UUTs by setting, then by kind of virtualisation; equal ones in the given order."""
 
     def place(uut: str) -> tuple[Setting, int]:
         own = facts.get(uut, {})
@@ -38,7 +38,7 @@ def in_order(uuts: Iterable[str], facts: Mapping[str, Facts]) -> list[str]:
 
 
 def platforms_section(results: CampaignResults, looks: Mapping[str, Style]) -> Iterable[Section]:
-    """A row per UUT that said what it is, by kind of virtualisation; nothing where none did."""
+    """A row per UUT of known virtualisation, by its kind; nothing where none is known."""
     facts = results.facts
     known = [uut for uut in looks if "virtualisation" in facts.get(uut, {})]
     by_kind = grouped(known, lambda uut: Virtualisation(facts[uut]["virtualisation"]))
@@ -51,8 +51,8 @@ def platforms_section(results: CampaignResults, looks: Mapping[str, Style]) -> I
         Column("CPU", lambda uut: _cpu(facts[uut]), "words"),
         Column("Machine", lambda uut: _machine(facts[uut]), "words"),
         Column("NICs", lambda uut: _nics(facts[uut]), "words"),
-        Column("Start to forwarding", lambda uut: _spread((one.start_s for one in starts(uut)), 1, "s"), "words"),
-        Column("Memory", lambda uut: _spread((one.memory_bytes for one in starts(uut)), 2**20, "MiB"), "words"),
+        Column("Start to forwarding", lambda uut: _spread((boot.start_s for boot in starts(uut)), 1, "s"), "words"),
+        Column("Memory", lambda uut: _spread((boot.memory_bytes for boot in starts(uut)), 2**20, "MiB"), "words"),
     )
     apart = (
         "They did not all run on the same CPU: that of some is imitated by a program, or in another machine. What such"
@@ -74,7 +74,7 @@ def platforms_section(results: CampaignResults, looks: Mapping[str, Style]) -> I
 
 
 def _spread(values: Iterable[float | None], unit: float, name: str) -> str:
-    """The median of what is known, and the range where there are several."""
+    """The median of the known values, and their range where there are several."""
     known = [value / unit for value in values if value is not None]
     if not known:
         return UNKNOWN
@@ -87,7 +87,7 @@ def _kind(facts: Facts) -> Virtualisation | None:
 
 
 def _cpu(facts: Facts) -> str:
-    """How its instructions are run, as seen from its machine."""
+    """How the instructions of a UUT are run, as seen from its machine."""
     by = f", {facts['accelerator']}" if "accelerator" in facts else ""
     if "emulated" in facts:
         return f"emulated{by}: {facts['emulated']}"

@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 
 
 class FigureFormat(StrEnum):
-    """What figures can be written as; the value is also how the name of a file ends."""
+    """The formats of figures; the value is also the suffix of their files."""
 
     SVG = "svg"
     PDF = "pdf"
@@ -47,9 +47,9 @@ class FigureFormat(StrEnum):
 def write_publication(
     results: CampaignResults, figure_formats: Sequence[FigureFormat], tables: Sequence[TableFormat], out: Path
 ) -> list[Path]:
-    """Write each figure in each format, and each table, into the directory `out`, made where it is not there.
+    """Write each figure in each format, and each table, into the directory `out`, which is made if missing.
 
-    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used,
+    Returns the files written, in order. MissingError where PDF or PNG is requested and CairoSVG cannot be used,
     UsageError where the directory cannot be made.
     """
     encode = {form: _encoder(form) for form in figure_formats}
@@ -71,12 +71,12 @@ def write_publication(
 
 
 def charts_of(shown: Shown) -> Iterator[tuple[str, Chart]]:
-    """The figures of the page by the names that they have there; of several scales the first."""
+    """The figures of the page, with their names there; only the first of several scales."""
     yield from _of_searches(shown)
     yield from _of_groups(shown)
     if not shown.results.searches:
         steady = steadiness_section.with_figures(steadiness_of(shown.groups))
-        yield from _drawn(steady, lambda one: one.uut, steadiness_section.residuals_in_time, "steadiness", shown)
+        yield from _drawn(steady, lambda item: item.uut, steadiness_section.residuals_in_time, "steadiness", shown)
 
 
 def _drawn(
@@ -86,7 +86,7 @@ def _drawn(
     name: str,
     shown: Shown,
 ) -> Iterator[tuple[str, Chart]]:
-    """A figure for each setting that UUTs are in, as on the page."""
+    """A figure for each setting of UUTs, as on the page."""
     for part in apart(items, uut_of, shown.looks, name):
         if part.items:
             yield part.name, draw(part.items, shown.looks)
@@ -94,8 +94,8 @@ def _drawn(
 
 def _of_searches(shown: Shown) -> Iterator[tuple[str, Chart]]:
     results = shown.results
-    for place, own in enumerate(searches.with_figures((*results.searches, *results.maxima_searches)).values()):
-        yield from _drawn(own, lambda one: one.uut, searches.highest_loads, f"searches-{place}", shown)
+    for place, members in enumerate(searches.with_figures((*results.searches, *results.maxima_searches)).values()):
+        yield from _drawn(members, lambda search: search.uut, searches.highest_loads, f"searches-{place}", shown)
     tested = rfc2544_section.tested(results.searches)
     for place, rows in enumerate(rfc2544_section.with_figures(tested).values()):
         draw = rfc2544_section.throughput_graph
@@ -119,34 +119,36 @@ def _of_groups(shown: Shown) -> Iterator[tuple[str, Chart]]:
     if len(scenarios) > 1:
         beside = [group for group in groups if group.sources == fewest]
         yield from drawn(beside, _uut, partial(figures.most_throughput, by_scenario=True), "maximum-scenarios")
-    for place, own in enumerate(grouped(groups, lambda group: group.scenario).values()):
-        if len(scenarios) == 1 or len({group.sources for group in own}) > 1:
+    for place, of_scenario in enumerate(grouped(groups, lambda group: group.scenario).values()):
+        if len(scenarios) == 1 or len({group.sources for group in of_scenario}) > 1:
             name = "maximum" if len(scenarios) == 1 else f"maximum-{place}"
-            yield from drawn(own, _uut, figures.most_throughput, name)
+            yield from drawn(of_scenario, _uut, figures.most_throughput, name)
     maxima = relative_maxima(groups)
-    beside_forwarding = [one for one in maxima if one.best.forwarding]
+    beside_forwarding = [maximum for maximum in maxima if maximum.best.forwarding]
     as_figure_5 = beside_forwarding if shown.results.profile.startswith(OF_PAPER) else []
     for name, which in (("isolation", maxima), ("relative-maximum", as_figure_5)):
-        for sources, own_maxima in sorted(grouped(which, lambda one: one.victim.sources).items()):
-            yield from drawn(own_maxima, lambda one: one.victim.uut, figures.relative_maximum, f"{name}-{sources}")
-    for sources, own_curves in sorted(grouped(curves(groups), lambda one: one.victim.sources).items()):
-        for place, alike in enumerate(grouped(own_curves, lambda one: one.disturbance).values()):
+        for sources, own_maxima in sorted(grouped(which, lambda maximum: maximum.victim.sources).items()):
+            yield from drawn(
+                own_maxima, lambda maximum: maximum.victim.uut, figures.relative_maximum, f"{name}-{sources}"
+            )
+    for sources, own_curves in sorted(grouped(curves(groups), lambda curve: curve.victim.sources).items()):
+        for place, alike in enumerate(grouped(own_curves, lambda curve: curve.disturbance).values()):
             name = f"{sources}-{place}"
-            yield from drawn(alike, lambda one: one.victim.uut, figures.curves_of_throughput, f"curve-{name}")
-            yield from drawn(alike, lambda one: one.victim.uut, figures.curves_of_loss, f"curve-of-loss-{name}")
+            yield from drawn(alike, lambda curve: curve.victim.uut, figures.curves_of_throughput, f"curve-{name}")
+            yield from drawn(alike, lambda curve: curve.victim.uut, figures.curves_of_loss, f"curve-of-loss-{name}")
     guests = uuts_with_guest(shown.results.trials)
     for view in choice:
         outcomes = [
-            [one for group in members if (one := group_outcome(group, guest=uut in guests))]
+            [outcome for group in members if (outcome := group_outcome(group, guest=uut in guests))]
             for uut, members in groups_by_uut(view.groups).items()
         ]
-        lossy = [own for own in outcomes if any(one.drops for one in own)]
+        lossy = [of_uut for of_uut in outcomes if any(outcome.drops for outcome in of_uut)]
         for place, own_outcomes in enumerate(lossy):
             yield f"split-{place}-{view.name}", loss_by_place(own_outcomes, looks)
 
 
 def tables_of(shown: Shown, form: TableFormat) -> Iterator[tuple[str, str]]:
-    """The tables of the page that papers want, by the names that their files have."""
+    """The tables of the page for a paper, with the names of their files."""
     looks = shown.looks
     for view in views(shown.groups):
         columns = (size_column(), *results_columns(looks))
@@ -182,7 +184,7 @@ def _encoder(form: FigureFormat) -> Callable[[Chart], bytes]:
         raise MissingError(
             f"figures as {form.value.upper()} need CairoSVG; add it with: pip install 'netbench[figures]'"
         ) from None
-    except OSError:  # it is there, and the library that it loads is not
+    except OSError:  # CairoSVG is installed, the library that it loads is not
         raise MissingError(
             f"figures as {form.value.upper()} need the library libcairo2; add it with: apt-get install libcairo2"
         ) from None

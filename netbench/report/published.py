@@ -30,7 +30,7 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPaper:
-    """A paper: where it is found, its tables by number, and what is to be said of `figure 3`, `table 2`, … ."""
+    """A paper: its citation, its tables by number, and remarks on `figure 3`, `table 2`, … ."""
 
     citation: str
     doi: str
@@ -38,11 +38,11 @@ class PublishedPaper:
     notes: Mapping[str, str]
 
     def on_figure(self, number: int) -> str:
-        """What its text says of a figure; empty where it says nothing."""
+        """The paper's remark on a figure; empty without one."""
         return self.notes.get(f"figure {number}", "")
 
     def on_table(self, number: int) -> str:
-        """What is to be said of a table: what it is about, and what its text says of it."""
+        """The remarks on a table: its subject, and the statement in the paper's text."""
         return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
 
 
@@ -56,5 +56,5 @@ def schlosser2011() -> PublishedPaper:
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
         doi=source["doi"],
         tables={table["number"]: PublishedTable(**table) for table in data["tables"]},
-        notes={f"{what} {number}": text for what, own in data["notes"].items() for number, text in own.items()},
+        notes={f"{what} {number}": text for what, texts in data["notes"].items() for number, text in texts.items()},
     )

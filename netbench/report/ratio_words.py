@@ -1,4 +1,4 @@
-"""A ratio of maxima in a sentence: as a part of something, as what a neighbour costs, as what can be excluded."""
+"""A ratio of maxima in words: as a share, as the cost of a neighbour, or as the change that is excluded."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ _TOO_NOISY = 0.5  # a change that a ratio cannot exclude: a neighbour on the sam
 
 
 def part_of(ratio: RatioOfMeans | None, of: str) -> str:
-    """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
+    """`162 % (129 … 200 %) of bridge`, or why the ratio is unknown."""
     if ratio is None or ratio.ratio is None:
         return f"not comparable with {of}: {ratio.why_unknown if ratio else 'nothing was received'}"
     if ratio.unknown is Unknown.ONE_REPETITION:
@@ -27,14 +27,14 @@ def part_of(ratio: RatioOfMeans | None, of: str) -> str:
 
 
 def _with_limits(ratio: RatioOfMeans) -> str:
-    """`162 % (129 … 200 %)`; of a bound the limit that there is: `≤ 28 % (up to 31 %)`."""
+    """`162 % (129 … 200 %)`; for a bound, its only limit: `≤ 28 % (up to 31 %)`."""
     low, high = (None if limit is None else _percents(limit) for limit in (ratio.low, ratio.high))
     limits = f"up to {high} %" if low is None else f"{low} % or more" if high is None else f"{low} … {high} %"
     return f"{bounded(_percents(ratio.ratio or 0.0), ratio)} % ({limits})"
 
 
 def _percents(ratio: float) -> str:
-    """Whole percents; of little a digit more."""
+    """A ratio in percent: without decimals, or with two significant digits below 10 %."""
     return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
 
 
@@ -50,9 +50,9 @@ def _repetitions(ratio: RatioOfMeans) -> str:
 
 
 def not_measurable(ratio: RatioOfMeans) -> str:
-    """Why a ratio says nothing: `too noisy to tell (n = 2)`, `not measurable: …`; empty where it says something.
+    """Why a ratio is not measurable: `too noisy to tell (n = 2)`, `not measurable: …`; empty where it is.
 
-    So is a ratio without a significant change whose interval would hide a change by half.
+    A ratio whose interval does not exclude a change by half is too noisy, too.
     """
     if ratio.unknown in _NOISE:
         return f"too noisy to tell ({_repetitions(ratio)})"
@@ -66,7 +66,7 @@ def not_measurable(ratio: RatioOfMeans) -> str:
 
 
 def cost(ratio: RatioOfMeans) -> str:
-    """`51 % (43 … 58 %)`: what is not left, of a ratio that is known."""
+    """`51 % (43 … 58 %)`: the lost part, for a known ratio."""
     if ratio.ratio is None:
         return not_measurable(ratio)
     low, high = (None if limit is None else 1 - limit for limit in (ratio.high, ratio.low))
@@ -75,19 +75,21 @@ def cost(ratio: RatioOfMeans) -> str:
 
 
 def limit_excluded(ratios: Iterable[RatioOfMeans]) -> int | None:
-    """The percent above which a change can be excluded of all of these of which that is known; None where of none."""
-    known = [limit for one in ratios if (limit := one.excluded) is not None]
-    # Rounded up: what is above the number shown is above the change, too.
+    """The percent above which changes are excluded for all ratios with a known limit; None without any."""
+    known = [limit for ratio in ratios if (limit := ratio.excluded) is not None]
+    # Rounded up: a change above the number shown is also above the exact limit.
     return ceil(round(100 * max(known), 6)) if known else None
 
 
 def excluded(own: Iterable[RelativeMaximum]) -> str:
-    """The largest change that is not excluded, of all neighbours of which that is known; of others why it is not."""
+    """The largest change that is not excluded, over the neighbours where it is known; for the others the reason."""
     every = list(own)
-    unclear = grouped((one for one in every if not_measurable(one.ratio)), lambda one: not_measurable(one.ratio))
-    known = limit_excluded(one.ratio for one in every if not not_measurable(one.ratio))
+    unclear = grouped(
+        (maximum for maximum in every if not_measurable(maximum.ratio)), lambda maximum: not_measurable(maximum.ratio)
+    )
+    known = limit_excluded(maximum.ratio for maximum in every if not not_measurable(maximum.ratio))
     said = [] if known is None else [f"changes above {known} % are excluded"]
     for why, alike in unclear.items():
-        scenarios = ", ".join(dict.fromkeys(one.scenario for one in alike))
+        scenarios = ", ".join(dict.fromkeys(maximum.scenario for maximum in alike))
         said.append(why if known is None else f"{why} beside {scenarios}")
     return ", ".join(said) or "no loss of throughput"

@@ -1,4 +1,4 @@
-"""The tests of RFC 2544 beside that of throughput, in the tables and graphs that its section 26 asks for."""
+"""The tests of RFC 2544 beside that of throughput, in the tables and graphs that its section 26 requires."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -29,88 +29,88 @@ _CURVE_STEP = 16  # bytes
 
 
 def tested(searches: Iterable[SearchResult]) -> list[Row]:
-    """The searches that were followed by other tests, with those."""
-    return [(one, one.tests) for one in searches if one.tests is not None]
+    """The searches that have further tests, each with those tests."""
+    return [(search, search.tests) for search in searches if search.tests is not None]
 
 
 def with_figures(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
-    """What is drawn by `throughput_graph` and `loss_graph`, figures for each scenario and number of sources."""
+    """The rows of each figure of `throughput_graph` and `loss_graph`, by scenario and number of sources."""
     return grouped(rows, lambda row: (row[0].scenario, len(row[0].streams)))
 
 
 def has_losses(rows: Iterable[Row]) -> bool:
-    """Whether there is anything for `loss_graph`."""
+    """Whether any row has losses for `loss_graph`."""
     return any(tests.losses for _, tests in rows)
 
 
 def latency_text(tests: Rfc2544Tests) -> str:
-    """The mean of the trials, in µs; why there is none."""
-    found = tests.latency
-    if found is None:
+    """The mean latency of the trials, in µs; empty where it was not tested."""
+    latency = tests.latency
+    if latency is None:
         return ""
-    return microseconds(fmean(found.means_ns)) if found.means_ns else UNKNOWN
+    return microseconds(fmean(latency.means_ns)) if latency.means_ns else UNKNOWN
 
 
 def bursts_text(tests: Rfc2544Tests) -> str:
     """The mean of the longest bursts, in frames."""
-    found = tests.back_to_back
-    if found is None:
+    bursts = tests.back_to_back
+    if bursts is None:
         return ""
-    if found.mean_frames is None:
-        return UNKNOWN if found.too_long_frames is None else f"< {found.too_long_frames:,}"
-    return f"{'' if found.is_bounded else '≥ '}{found.mean_frames:,.0f}"
+    if bursts.mean_frames is None:
+        return UNKNOWN if bursts.too_long_frames is None else f"< {bursts.too_long_frames:,}"
+    return f"{'' if bursts.is_bounded else '≥ '}{bursts.mean_frames:,.0f}"
 
 
 def buffer_text(tests: Rfc2544Tests) -> str:
     """The buffer that the mean burst implies, as RFC 9004 corrects it, in µs."""
-    found = tests.back_to_back
-    if found is None or found.corrected_buffer_s is None:
-        return "" if found is None else UNKNOWN
-    return f"{'' if found.is_bounded else '≥ '}{microseconds(found.corrected_buffer_s * 1e9)}"
+    bursts = tests.back_to_back
+    if bursts is None or bursts.corrected_buffer_s is None:
+        return "" if bursts is None else UNKNOWN
+    return f"{'' if bursts.is_bounded else '≥ '}{microseconds(bursts.corrected_buffer_s * 1e9)}"
 
 
 def recovery_text(tests: Rfc2544Tests) -> str:
-    """The mean of the times, in ms."""
-    found = tests.recovery
-    if found is None:
+    """The mean of the recovery times, in ms."""
+    recovery = tests.recovery
+    if recovery is None:
         return ""
-    if found.unrecovered:
-        return f"> {found.reduced_s:g} s"
-    return f"{1000 * fmean(found.seconds):,.1f} ms" if found.seconds else UNKNOWN
+    if recovery.unrecovered:
+        return f"> {recovery.reduced_s:g} s"
+    return f"{1000 * fmean(recovery.seconds):,.1f} ms" if recovery.seconds else UNKNOWN
 
 
 def reset_text(tests: Rfc2544Tests) -> str:
-    """The mean of the times, in s."""
-    found = tests.reset
-    if found is None:
+    """The mean of the reset times, in s."""
+    reset = tests.reset
+    if reset is None:
         return ""
-    if found.dead:
+    if reset.dead:
         return "not back"
-    return f"{fmean(found.seconds):,.2f} s" if found.seconds else UNKNOWN
+    return f"{fmean(reset.seconds):,.2f} s" if reset.seconds else UNKNOWN
 
 
 def refusals(tests: Rfc2544Tests) -> Iterator[str]:
-    """Why a test, or what is missing of it, was not measured."""
+    """The reasons why tests, or parts of them, were not measured."""
     named = {
         "latency": tests.latency,
         "back-to-back": tests.back_to_back,
         "system recovery": tests.recovery,
         "reset": tests.reset,
     }
-    for name, found in named.items():
-        if found is not None and found.refused:
-            yield f"{name}: {found.refused}"
-    for one in tests.losses:
-        if one.refused:
-            yield f"frame loss at {one.share:.0%}: {one.refused}"
+    for name, test in named.items():
+        if test is not None and test.refused:
+            yield f"{name}: {test.refused}"
+    for loss in tests.losses:
+        if loss.refused:
+            yield f"frame loss at {loss.share:.0%}: {loss.refused}"
 
 
 def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Iterable[Section]:
-    """A graph or a table a test, and in what the tests were made otherwise; nothing where none was."""
+    """A graph or a table per test, and the deviations from RFC 2544; nothing where no test was made."""
     rows = tested(results.searches)
     if not rows:
         return
-    otherwise = [one.text for one in results.warnings if one.kind is WarningKind.NOT_AS_RFC_2544]
+    otherwise = [warning.text for warning in results.warnings if warning.kind is WarningKind.NOT_AS_RFC_2544]
     yield section(
         "rfc2544",
         "Tests of RFC 2544",
@@ -122,7 +122,7 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
         ),
         *_by_scenario(rows, looks),
         element("h3", "Not as RFC 2544 has it"),
-        element("ul", *(element("li", one) for one in otherwise)) if otherwise else note("Nothing."),
+        element("ul", *(element("li", text) for text in otherwise)) if otherwise else note("Nothing."),
         link="RFC 2544",
         is_open=True,
     )
@@ -130,49 +130,53 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
 
 def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Html]:
     parts = with_figures(rows)
-    for place, ((scenario, sources), own) in enumerate(parts.items()):
+    for place, ((scenario, sources), members) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")
         yield element("h4", "Throughput (section 26.1)")
-        yield drawn_apart(own, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
-        yield from _table(own, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
-        if has_losses(own):
+        yield drawn_apart(members, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
+        yield from _table(members, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
+        if has_losses(members):
             yield element("h4", "Frame loss rate (section 26.3)")
-            yield drawn_apart(own, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
+            yield drawn_apart(members, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
         bursts = "Back-to-back frames (section 26.4, RFC 9004; by halving)"
-        yield from _table(own, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
+        yield from _table(members, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
         recovery = "System recovery (section 26.5)"
-        yield from _table(own, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
-        yield from _table(own, looks, "Reset (section 26.6)", lambda tests: tests.reset is not None, _RESET)
+        yield from _table(members, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
+        yield from _table(members, looks, "Reset (section 26.6)", lambda tests: tests.reset is not None, _RESET)
 
 
 def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
-    """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 asks for."""
-    panels = Panels({"": ""}, (one.uut for one, _ in rows), looks, "Frame size [bytes]", "Throughput [kfps]")
+    """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 requires."""
+    panels = Panels({"": ""}, (search.uut for search, _ in rows), looks, "Frame size [bytes]", "Throughput [kfps]")
     by_size = sorted(rows, key=lambda row: rising(row[0].frame_size))
-    # Between the sizes that were measured too: the rate falls in a curve.
+    # Also between the measured sizes, because the rate falls in a curve.
     least, most = mean_bytes(by_size[0][0].frame_size), mean_bytes(by_size[-1][0].frame_size)
     link_bps = by_size[0][1].line_rate_fps * l1_bits(least)
-    sizes = sorted({*range(int(least), int(most), _CURVE_STEP), *(mean_bytes(one.frame_size) for one, _ in by_size)})
+    sizes = sorted(
+        {*range(int(least), int(most), _CURVE_STEP), *(mean_bytes(search.frame_size) for search, _ in by_size)}
+    )
     line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
-    tops = [*line_rates.values(), *((one.lower_fps or 0.0) / 1000 for one, _ in rows)]
+    tops = [*line_rates.values(), *((search.lower_fps or 0.0) / 1000 for search, _ in rows)]
     far_apart = _are_far_apart(rows)
     bottoms = [
-        value for value in (min(line_rates.values()), *((one.lower_fps or 0.0) / 1000 for one, _ in rows)) if value
+        value
+        for value in (min(line_rates.values()), *((search.lower_fps or 0.0) / 1000 for search, _ in rows))
+        if value
     ]
     panels.scale("", [0, 1.05 * most], [min(bottoms) / 1.5 if far_apart else 0.0, 1.05 * max(tops)])
     panels.panel("").y.logarithmic = far_apart
     panels.guide("", Guide(tuple((size, line_rates[size]) for size in sizes), "theoretical rate of the link"))
-    for uut, own in grouped(by_size, lambda row: row[0].uut).items():
+    for uut, members in grouped(by_size, lambda row: row[0].uut).items():
         points = [
             Point(
-                _exactly(mean_bytes(one.frame_size)),
-                _exactly(one.lower_fps / 1000),
-                _hover(one, looks),
-                {"uut": one.uut, "frame_size": size_text(one.frame_size), "throughput_fps": one.lower_fps},
+                _exactly(mean_bytes(search.frame_size)),
+                _exactly(search.lower_fps / 1000),
+                _hover(search, looks),
+                {"uut": search.uut, "frame_size": size_text(search.frame_size), "throughput_fps": search.lower_fps},
             )
-            for one, _ in own
-            if one.lower_fps is not None
+            for search, _ in members
+            if search.lower_fps is not None
         ]
         panels.line("", uut, points, ends=False)
     panels.legend()
@@ -180,37 +184,37 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
 
 
 def loss_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
-    """Loss by offered load, as a part of the highest one that was tried, both from 0 to 100 % (section 26.3)."""
+    """Loss by offered load, in percent of the highest load tried, both from 0 to 100 % (section 26.3)."""
     by_size = grouped(
         sorted(rows, key=lambda row: rising(row[0].frame_size), reverse=True), lambda row: row[0].frame_size
     )
     titles = size_titles(by_size)
-    panels = Panels(titles, (one.uut for one, _ in rows), looks, "Offered load [% of the highest]", "Loss [%]")
+    panels = Panels(titles, (search.uut for search, _ in rows), looks, "Offered load [% of the highest]", "Loss [%]")
     for size, members in by_size.items():
         panels.scale(size, [0, 100], [0, 100])
-        for one, tests in members:
+        for search, tests in members:
             known = [(at, at.loss_ratio) for at in reversed(tests.losses) if at.loss_ratio is not None]
             points = [
                 Point(
                     _exactly(100 * at.share),
                     _exactly(100 * loss),
-                    _loss_hover(one, at, looks),
-                    {"uut": one.uut, "frame_size": size_text(size), "share": at.share, "loss_ratio": loss},
+                    _loss_hover(search, at, looks),
+                    {"uut": search.uut, "frame_size": size_text(size), "share": at.share, "loss_ratio": loss},
                 )
                 for at, loss in known
             ]
-            panels.line(size, one.uut, points, ends=False)
+            panels.line(size, search.uut, points, ends=False)
     panels.legend()
     return panels.figure
 
 
 def _are_repeated(rows: Sequence[Row]) -> bool:
-    return len({one.repetition for one, _ in rows}) > 1
+    return len({search.repetition for search, _ in rows}) > 1
 
 
 def _are_far_apart(rows: Sequence[Row]) -> bool:
-    """Whether nothing would be seen of the throughput beside the theoretical rate."""
-    most = max(one.lower_fps or 0.0 for one, _ in rows)
+    """Whether the throughput would not be visible beside the theoretical rate."""
+    most = max(search.lower_fps or 0.0 for search, _ in rows)
     return 0 < most < max(tests.line_rate_fps for _, tests in rows) / 20
 
 
@@ -235,18 +239,18 @@ def _table(
     cells: Sequence[Cell],
 ) -> Iterator[Html]:
     """A row per UUT, frame size and search."""
-    own = [row for row in rows if has(row[1])]
-    if not own:
+    tested_rows = [row for row in rows if has(row[1])]
+    if not tested_rows:
         return
     search: Column[Row] = Column("Search", lambda row: str(row[0].repetition))
     columns: list[Column[Row]] = [
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
-        *([search] if _are_repeated(own) else []),
+        *([search] if _are_repeated(tested_rows) else []),
         *(Column(heading, cell, "words" if heading == _NOTES else "") for heading, cell in cells),
     ]
     yield element("h4", title)
-    yield table(columns, [own])
+    yield table(columns, [tested_rows])
 
 
 def _of(found: Callable[[Rfc2544Tests], Test | None], cell: Callable[[Test], str]) -> Callable[[Row], str]:
@@ -268,7 +272,7 @@ def _frames(mean: float | None) -> str:
 
 
 def _known_to(row: Row) -> str:
-    """How far apart the burst that came out whole and the one that did not are at most: the step of RFC 9004."""
+    """The step of RFC 9004: the largest distance between the burst without loss and that with loss, in frames."""
     search, tests = row
     bursts = tests.back_to_back
     return f"{max(1, int(search.width * max(bursts.frames))):,}" if bursts and bursts.frames else UNKNOWN
@@ -295,37 +299,37 @@ def _reset(cell: Callable[[Reset], str]) -> Callable[[Row], str]:
 
 
 _LATENCY: tuple[Cell, ...] = (
-    ("Load, kfps", _latency(lambda found: kfps(found.load_fps or None))),
+    ("Load, kfps", _latency(lambda latency: kfps(latency.load_fps or None))),
     ("Latency, µs", lambda row: latency_text(row[1])),
-    ("Trials", _latency(lambda found: str(len(found.means_ns)))),
-    ("Each of", _latency(lambda found: f"{found.trial_s:g} s")),
-    (_NOTES, _latency(lambda found: found.refused)),
+    ("Trials", _latency(lambda latency: str(len(latency.means_ns)))),
+    ("Each of", _latency(lambda latency: f"{latency.trial_s:g} s")),
+    (_NOTES, _latency(lambda latency: latency.refused)),
 )
 _BACK_TO_BACK: tuple[Cell, ...] = (
-    ("Rate, kfps", _bursts(lambda found: kfps(found.rate_fps))),
+    ("Rate, kfps", _bursts(lambda bursts: kfps(bursts.rate_fps))),
     ("Mean burst, frames", lambda row: bursts_text(row[1])),
-    ("Smallest", _bursts(lambda found: frames(min(found.frames, default=None)))),
-    ("Largest", _bursts(lambda found: frames(max(found.frames, default=None)))),
-    ("Standard deviation", _bursts(lambda found: _frames(found.deviation_frames))),
-    ("Searches", _bursts(lambda found: str(len(found.frames)))),
+    ("Smallest", _bursts(lambda bursts: frames(min(bursts.frames, default=None)))),
+    ("Largest", _bursts(lambda bursts: frames(max(bursts.frames, default=None)))),
+    ("Standard deviation", _bursts(lambda bursts: _frames(bursts.deviation_frames))),
+    ("Searches", _bursts(lambda bursts: str(len(bursts.frames)))),
     ("Known to, frames", lambda row: _known_to(row)),
-    ("Longest tried", _bursts(lambda found: frames(found.longest_frames))),
-    ("Implied buffer, µs", _bursts(lambda found: _microseconds(found.implied_buffer_s))),
+    ("Longest tried", _bursts(lambda bursts: frames(bursts.longest_frames))),
+    ("Implied buffer, µs", _bursts(lambda bursts: _microseconds(bursts.implied_buffer_s))),
     ("Corrected buffer, µs", lambda row: buffer_text(row[1])),
-    ("In frames", _bursts(lambda found: _frames(found.corrected_buffer_frames))),
-    (_NOTES, _bursts(lambda found: found.refused)),
+    ("In frames", _bursts(lambda bursts: _frames(bursts.corrected_buffer_frames))),
+    (_NOTES, _bursts(lambda bursts: bursts.refused)),
 )
 _RECOVERY: tuple[Cell, ...] = (
     ("Throughput, kfps", lambda row: kfps(row[0].lower_fps)),
-    ("Overload, kfps", _recovery(lambda found: kfps(found.overload_fps or None))),
-    ("Then, kfps", _recovery(lambda found: kfps(found.reduced_fps or None))),
+    ("Overload, kfps", _recovery(lambda recovery: kfps(recovery.overload_fps or None))),
+    ("Then, kfps", _recovery(lambda recovery: kfps(recovery.reduced_fps or None))),
     ("Recovery", lambda row: recovery_text(row[1])),
-    ("Each", _recovery(lambda found: _each(found.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
-    (_NOTES, _recovery(lambda found: found.refused)),
+    ("Each", _recovery(lambda recovery: _each(recovery.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
+    (_NOTES, _recovery(lambda recovery: recovery.refused)),
 )
 _RESET: tuple[Cell, ...] = (
-    ("Load, kfps", _reset(lambda found: kfps(found.load_fps or None))),
+    ("Load, kfps", _reset(lambda reset: kfps(reset.load_fps or None))),
     ("Reset", lambda row: reset_text(row[1])),
-    ("Each", _reset(lambda found: _each(found.seconds, lambda seconds: f"{seconds:,.2f} s"))),
-    (_NOTES, _reset(lambda found: found.refused)),
+    ("Each", _reset(lambda reset: _each(reset.seconds, lambda seconds: f"{seconds:,.2f} s"))),
+    (_NOTES, _reset(lambda reset: reset.refused)),
 )

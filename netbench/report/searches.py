@@ -1,4 +1,4 @@
-"""What searches found: the highest load of each UUT that a goal allows."""
+"""The results of searches: the highest load of each UUT that meets a goal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -27,7 +27,7 @@ _METHODS = {
 
 
 def bounds_text(found: SearchResult) -> str:
-    """What is known of a limit by now, in thousands of frames/s of each stream."""
+    """The bounds of a limit so far, in thousands of frames/s of each stream."""
     if found.state is SearchState.FAILED and found.lower_fps is None:
         return UNKNOWN
     if found.state is SearchState.AT_LEAST:
@@ -39,7 +39,7 @@ def bounds_text(found: SearchResult) -> str:
 
 
 def remark(found: SearchResult) -> str:
-    """What a reader must know of a result beside its bounds; empty for a plain one."""
+    """The caveats of a result; empty where there are none."""
     given_up = "nothing measured" if found.lower_fps is None else "given up on the way"
     words = {
         SearchState.SEARCHING: "not finished",
@@ -53,20 +53,20 @@ def remark(found: SearchResult) -> str:
 
 
 def what_is_told(rows: Sequence[SearchResult]) -> str:
-    """By which method, and what the numbers are."""
-    methods = ", ".join(dict.fromkeys(_METHODS.get(one.method, one.method) for one in rows))
+    """The methods of searches, and the meaning of their numbers."""
+    methods = ", ".join(dict.fromkeys(_METHODS.get(search.method, search.method) for search in rows))
     return f"{methods}; loads as offered by each stream's source, what came out on the wire (L1) of all streams"
 
 
 def throughput_mbps(found: SearchResult) -> float | None:
-    """What came out of all streams at the lower bound, on the wire, in Mbit/s."""
+    """The throughput of all streams at the lower bound, on the wire (L1), in Mbit/s."""
     if found.throughput_fps is None or found.state is SearchState.FAILED:
         return None
     return found.throughput_fps * len(found.streams) * l1_bits(found.frame_size) / 1e6
 
 
 def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> Iterable[Section]:
-    """A row per search and goal, by scenario; nothing where nothing was searched for."""
+    """A row per search and goal, by scenario; nothing without searches."""
     rows = (*results.searches, *results.maxima_searches)
     if not rows:
         return
@@ -77,16 +77,16 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         else ""
     )
     columns: tuple[Column[SearchResult], ...] = (
-        Column("UUT", lambda one: uut_label(one.uut, looks)),
-        Column("Sources", lambda one: str(len(one.streams))),
-        Column("Frame size", lambda one: size_text(one.frame_size)),
-        Column("Search", lambda one: str(one.repetition)),
-        Column("Goal", lambda one: one.goal, "words"),
+        Column("UUT", lambda search: uut_label(search.uut, looks)),
+        Column("Sources", lambda search: str(len(search.streams))),
+        Column("Frame size", lambda search: size_text(search.frame_size)),
+        Column("Search", lambda search: str(search.repetition)),
+        Column("Goal", lambda search: search.goal, "words"),
         Column("Highest load of each stream", bounds_text),
         Column("Width", _width),
-        Column("Conditional throughput, all streams", lambda one: f"{mbps(throughput_mbps(one))} Mbit/s"),
-        Column("Trials", lambda one: f"{one.trials:,}"),
-        Column("Traffic", lambda one: f"{one.seconds:,.1f} s"),
+        Column("Conditional throughput, all streams", lambda search: f"{mbps(throughput_mbps(search))} Mbit/s"),
+        Column("Trials", lambda search: f"{search.trials:,}"),
+        Column("Traffic", lambda search: f"{search.seconds:,.1f} s"),
         Column("Notes", remark, "words"),
     )
     yield section(
@@ -110,44 +110,48 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
 
 
 def with_figures(rows: Iterable[SearchResult]) -> dict[tuple[str, int], list[SearchResult]]:
-    """What is drawn by `highest_loads`, a figure for each scenario and number of sources."""
-    known = (one for one in rows if one.lower_fps is not None and one.state is not SearchState.FAILED)
-    return grouped(known, lambda one: (one.scenario, len(one.streams)))
+    """The searches that `highest_loads` draws: those of a figure by its scenario and number of sources."""
+    known = (search for search in rows if search.lower_fps is not None and search.state is not SearchState.FAILED)
+    return grouped(known, lambda search: (search.scenario, len(search.streams)))
 
 
 def _drawn(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
     parts = with_figures(rows)
-    for place, ((scenario, sources), own) in enumerate(parts.items()):
+    for place, ((scenario, sources), members) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")
-        yield drawn_apart(own, lambda one: one.uut, looks, highest_loads, f"searches-{place}")
+        yield drawn_apart(members, lambda search: search.uut, looks, highest_loads, f"searches-{place}")
 
 
 def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: the highest load by goal, a bar per UUT to its lower bound, a whisker to its upper one.
 
-    Of repeated searches the lowest bound is the bar's, and the highest the whisker's.
+    For repeated searches, the bar ends at the lowest bound and the whisker at the highest.
     """
-    goals = list(dict.fromkeys(one.goal for one in rows))
-    by_size = grouped(sorted(rows, key=lambda one: rising(one.frame_size), reverse=True), lambda one: one.frame_size)
-    panels = Panels(size_titles(by_size), (one.uut for one in rows), looks, "", "Highest load [kfps of each stream]")
+    goals = list(dict.fromkeys(search.goal for search in rows))
+    by_size = grouped(
+        sorted(rows, key=lambda search: rising(search.frame_size), reverse=True), lambda search: search.frame_size
+    )
+    panels = Panels(
+        size_titles(by_size), (search.uut for search in rows), looks, "", "Highest load [kfps of each stream]"
+    )
     panels.figure.intervals = "search bounds, from the lower to the upper one"
     panels.categories(goals)
     for size, members in by_size.items():
-        tops = [max(one.lower_fps or 0.0, one.upper_fps or 0.0) / 1000 for one in members]
+        tops = [max(search.lower_fps or 0.0, search.upper_fps or 0.0) / 1000 for search in members]
         panels.scale(size, None, [0, end_of_axis((), tops)])
-        for uut, own in grouped(members, lambda one: one.uut).items():
-            found = [[one for one in own if one.goal == goal] for goal in goals]
-            panels.bars(size, uut, [_bar(same, looks[uut]) for same in found])
+        for uut, of_uut in grouped(members, lambda search: search.uut).items():
+            by_goal = [[search for search in of_uut if search.goal == goal] for goal in goals]
+            panels.bars(size, uut, [_bar(same, looks[uut]) for same in by_goal])
     return panels.figure
 
 
 def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
     if not same:
         return Bar(None, "", "")
-    lowest = min(same, key=lambda one: one.lower_fps or 0.0)
+    lowest = min(same, key=lambda search: search.lower_fps or 0.0)
     mark = "≥ " if lowest.state is SearchState.AT_LEAST else ""
-    hover = "\n".join(f"{style.label}, {one.goal}: {bounds_text(one)} {remark(one)}" for one in same)
+    hover = "\n".join(f"{style.label}, {search.goal}: {bounds_text(search)} {remark(search)}" for search in same)
     numbers: Numbers = {
         "uut": lowest.uut,
         "scenario": lowest.scenario,
@@ -155,7 +159,7 @@ def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
         "frame_size": size_text(lowest.frame_size),
         "goal": lowest.goal,
         "lower_fps": lowest.lower_fps,
-        "upper_fps": max((one.upper_fps for one in same if one.upper_fps is not None), default=None),
+        "upper_fps": max((search.upper_fps for search in same if search.upper_fps is not None), default=None),
         "state": lowest.state.value,
         "searches": len(same),
     }
@@ -164,17 +168,17 @@ def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
 
 def _ends(same: Sequence[SearchResult]) -> tuple[float, float] | None:
     """From the bar to the upper bound, in thousands of frames/s; None where one has no upper bound."""
-    if any(one.upper_fps is None or one.state is SearchState.AT_LEAST for one in same):
+    if any(row.upper_fps is None or row.state is SearchState.AT_LEAST for row in same):
         return None
-    return min(one.lower_fps or 0.0 for one in same) / 1000, max(one.upper_fps or 0.0 for one in same) / 1000
+    return min(row.lower_fps or 0.0 for row in same) / 1000, max(row.upper_fps or 0.0 for row in same) / 1000
 
 
 def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
     """A row per stream of searches with several; nothing where there are none."""
-    each = [(found, one) for found in rows for one in found.each]
-    if not each:
+    pairs = [(search, stream) for search in rows for stream in search.each]
+    if not pairs:
         return
-    repeated = len({found.repetition for found, _ in each}) > 1
+    repeated = len({search.repetition for search, _ in pairs}) > 1
     search: Column[tuple[SearchResult, OneOfSeveral]] = Column("Search", lambda row: str(row[0].repetition))
     columns: tuple[Column[tuple[SearchResult, OneOfSeveral]], ...] = (
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
@@ -193,12 +197,12 @@ def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterab
         "What a goal allows may be lost is of all streams together. Here they are one by one, directions too (RFC 2544,"
         " section 14), in all trials at the lower bound: what is lost of one alone shows here."
     )
-    yield table(columns, [each])
+    yield table(columns, [pairs])
 
 
 def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
     """A row per load at which delays were measured after a search; nothing where none were."""
-    loaded = [(one, at) for one in rows for at in one.delays]
+    loaded = [(search, at) for search in rows for at in search.delays]
     if not loaded:
         return
     times: tuple[tuple[str, Callable[[Spread], float | None]], ...] = (
@@ -231,12 +235,12 @@ def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterabl
 
 
 def _by_scenario(rows: Sequence[SearchResult], columns: Sequence[Column[SearchResult]]) -> Html:
-    by_scenario = grouped(rows, lambda one: one.scenario)
+    by_scenario = grouped(rows, lambda search: search.scenario)
     return table(columns, by_scenario if len(by_scenario) > 1 else {"": list(rows)})
 
 
 def _width(found: SearchResult) -> str:
-    """How far apart the bounds are, and may be."""
+    """The distance of the bounds, relative to the upper one."""
     if found.lower_fps is None or not found.upper_fps:
         return UNKNOWN
     return percent((found.upper_fps - found.lower_fps) / found.upper_fps)

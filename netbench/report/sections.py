@@ -1,4 +1,4 @@
-"""The parts that the page is made of: sections, figures in them, and content of which one is shown at a time."""
+"""The building blocks of the page: sections, figures in them, and content that is shown one view at a time."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page, which a reader unfolds if it starts folded; `link` is its name in the contents."""
+    """A section of the page, which may start folded; `link` is its name in the contents."""
 
     anchor: str
     link: str
@@ -37,7 +37,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Apart(Generic[Item]):
-    """What is in one figure of several, as it comes from UUTs in one setting; `name` is that of the figure."""
+    """The items of one figure of several, all of UUTs in one setting; `name` is that of the figure."""
 
     setting: str
     items: list[Item]
@@ -46,7 +46,7 @@ class Apart(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One of several parts of the page of which a reader picks one; options of one `family` stand together."""
+    """An entry of a list that selects one part of the page; options of one `family` are listed together."""
 
     value: str
     title: str
@@ -54,7 +54,7 @@ class Option:
 
 
 def section(anchor: str, title: str, *content: Html, link: str = "", is_open: bool = False) -> Section:
-    """A section that links can lead to, its words explained in it; it starts folded unless it `is_open`.
+    """A section with an anchor and definitions of its terms; it starts folded unless it `is_open`.
 
     `link` is its name in the contents where the title is too long for that.
     """
@@ -67,12 +67,12 @@ def section(anchor: str, title: str, *content: Html, link: str = "", is_open: bo
 
 
 def note(*text: str) -> Html:
-    """What a reader should know before looking at what follows."""
+    """A note, such as that above a figure or table."""
     return element("p", *text, css="note")
 
 
 def reference(said: str, paper: PublishedPaper) -> Html:
-    """What is said of a paper, and where it is found."""
+    """A note about a paper, with its citation and DOI."""
     return note(said, paper.citation, " DOI ", element("a", paper.doi, href=f"https://doi.org/{paper.doi}"))
 
 
@@ -105,16 +105,19 @@ def chosen(choice: Sequence[View], content: Callable[[View], Html]) -> Html:
 
 
 def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Html], start: str) -> Html:
-    """The part of the option that is picked from a list, first that of value `start`; just the part where only one is.
+    """A list of options and the part of the selected one, at first that of value `start`; a single part has no list.
 
-    All others are packed. `name` tells the list from others of the page.
+    All other parts are packed. `name` identifies the list on the page.
     """
     if len(options) == 1:
         return parts[0]
     entries = []
-    for family, own in grouped(options, lambda option: option.family).items():
-        chosen_first = {option.value: {"selected": "selected"} for option in own if option.value == start}
-        named = [element("option", one.title, value=one.value, **chosen_first.get(one.value, {})) for one in own]
+    for family, members in grouped(options, lambda option: option.family).items():
+        chosen_first = {option.value: {"selected": "selected"} for option in members if option.value == start}
+        named = [
+            element("option", option.title, value=option.value, **chosen_first.get(option.value, {}))
+            for option in members
+        ]
         entries.append(element("optgroup", *named, label=family) if family else join(named))
     pick = element("label", label, " ", element("select", *entries, data_pick=name), css="pick")
     shown = [
@@ -127,7 +130,7 @@ def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Htm
 
 
 def drawn(charts: Chart | Mapping[str, Chart], name: str) -> Html:
-    """A figure as markup, of a chart or of several that are the same one on other scales."""
+    """A figure as markup, of a chart or of the same chart on several scales."""
     return figure(name, {"": charts} if isinstance(charts, Chart) else charts)
 
 
@@ -138,21 +141,21 @@ def drawn_apart(
     draw: Callable[[Sequence[Item], Mapping[str, Style]], Chart | Mapping[str, Chart]],
     name: str,
 ) -> Html:
-    """A figure of what UUTs in the same setting did, for each setting: a reader compares what is in one figure."""
+    """A figure for each setting, because readers compare the UUTs within one figure."""
     parts = apart(items, uut_of, looks, name)
     if len(parts) == 1:
         return drawn(draw(parts[0].items, looks), name)
-    return join(join((element("h4", one.setting), drawn(draw(one.items, looks), one.name))) for one in parts)
+    return join(join((element("h4", part.setting), drawn(draw(part.items, looks), part.name))) for part in parts)
 
 
 def apart(
     items: Sequence[Item], uut_of: Callable[[Item], str], looks: Mapping[str, Style], name: str
 ) -> list[Apart[Item]]:
-    """The items of UUTs in each setting, at least one part, and what their figure is called."""
+    """The items by the setting of their UUTs, each part with the name of its figure; at least one part."""
     by_setting = sorted(grouped(items, lambda item: looks[uut_of(item)].setting).items())
     if len(by_setting) <= 1:
         return [Apart("", list(items), name)]
-    return [Apart(str(setting), own, f"{name}-{place}") for place, (setting, own) in enumerate(by_setting)]
+    return [Apart(str(setting), members, f"{name}-{place}") for place, (setting, members) in enumerate(by_setting)]
 
 
 def by_title(parts: Sequence[tuple[str, Html]]) -> Html:
@@ -161,7 +164,7 @@ def by_title(parts: Sequence[tuple[str, Html]]) -> Html:
 
 
 def _names(titles: Sequence[str]) -> list[str]:
-    """A name for each title that ids and files can have, and no other one has."""
+    """A unique name for each title, valid in ids and file names."""
     names: list[str] = []
     for place, title in enumerate(titles):
         name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -170,8 +173,8 @@ def _names(titles: Sequence[str]) -> list[str]:
 
 
 def _title(scenario: str, sources: int, parts: Collection[tuple[str, int]]) -> str:
-    """What tells a view from the others."""
-    if len({other for other, _ in parts}) == 1:
+    """A title that distinguishes a view from the others."""
+    if len({name for name, _ in parts}) == 1:
         return count(sources, "source")
-    several = len({number for other, number in parts if other == scenario}) > 1
+    several = len({number for name, number in parts if name == scenario}) > 1
     return f"{scenario}, {count(sources, 'source')}" if several else scenario

@@ -1,6 +1,7 @@
-"""The part of the page about guests that share a host: what neighbours do to the UUT, and the UUT to them.
+"""The sections about guests that share a host: the effects of neighbours on the UUT, and of the UUT on them.
 
-In the order of Schlosser et al. 2011: Figure 5, Tables 1 to 3, theirs beside ours; then what they do not have.
+They follow the order of Schlosser et al. 2011: Figure 5, then Tables 1 to 3, the paper's beside the measured ones.
+Sections without a counterpart in the paper come last.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ OfVictim = TypeVar("OfVictim", RelativeMaximum, Background, Curve)
 def shared_host_sections(
     groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults, paper: PublishedPaper | None
 ) -> Iterable[Section]:
-    """The sections there is data for; none where no UUT had a neighbour, and the figures of a `paper` where given."""
+    """The sections with data; none where no UUT had a neighbour. The figures of a `paper` are added where given."""
     maxima = relative_maxima(groups)
     if maxima:
         yield section(
@@ -52,7 +53,7 @@ def shared_host_sections(
                 f"The highest throughput beside a neighbour, in percent of that without ({baselines_named(maxima)}):"
                 " bars that end at the dotted line are undisturbed, and one with a ? is of too few repetitions to tell."
             ),
-            _by_sources(maxima, lambda own, sources: _relative(own, looks, f"isolation-{sources}")),
+            _by_sources(maxima, lambda part, sources: _relative(part, looks, f"isolation-{sources}")),
             element("h3", "Where each UUT was disturbed most"),
             note(
                 "The isolation index is the same ratio: 1 is undisturbed, 0 is nothing left. Below each index its 95 %"
@@ -64,11 +65,11 @@ def shared_host_sections(
             link="Interference",
             is_open=True,
         )
-    if found := curves(groups):
-        yield _curves(found, looks)
-    if paper and (forwarding := [one for one in maxima if one.best.forwarding]):
+    if all_curves := curves(groups):
+        yield _curves(all_curves, looks)
+    if paper and (forwarding := [maximum for maximum in maxima if maximum.best.forwarding]):
         yield _figure_5(forwarding, looks, paper)
-    if paper and (computing := [one for one in maxima if _computes(one.best)]):
+    if paper and (computing := [maximum for maximum in maxima if _computes(maximum.best)]):
         yield _table_1(computing, looks, paper)
     if backgrounds := background(groups):
         yield _second_guest_itself(backgrounds, looks, paper, results)
@@ -92,7 +93,7 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
             "As Figure 5 of the paper: the highest throughput while a neighbour forwards, relative to the most in"
             f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
-        _by_sources(maxima, lambda own, sources: _relative(own, looks, f"relative-maximum-{sources}")),
+        _by_sources(maxima, lambda part, sources: _relative(part, looks, f"relative-maximum-{sources}")),
         note("What the paper found: ", paper.on_figure(5)),
         link="Second guest forwarding",
     )
@@ -103,7 +104,7 @@ def _relative(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], nam
 
 
 def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
-    columns = {one.scenario: one.scenario.removeprefix("cpu-") for one in maxima}
+    columns = {maximum.scenario: maximum.scenario.removeprefix("cpu-") for maximum in maxima}
 
     def measured(own: Sequence[RelativeMaximum], sources: int) -> Html:
         return _beside(change_table(own, columns, looks, "Measured here, %"), paper, paper.tables[1], sources)
@@ -130,8 +131,8 @@ def _second_guest_itself(
 ) -> Section:
     def of_sources(own: Sequence[Background], sources: int) -> Html:
         parts = []
-        for scenario, members in grouped(own, lambda one: one.scenario).items():
-            doing = ", ".join(dict.fromkeys(activity for one in members for activity in one.activities))
+        for scenario, members in grouped(own, lambda entry: entry.scenario).items():
+            doing = ", ".join(dict.fromkeys(activity for entry in members for activity in entry.activities))
             table = background_table(members, looks, "Measured here, Mbit/s (L1)")
             beside = _beside(table, paper, _published(members, paper), sources) if paper else table
             parts.append((f"{scenario}: {doing}", beside))
@@ -154,7 +155,7 @@ def _second_guest_itself(
 def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
     def of_sources(own: Sequence[Curve], sources: int) -> Html:
         parts = []
-        for place, (disturbance, alike) in enumerate(grouped(own, lambda one: one.disturbance).items()):
+        for place, (disturbance, alike) in enumerate(grouped(own, lambda curve: curve.disturbance).items()):
             throughput = drawn_apart(alike, _victim, looks, curves_of_throughput, f"curve-{sources}-{place}")
             loss = drawn_apart(alike, _victim, looks, curves_of_loss, f"curve-of-loss-{sources}-{place}")
             parts.append((f"Throughput; neighbours: {disturbance}", throughput))
@@ -177,15 +178,15 @@ def _victim(one: RelativeMaximum | Curve) -> str:
 
 
 def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim], int], Html]) -> Html:
-    """The content for each number of sources that there is, which is given to it too."""
-    by_number = sorted(grouped(items, lambda one: one.victim.sources).items())
+    """The content for each number of sources, which is the second argument of `content`."""
+    by_number = sorted(grouped(items, lambda item: item.victim.sources).items())
     if len(by_number) == 1:
         return content(items, by_number[0][0])
-    return by_title([(count(sources, "source"), content(own, sources)) for sources, own in by_number])
+    return by_title([(count(sources, "source"), content(members, sources)) for sources, members in by_number])
 
 
 def _beside(measured: Html, paper: PublishedPaper, published: PublishedTable | None, sources: int) -> Html:
-    """What was measured, and the paper's table of as many sources, with what is to be said of it."""
+    """The measured table, beside the paper's for the same number of sources and its notes."""
     if published is None or published.sources != sources:
         return measured
     columns = "; ".join(f"{name}: {meaning}" for name, meaning in published.columns.items())
@@ -194,11 +195,11 @@ def _beside(measured: Html, paper: PublishedPaper, published: PublishedTable | N
 
 
 def _published(backgrounds: Iterable[Background], paper: PublishedPaper) -> PublishedTable | None:
-    """The paper's table about neighbours that do just this."""
-    doing = {one.activities for one in backgrounds}
+    """The paper's table about neighbours with the same activities."""
+    doing = {entry.activities for entry in backgrounds}
     shares = (table for table in paper.tables.values() if table.share is not None)
     return next((table for table in shares if doing == {(str(Network(None, table.share)),)}), None)
 
 
 def _computes(group: Group) -> bool:
-    return not group.forwarding and any(one.activity.startswith(_COMPUTES) for one in group.neighbours)
+    return not group.forwarding and any(neighbour.activity.startswith(_COMPUTES) for neighbour in group.neighbours)

@@ -1,4 +1,4 @@
-"""Tables of what neighbours do: those of Schlosser et al. 2011, the matrix of isolation indices, fairness, maxima."""
+"""Tables of interference: those of Schlosser et al. 2011, the matrix of isolation indices, fairness, maxima."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -48,12 +48,14 @@ def published_table(published: PublishedTable) -> Html:
 def change_table(
     maxima: Sequence[RelativeMaximum], columns: Mapping[str, str], looks: Mapping[str, Style], caption: str
 ) -> Html:
-    """The layout of Table 1: a column per scenario, which `columns` gives a name; small frames first."""
-    cells = {(one.victim.uut, one.victim.frame_size, one.scenario): _change(one.ratio) for one in maxima}
-    uuts = list(dict.fromkeys(one.victim.uut for one in maxima))
+    """The layout of Table 1: a column per scenario, named by `columns`; small frames first."""
+    cells = {
+        (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario): _change(maximum.ratio) for maximum in maxima
+    }
+    uuts = list(dict.fromkeys(maximum.victim.uut for maximum in maxima))
     rows = {
         size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns]
-        for size in sorted({one.victim.frame_size for one in maxima}, key=rising)
+        for size in sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
     }
     return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], tuple(columns.values()), rows)
 
@@ -61,78 +63,86 @@ def change_table(
 def background_table(backgrounds: Sequence[Background], looks: Mapping[str, Style], caption: str) -> Html:
     """The layout of Tables 2 and 3: what the neighbours were offered (in) and forwarded (out); large frames first."""
     cells = {
-        (one.victim.uut, one.victim.frame_size): (_rate(one.offered_mbps), _rate(one.throughput_mbps))
-        for one in backgrounds
+        (row.victim.uut, row.victim.frame_size): (_rate(row.offered_mbps), _rate(row.throughput_mbps))
+        for row in backgrounds
     }
-    uuts = list(dict.fromkeys(one.victim.uut for one in backgrounds))
+    uuts = list(dict.fromkeys(row.victim.uut for row in backgrounds))
     rows = {
         size: [cell for uut in uuts for cell in cells.get((uut, size), (_UNKNOWN, _UNKNOWN))]
-        for size in sorted({one.victim.frame_size for one in backgrounds}, key=rising, reverse=True)
+        for size in sorted({row.victim.frame_size for row in backgrounds}, key=rising, reverse=True)
     }
     return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], ("in", "out"), rows)
 
 
 def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
-    """A row per victim, a column per scenario, a cell the darker the more throughput was lost."""
+    """A row per victim, a column per scenario; cells that lost more throughput are darker."""
     several = len({victim.sources for victim in matrix.victims}) > 1
     names = ("UUT", "Frame size", *(("Sources",) if several else ()), *matrix.scenarios)
     head = element("tr", *(element("th", name, scope="col") for name in names))
     bodies = []
-    for uut, own in grouped(matrix.victims, lambda victim: victim.uut).items():
-        heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(own)))
+    for uut, victims in grouped(matrix.victims, lambda victim: victim.uut).items():
+        heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(victims)))
         rows: list[Html] = []
-        for victim in own:
+        for victim in victims:
             place = (size_text(victim.frame_size, " B"), *((str(victim.sources),) if several else ()))
             cells = [_matrix_cell(matrix.cells.get((victim, scenario))) for scenario in matrix.scenarios]
-            rows.append(element("tr", "" if rows else heading, *(element("td", one) for one in place), *cells))
+            rows.append(element("tr", "" if rows else heading, *(element("td", text) for text in place), *cells))
         bodies.append(element("tbody", *rows))
     return element("div", element("table", element("thead", head), *bodies, css="matrix"), css="wide")
 
 
 def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) -> Html:
-    """Of each UUT its lowest isolation index, and where it was found."""
+    """The lowest isolation index of each UUT, with its scenario and frame size."""
     return table(isolation_columns(looks), [worst])
 
 
 def isolation_columns(looks: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
-    """What is told of a maximum beside a neighbour."""
+    """The columns of a table of maxima beside a neighbour."""
     return (
-        Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
-        Column("Isolation index", lambda one: element("b", bounded(index(one.isolation_index), one.ratio)), "number"),
-        Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
-        Column("In scenario", lambda one: one.scenario),
-        Column("Frame size", lambda one: _size(one.victim), "number"),
-        Column("Change of its highest throughput", lambda one: statement(one.ratio)),
+        Column("UUT", lambda maximum: uut_label(maximum.victim.uut, looks)),
+        Column(
+            "Isolation index",
+            lambda maximum: element("b", bounded(index(maximum.isolation_index), maximum.ratio)),
+            "number",
+        ),
+        Column("95 % interval", lambda maximum: index_limits(maximum.ratio) or UNKNOWN, "number"),
+        Column("In scenario", lambda maximum: maximum.scenario),
+        Column("Frame size", lambda maximum: _size(maximum.victim), "number"),
+        Column("Change of its highest throughput", lambda maximum: statement(maximum.ratio)),
     )
 
 
 def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> Html:
     """Jain's index of each measurement in which a neighbour forwards, a table per scenario."""
     columns: tuple[Column[Fairness], ...] = (
-        Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
-        Column("Frame size", lambda one: _size(one.victim), "number"),
-        Column("Load per source", lambda one: str(one.load)),
-        Column("Fairness index", lambda one: index(one.index.mean), "number", lambda one: index_spread(one.index)),
-        Column("The UUT got through", lambda one: percent(one.victim_share.mean), "number"),
+        Column("UUT", lambda row: uut_label(row.victim.uut, looks)),
+        Column("Frame size", lambda row: _size(row.victim), "number"),
+        Column("Load per source", lambda row: str(row.load)),
+        Column("Fairness index", lambda row: index(row.index.mean), "number", lambda row: index_spread(row.index)),
+        Column("The UUT got through", lambda row: percent(row.victim_share.mean), "number"),
         Column("Its neighbours got through", _neighbour_shares),
     )
-    by_scenario = grouped(fairness, lambda one: one.scenario)
+    by_scenario = grouped(fairness, lambda row: row.scenario)
     return join(
-        folded(f"{scenario} – {count(len(own), 'measurement')}", len(own), table(columns, [own]))
-        for scenario, own in by_scenario.items()
+        folded(f"{scenario} – {count(len(rows), 'measurement')}", len(rows), table(columns, [rows]))
+        for scenario, rows in by_scenario.items()
     )
 
 
 def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
-    """What loads that are a share refer to."""
+    """The maxima that loads given as shares refer to."""
     columns: tuple[Column[Maximum], ...] = (
-        Column("UUT", lambda one: uut_label(one.uut, looks)),
-        Column("Frame size", lambda one: size_text(one.frame_size, " B"), "number"),
-        Column("Sources", lambda one: str(one.sources), "number"),
-        Column("Maximum, kfps a stream", lambda one: at_least(kfps(one.fps), one.limited_by), "number"),
-        Column("Mbit/s", lambda one: at_least(mbps(l1_mbps(one.fps, one.frame_size)), one.limited_by), "number"),
-        Column("Limited by", lambda one: one.limited_by or "the UUT"),
-        Column("Reached at a load of", lambda one: one.load),
+        Column("UUT", lambda maximum: uut_label(maximum.uut, looks)),
+        Column("Frame size", lambda maximum: size_text(maximum.frame_size, " B"), "number"),
+        Column("Sources", lambda maximum: str(maximum.sources), "number"),
+        Column("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by), "number"),
+        Column(
+            "Mbit/s",
+            lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
+            "number",
+        ),
+        Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
+        Column("Reached at a load of", lambda maximum: maximum.load),
         Column("Found by", _found_by),
     )
     return table(columns, [maxima])
@@ -174,7 +184,7 @@ def _printed_change(percent: float) -> str:
 
 
 def _change(ratio: RatioOfMeans) -> Html:
-    """A relative change in percent, its interval below it, and what may be said of it when pointed at."""
+    """A relative change in percent, its interval below it, and the conclusion as a tooltip."""
     css = {True: "number change", False: "number no-change", None: "number"}[ratio.significant]
     limits = element("small", change_limits(ratio))
     return element("td", bounded(change(ratio.change), ratio), limits, css=css, title=statement(ratio))

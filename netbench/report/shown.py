@@ -1,4 +1,4 @@
-"""What of a campaign is shown, and how its UUTs look: the same on the page and in files of its figures and tables."""
+"""The displayed results of a campaign, and the styles of its UUTs, for the page and for files of figures and tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from netbench.statistics.limits import with_limits
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The results without trials that only found maxima; their groups, with what limited them, in order of UUTs."""
+    """The results without trials that only found maxima; their groups, with their limits, in order of UUTs."""
 
     results: CampaignResults
     groups: tuple[Group, ...]

@@ -1,4 +1,4 @@
-"""The part of the page about delay as the tester's own software measured it, which is coarse and says so."""
+"""The section about delay as measured by the tester's own software, which is coarse."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from netbench.statistics.groups import Group
 
 
 def software_delay_sections(choice: Sequence[View], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """What it measured; nothing where it measured none."""
-    found = [one for view in choice for group in view.groups for one in _delays(group)]
-    if found:
+    """The section about these delays; nothing where none were measured."""
+    delays = [delay for view in choice for group in view.groups for delay in _delays(group)]
+    if delays:
         yield section(
             "software-delay",
             "Delay by the tester's own software (coarse)",
             note(
-                f"As {', '.join(sorted({one.measured_by for one in found}))} says, of the frames of its own among those"
+                f"As {', '.join(sorted({d.measured_by for d in delays}))} says, of the frames of its own among those"
                 " of each stream, over the valid trials. Each time includes how long that software took to look at what"
                 " had arrived: these are upper bounds, and no percentiles can be had of them. Mean is the mean of its"
                 " smoothed means, jitter (RFC 3550) the largest of the trials. The table is in µs."
@@ -36,7 +36,7 @@ def _table(view: View, looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Group], ...] = (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Load per source", lambda group: str(group.load)),
-        Column("Frames", lambda group: frames(sum(one.frames for one in _delays(group))), "number"),
+        Column("Frames", lambda group: frames(sum(delay.frames for delay in _delays(group))), "number"),
         Column("Smallest", lambda group: _text(min(_known(group, "smallest_us"), default=None)), "number"),
         Column("Mean", _mean, "number"),
         Column("Largest", lambda group: _text(max(_known(group, "largest_us"), default=None)), "number"),
@@ -47,12 +47,12 @@ def _table(view: View, looks: Mapping[str, Style]) -> Html:
 
 
 def _delays(group: Group) -> list[SoftwareDelay]:
-    streams = (counts for one in group.valid for counts in one.streams)
+    streams = (counts for trial in group.valid for counts in trial.streams)
     return [counts.software_delay for counts in streams if counts is not None and counts.software_delay is not None]
 
 
 def _known(group: Group, name: str) -> list[float]:
-    return [time for one in _delays(group) if (time := getattr(one, name)) is not None]
+    return [time for delay in _delays(group) if (time := getattr(delay, name)) is not None]
 
 
 def _mean(group: Group) -> str:
@@ -66,8 +66,8 @@ def _text(time_us: float | None) -> str:
 
 def _classes(group: Group) -> str:
     sums: Counter[tuple[int, int]] = Counter()
-    for one in _delays(group):
-        sums.update({(each.from_us, each.below_us): each.frames for each in one.classes})
+    for delay in _delays(group):
+        sums.update({(delay_class.from_us, delay_class.below_us): delay_class.frames for delay_class in delay.classes})
     return " · ".join(class_text(DelayClass(*ends, number)) for ends, number in sorted(sums.items())) or UNKNOWN
 
 

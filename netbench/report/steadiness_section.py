@@ -1,4 +1,4 @@
-"""The section of the report about time: what UUTs forwarded from trial to trial, boots marked; drift and outliers."""
+"""The stability section of the report: throughput from trial to trial with boots marked, drift and outliers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,17 +28,17 @@ from netbench.statistics.groups import Group, grouped
 from netbench.statistics.outliers import FEWEST, Outliers, outliers_of, outlying
 from netbench.statistics.totals import TrialTotals
 
-_MOST_POINTS = 1000  # in a panel: more trials are drawn as means of so many one after the other
-_MOST_BOOTS = 60  # of which the beginnings are drawn
+_MOST_POINTS = 1000  # per panel: more trials are drawn as means of consecutive ones
+_MOST_BOOTS = 60  # with more boots, their starts are not drawn
 _POINT = 6.0  # pixels
-_LEAST_REACH = 1.0  # percent: what scatters less is not blown up
+_LEAST_REACH = 1.0  # percent: the y axis spans at least this
 _S_OF = {"minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 
 
 def steadiness_section(
     found: Sequence[Steadiness], groups: Sequence[Group], warm_ups: Sequence[WarmUpTrial], looks: Mapping[str, Style]
 ) -> Iterator[Section]:
-    """Nothing where no cell was measured twice, and nothing to warm up: of single trials nothing can be told."""
+    """Yield the section; nothing where no cell was measured twice and no warm-up trial was made."""
     shown = with_figures(found)
     if not shown:
         if warm_ups:
@@ -67,41 +67,45 @@ def steadiness_section(
 
 
 def with_figures(found: Sequence[Steadiness]) -> list[Steadiness]:
-    """What is drawn by `residuals_in_time`: where a cell was measured twice."""
-    return [one for one in found if one.residuals]
+    """The UUTs that `residuals_in_time` draws: those with a cell that was measured twice."""
+    return [steadiness for steadiness in found if steadiness.residuals]
 
 
 def residuals_in_time(found: Sequence[Steadiness], looks: Mapping[str, Style]) -> Chart:
     """A panel per UUT: residuals in percent (y) by when trials began (x), a dotted line where each boot began."""
-    first_ns = min(one.residuals[0].trial.started_ns for one in found)
-    last_ns = max(one.residuals[-1].trial.started_ns for one in found)
+    first_ns = min(steadiness.residuals[0].trial.started_ns for steadiness in found)
+    last_ns = max(steadiness.residuals[-1].trial.started_ns for steadiness in found)
     unit, seconds = _unit((last_ns - first_ns) / 1e9)
-    titles = {one.uut: looks[one.uut].label for one in found}
-    panels = Panels(titles, (one.uut for one in found), looks, f"Since the first trial [{unit}]", "Residual [%]")
-    reach = 1.15 * max(_LEAST_REACH, *(100 * abs(r.relative) for one in found for r in telling(one)))
+    titles = {steadiness.uut: looks[steadiness.uut].label for steadiness in found}
+    panels = Panels(
+        titles, (steadiness.uut for steadiness in found), looks, f"Since the first trial [{unit}]", "Residual [%]"
+    )
+    reach = 1.15 * max(_LEAST_REACH, *(100 * abs(r.relative) for steadiness in found for r in telling(steadiness)))
     end = max((last_ns - first_ns) / 1e9 / seconds, 1e-3)
-    outliers = {key for one in found for key in _marked_keys(one)}
-    for one in found:
-        panels.scale(one.uut, [-end / 50, end * 1.02], [-reach, reach])
-        own = telling(one)
-        panels.rule(one.uut, 0)
-        boots = [trials[0].trial.started_ns for trials in grouped(own, lambda r: r.trial.boot).values()]
+    outliers = {key for steadiness in found for key in _marked_keys(steadiness)}
+    for steadiness in found:
+        panels.scale(steadiness.uut, [-end / 50, end * 1.02], [-reach, reach])
+        residuals = telling(steadiness)
+        panels.rule(steadiness.uut, 0)
+        boots = [trials[0].trial.started_ns for trials in grouped(residuals, lambda r: r.trial.boot).values()]
         if 1 < len(boots) <= _MOST_BOOTS:
-            panels.guide(one.uut, _lines([(at - first_ns) / 1e9 / seconds for at in boots], reach))
-        look = replace(looks[one.uut].look, size=_POINT)
-        panels.points(one.uut, looks[one.uut].label, look, _points(own, look, first_ns, seconds, outliers))
+            panels.guide(steadiness.uut, _lines([(at - first_ns) / 1e9 / seconds for at in boots], reach))
+        look = replace(looks[steadiness.uut].look, size=_POINT)
+        panels.points(
+            steadiness.uut, looks[steadiness.uut].label, look, _points(residuals, look, first_ns, seconds, outliers)
+        )
     return panels.figure
 
 
 def telling(one: Steadiness) -> list[Residual]:
-    """The residuals of a UUT that say something of its speed, in the order of time."""
-    return list(one.residuals) if one.below_saturation else [each for each in one.residuals if each.limited]
+    """The residuals of a UUT that depend on its speed, in time order."""
+    return list(one.residuals) if one.below_saturation else [residual for residual in one.residuals if residual.limited]
 
 
 def _marked_keys(one: Steadiness) -> Iterator[str]:
-    for own in grouped(one.residuals, lambda r: r.cell).values():
-        marks = outlying([1 + r.relative for r in own])
-        yield from (r.trial.spec.key for r, marked in zip(own, marks, strict=True) if marked)
+    for residuals in grouped(one.residuals, lambda r: r.cell).values():
+        marks = outlying([1 + r.relative for r in residuals])
+        yield from (r.trial.spec.key for r, marked in zip(residuals, marks, strict=True) if marked)
 
 
 def _points(own: Sequence[Residual], look: Look, first_ns: int, seconds: float, outliers: set[str]) -> list[Mark]:
@@ -130,7 +134,7 @@ def _points(own: Sequence[Residual], look: Look, first_ns: int, seconds: float, 
 def _hover(batch: Sequence[Residual], outlier: bool) -> str:
     spec, boot = batch[0].trial.spec, batch[0].trial.boot
     if len(batch) > 1:
-        return f"mean of {len(batch)} trials: {change(fmean(one.relative for one in batch))}"
+        return f"mean of {len(batch)} trials: {change(fmean(residual.relative for residual in batch))}"
     lines = (
         f"{change(batch[0].relative)}{', outlier' if outlier else ''}",
         f"{frames_text(spec.frame_size)}, {spec.load}, {spec.scenario}",
@@ -146,49 +150,49 @@ def _lines(times: Sequence[float], reach: float) -> Guide:
 
 def _table(found: Sequence[Steadiness], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Steadiness], ...] = (
-        Column("UUT", lambda one: uut_label(one.uut, looks)),
-        Column("Trials", lambda one: f"{len(telling(one)):,}", "number"),
-        Column("Over", lambda one: _duration(one.drift.over_s), "number"),
-        Column("Drift", lambda one: drift_words(one.drift)),
-        Column("An hour", lambda one: drift_an_hour_words(one.drift)),
-        Column("p", lambda one: p_of(one.drift), "number"),
-        Column("Boots", lambda one: boots_words(one.boots), "words"),
-        Column("p", lambda one: p_of(one.boots), "number"),
-        Column("First trials of a boot", lambda one: first_trials_words(one.first)),
-        Column("p", lambda one: p_of(one.first), "number"),
+        Column("UUT", lambda steadiness: uut_label(steadiness.uut, looks)),
+        Column("Trials", lambda steadiness: f"{len(telling(steadiness)):,}", "number"),
+        Column("Over", lambda steadiness: _duration(steadiness.drift.over_s), "number"),
+        Column("Drift", lambda steadiness: drift_words(steadiness.drift)),
+        Column("An hour", lambda steadiness: drift_an_hour_words(steadiness.drift)),
+        Column("p", lambda steadiness: p_of(steadiness.drift), "number"),
+        Column("Boots", lambda steadiness: boots_words(steadiness.boots), "words"),
+        Column("p", lambda steadiness: p_of(steadiness.boots), "number"),
+        Column("First trials of a boot", lambda steadiness: first_trials_words(steadiness.first)),
+        Column("p", lambda steadiness: p_of(steadiness.first), "number"),
     )
-    return table(columns, [found], "steadiness", lambda one: "changed" if one.drift.is_large else "")
+    return table(columns, [found], "steadiness", lambda steadiness: "changed" if steadiness.drift.is_large else "")
 
 
 def _outliers(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[Html]:
-    """The cells with trials that stand apart, and what their means would be without those."""
-    found = [one for group in groups if (one := outliers_of(group)) is not None]
+    """The cells with outliers, and their means without them."""
+    cells = [cell for group in groups if (cell := outliers_of(group)) is not None]
     large = sum(len(group.valid) >= FEWEST for group in groups)
     yield element("h3", "Outliers")
     if not large:
         yield note(f"No cell has {FEWEST} valid trials, which it takes to tell.")
         return
-    marked = sum(len(one.marked) for one in found)
+    marked = sum(len(cell.marked) for cell in cells)
     yield note(
-        f"{count(marked, 'valid trial')} in {count(len(found), 'cell')}, of {large:,} with {FEWEST} valid trials or"
+        f"{count(marked, 'valid trial')} in {count(len(cells), 'cell')}, of {large:,} with {FEWEST} valid trials or"
         " more: by their modified z-score (Iglewicz and Hoaglin), whose limit one cell of normal noise in a hundred"
         " exceeds. They are part of all means."
     )
     columns: tuple[Column[Outliers], ...] = (
-        Column("UUT", lambda one: uut_label(one.group.uut, looks)),
-        Column("Scenario", lambda one: one.group.scenario),
-        Column("Sources", lambda one: str(one.group.sources), "number"),
-        Column("Frame size", lambda one: size_text(one.group.frame_size, " B"), "number"),
-        Column("Load per source", lambda one: str(one.group.load)),
-        Column("Repetitions marked", lambda one: ", ".join(str(each.trial.spec.repetition) for each in one.marked)),
-        Column("Valid", lambda one: str(len(one.group.valid)), "number"),
-        Column("Their kfps", lambda one: ", ".join(kfps(each.throughput_fps) for each in one.marked), "number"),
-        Column("Mean kfps", lambda one: kfps(mean(one.group.throughput_fps)), "number"),
-        Column("Mean without", lambda one: kfps(one.mean_without), "number"),
-        Column("Change", lambda one: change(one.change_without), "number"),
+        Column("UUT", lambda cell: uut_label(cell.group.uut, looks)),
+        Column("Scenario", lambda cell: cell.group.scenario),
+        Column("Sources", lambda cell: str(cell.group.sources), "number"),
+        Column("Frame size", lambda cell: size_text(cell.group.frame_size, " B"), "number"),
+        Column("Load per source", lambda cell: str(cell.group.load)),
+        Column("Repetitions marked", lambda cell: ", ".join(str(trial.trial.spec.repetition) for trial in cell.marked)),
+        Column("Valid", lambda cell: str(len(cell.group.valid)), "number"),
+        Column("Their kfps", lambda cell: ", ".join(kfps(trial.throughput_fps) for trial in cell.marked), "number"),
+        Column("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps)), "number"),
+        Column("Mean without", lambda cell: kfps(cell.mean_without), "number"),
+        Column("Change", lambda cell: change(cell.change_without), "number"),
     )
-    if found:
-        yield folded(count(len(found), "cell"), len(found), table(columns, [found]))
+    if cells:
+        yield folded(count(len(cells), "cell"), len(cells), table(columns, [cells]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,22 +203,27 @@ class _Warmed:
 
     @property
     def kfps(self) -> list[str]:
-        return [kfps(TrialTotals.of(one).throughput_fps) for one in self.trials]
+        return [kfps(TrialTotals.of(trial).throughput_fps) for trial in self.trials]
 
 
 def _warm_ups(made: Sequence[WarmUpTrial], looks: Mapping[str, Style]) -> Iterator[Html]:
-    """What was made on each boot before its first trial; nothing where that was nothing."""
+    """The warm-up trials of each boot; nothing where there are none."""
     if not made:
         return
-    boots = [_Warmed(tuple(each.result for each in own)) for own in grouped(made, lambda one: one.result.boot).values()]
+    boots = [
+        _Warmed(tuple(warm_up.result for warm_up in of_boot))
+        for of_boot in grouped(made, lambda warm_up: warm_up.result.boot).values()
+    ]
     columns: tuple[Column[_Warmed], ...] = (
-        Column("UUT", lambda one: uut_label(one.trials[0].spec.uut, looks)),
-        Column("Boot", lambda one: f"{one.trials[0].boot:,}", "number"),
-        Column("Frame size", lambda one: size_text(one.trials[0].spec.frame_size, " B"), "number"),
-        Column("Load per source", lambda one: str(one.trials[0].spec.load)),
-        Column("Warm-up trials", lambda one: str(len(one.trials)), "number"),
-        Column("Not valid", lambda one: str(sum(each.verdict is not Verdict.VALID for each in one.trials)), "number"),
-        Column("Throughput kfps, one after the other", lambda one: ", ".join(one.kfps)),
+        Column("UUT", lambda boot: uut_label(boot.trials[0].spec.uut, looks)),
+        Column("Boot", lambda boot: f"{boot.trials[0].boot:,}", "number"),
+        Column("Frame size", lambda boot: size_text(boot.trials[0].spec.frame_size, " B"), "number"),
+        Column("Load per source", lambda boot: str(boot.trials[0].spec.load)),
+        Column("Warm-up trials", lambda boot: str(len(boot.trials)), "number"),
+        Column(
+            "Not valid", lambda boot: str(sum(trial.verdict is not Verdict.VALID for trial in boot.trials)), "number"
+        ),
+        Column("Throughput kfps, one after the other", lambda boot: ", ".join(boot.kfps)),
     )
     yield element("h3", "Warm-up trials")
     yield note(
@@ -225,7 +234,7 @@ def _warm_ups(made: Sequence[WarmUpTrial], looks: Mapping[str, Style]) -> Iterat
 
 
 def _unit(seconds: float) -> tuple[str, float]:
-    """Minutes, hours or days, whatever there are some of."""
+    """The largest of minutes, hours and days that fits at least twice, and its seconds; else minutes."""
     fitting = [unit for unit, long in _S_OF.items() if seconds >= 2 * long]
     name = fitting[-1] if fitting else "minutes"
     return name, _S_OF[name]

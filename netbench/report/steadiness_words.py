@@ -1,4 +1,4 @@
-"""What is said of how steady UUTs were, on the console and on the pages alike."""
+"""The sentences about the stability of UUTs, the same on the console and on the pages."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,12 +6,12 @@ from netbench.model.verdict import Warning, WarningKind
 from netbench.report.formats import UNKNOWN, change, count, percent_limit
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
-_AN_HOUR_FROM_S = 1800.0  # of a shorter campaign, what it would be in an hour is only guessed
+_AN_HOUR_FROM_S = 1800.0  # shorter campaigns are not extrapolated to an hour
 _LEAST_SHOWN = 1e-6
 
 
 def drift_words(drift: Drift) -> str:
-    """`−4.1 % (−5.2 … −3.0 %)`; `none above 0.8 %`, where there is none that is significant; why it is unknown."""
+    """`−4.1 % (−5.2 … −3.0 %)`; `none above 0.8 %`, where none is significant; else why it is unknown."""
     if drift.change is None:
         return f"unknown: {drift.unknown}"
     if drift.significant:
@@ -25,7 +25,7 @@ def drift_words(drift: Drift) -> str:
 
 
 def drift_an_hour_words(drift: Drift) -> str:
-    """The same an hour; of campaigns shorter than half an hour nothing."""
+    """The drift per hour; empty for campaigns shorter than half an hour."""
     if drift.change is None or drift.excluded is None or drift.over_s < _AN_HOUR_FROM_S:
         return ""
     part = 3600 / drift.over_s
@@ -54,32 +54,32 @@ def first_trials_words(first: FirstTrials | None) -> str:
 
 
 def p_of(one: Drift | BootEffects | FirstTrials | None) -> str:
-    """Its p with all UUTs considered, to three decimals."""
+    """The p, corrected for the number of UUTs, to three decimals."""
     if one is None or one.corrected is None:
         return UNKNOWN
     return "<0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}"
 
 
 def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:
-    """The same in a line each, for those whom warnings are about."""
-    for one in found:
-        if one.drift.is_large:
-            yield f"drift of {one.uut} over the campaign: {drift_words(one.drift)}"
-        if one.boots and one.boots.is_large:
-            yield f"{one.uut}, {boots_words(one.boots)}"
-        if one.first and one.first.is_large:
-            yield f"{one.uut}, {first_trials_words(one.first)} against the others of each boot"
+    """A line for each large drift, effect of boots and effect of first trials."""
+    for steadiness in found:
+        if steadiness.drift.is_large:
+            yield f"drift of {steadiness.uut} over the campaign: {drift_words(steadiness.drift)}"
+        if steadiness.boots and steadiness.boots.is_large:
+            yield f"{steadiness.uut}, {boots_words(steadiness.boots)}"
+        if steadiness.first and steadiness.first.is_large:
+            yield f"{steadiness.uut}, {first_trials_words(steadiness.first)} against the others of each boot"
 
 
 def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
-    """What readers of means must know: what changed while they were measured by more than a percent."""
-    for one in found:
-        drift, boots, first = one.drift, one.boots, one.first
+    """A warning for each change of more than a percent during the measurement, which affects means."""
+    for steadiness in found:
+        drift, boots, first = steadiness.drift, steadiness.boots, steadiness.first
         if drift.is_large:
             hourly = drift_an_hour_words(drift)
             yield Warning(
                 WarningKind.DRIFT,
-                f"UUT {one.uut}: the throughput drifted by {drift_words(drift)} from its first trial to its last"
+                f"UUT {steadiness.uut}: the throughput drifted by {drift_words(drift)} from its first trial to its last"
                 f"{f', {hourly} an hour' if hourly else ''} (p {p_of(drift)}). Means cover all of this time. Find what "
                 "changed (CPU frequency, temperature, other load on the machine, memory of the UUT), and measure again "
                 "before you trust small differences.",
@@ -87,14 +87,14 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
         if boots and boots.is_large:
             yield Warning(
                 WarningKind.BOOTS_DIFFER,
-                f"UUT {one.uut}: the throughput depends on the boot ({boots_words(boots)}; p {p_of(boots)}). "
+                f"UUT {steadiness.uut}: the throughput depends on the boot ({boots_words(boots)}; p {p_of(boots)}). "
                 "Intervals over boots include this. On a single boot they do not: use order: interleaved, or "
                 "reboot: trial.",
             )
         if first and first.is_large:
             yield Warning(
                 WarningKind.FIRST_TRIALS_DIFFER,
-                f"UUT {one.uut}: {_first(first.trials)} of each boot differ from those after them by "
+                f"UUT {steadiness.uut}: {_first(first.trials)} of each boot differ from those after them by "
                 f"{change(first.change)} (p {p_of(first)}). Exclude them from the results: warm_up_trials: "
                 f"{first.trials}, or auto.",
             )

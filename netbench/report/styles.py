@@ -1,4 +1,4 @@
-"""How UUTs look and what they are called wherever they are shown; those whose CPU is emulated are marked there."""
+"""The styles and labels of UUTs, the same wherever they are shown; labels mark UUTs with an emulated CPU."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LARGEST_MARKER = 13.0
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a UUT looks and what it is called in every figure."""
+    """The style and label of a UUT in every figure."""
 
     uut: str
     label: str
@@ -29,19 +29,19 @@ class Style:
     symbol: str
     dash: str  # of its lines
     pattern: str  # of its bars
-    size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
-    setting: Setting  # UUTs of different ones are in no figure together
+    size: float  # of its markers, in pixels: larger for those drawn first, so that equal points show as rings
+    setting: Setting  # UUTs of different settings share no figure
 
     @property
     def look(self) -> Look:
-        """The same for what draws it."""
+        """The style as a `Look`, which charts are drawn with."""
         return Look(self.colour, self.symbol, self.dash, self.pattern, self.size)
 
 
 def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[str, Style]:
-    """A style for each UUT, in order; used-up colours come again with another dash and pattern.
+    """A style for each UUT, in order; repeated colours have another dash and pattern.
 
-    Of one without a setting nothing is known: it is taken for one of this machine's own CPU.
+    A UUT without a setting is treated as one on this machine's own CPU.
     """
     names = list(dict.fromkeys(uuts))
     where = {uut: settings.get(uut, Setting()) for uut in names}
@@ -63,10 +63,10 @@ def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[st
 
 
 def label(uut: str, emulated: Collection[str]) -> str:
-    """The name of a UUT as readers see it, marked if it is one of those `emulated`."""
+    """The displayed name of a UUT, marked if it is among the `emulated` ones."""
     return f"{uut} {MARK}" if uut in emulated else uut
 
 
 def emulation_note(uuts: Iterable[str]) -> str:
-    """What must be read beside the numbers of these emulated UUTs."""
+    """The note that goes with the numbers of these emulated UUTs."""
     return f"{', '.join(uuts)}: CPU emulated – {_MEANING}"

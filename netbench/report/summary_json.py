@@ -1,4 +1,4 @@
-"""summary.json: what a campaign or a self-test found, for other programs. docs/results.md has the schema."""
+"""summary.json: the results of a campaign or a self-test, for other programs. docs/results.md has the schema."""
 
 import json
 from collections import Counter
@@ -59,12 +59,12 @@ def campaign_summary(results: CampaignResults) -> dict[str, Any]:
             "discarded_attempts": sum(len(trial.thrown_away) for trial in trials),
             "reasons": dict(sorted(reasons.items())),
         },
-        "findings": [{"topic": one.topic, "text": one.text} for one in findings(results, groups)],
-        "warnings": [{"kind": one.kind.value, "text": one.text} for one in warnings],
+        "findings": [{"topic": finding.topic, "text": finding.text} for finding in findings(results, groups)],
+        "warnings": [{"kind": warning.kind.value, "text": warning.text} for warning in warnings],
         "noise_floor_percent": None if floor is None else 100 * floor.half_width,
         "maxima": [_maximum(group) for group in best_groups(groups)],
         "loads": [_load(group) for group in groups],
-        "searches": [_search(one) for one in (*results.maxima_searches, *results.searches)],
+        "searches": [_search(search) for search in (*results.maxima_searches, *results.searches)],
     }
 
 
@@ -77,10 +77,10 @@ def selftest_summary(record: SelftestRecord) -> dict[str, Any]:
         "generator": record.generator,
         "verdict": "passed" if record.passed else "failed",
         "checks": [
-            {"name": one.name, "uut": one.uut, "verdict": outcomes[one.passed], "detail": one.detail}
-            for one in record.checks
+            {"name": check.name, "uut": check.uut, "verdict": outcomes[check.passed], "detail": check.detail}
+            for check in record.checks
         ],
-        "ceilings": [asdict(one) for one in record.ceilings],
+        "ceilings": [asdict(ceiling) for ceiling in record.ceilings],
     }
 
 

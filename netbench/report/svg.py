@@ -1,7 +1,7 @@
-"""Charts drawn as SVG: a panel as wide as what it stands in, or of a fixed width for a file of its own.
+"""Charts drawn as SVG: a panel as wide as its container, or of a fixed width for a separate file.
 
-A panel on a page has no width of its own: across, everything is placed in percent of its plot, and only heights are
-pixels. So it needs no script, text keeps its size, and the same holds on a telephone, a wide screen and paper.
+A panel on a page has no fixed width: x coordinates are percentages of its plot, and only heights are in pixels. So it
+needs no script, and text keeps its size on a telephone, a wide screen and paper.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ _MOST_TOLD = 24  # marks of a series in the words for a panel
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """The part of a panel that axes enclose; without a `width` it is as wide as there is room."""
+    """The part of a panel that axes enclose; without a `width` it fills its container."""
 
     panel: Panel
     width: float | None
 
     def x(self, place: float) -> str:
-        """A place from 0 to 1 across."""
+        """The x coordinate of a place from 0 (left) to 1 (right)."""
         return f"{100 * place:.5g}%" if self.width is None else f"{place * self.width:.2f}"
 
     def y(self, value: float) -> float:
@@ -49,17 +49,17 @@ class _Plot:
         """Something drawn around a place across (0 to 1) and a height in pixels; `number` is that of its mark."""
         told = "" if number is None else f' data-n="{number}"'
         if self.width is None:
-            return f'<svg x="{self.x(x)}" y="{y:.5g}"{told}>{content}</svg>'  # whose overflow the style sheet shows
+            return f'<svg x="{self.x(x)}" y="{y:.5g}"{told}>{content}</svg>'  # the style sheet shows its overflow
         return f'<g transform="translate({self.x(x)} {y:.5g})"{told}>{content}</g>'
 
     @property
     def units(self) -> float:
-        """How many units across there are in what is stretched over the plot."""
+        """The width, in units, of content that is stretched over the plot."""
         return _STRETCHED if self.width is None else self.width
 
 
 def panel_height(panel: Panel) -> float:
-    """In pixels, with its title and what is written along its x axis."""
+    """The height in pixels, including the title and the text along the x axis."""
     return _ABOVE + PLOT_HEIGHT + _below(panel.x)
 
 
@@ -84,7 +84,7 @@ def panel_svg(panel: Panel, first: int, width: float | None = None) -> str:
 
 
 def words(panel: Panel) -> str:
-    """What a panel shows, for whoever does not see it."""
+    """The content of a panel in words, for screen readers."""
     across = panel.x.title or "category"
     title = f"{panel.title}: " if panel.title else ""
     told = [f"{series.name}: {_told(series, panel.x)}" for series in panel.series if series.marks]
@@ -140,7 +140,7 @@ def chart_svg(chart: Chart, width: float = 1000) -> str:
 
 
 def notes(chart: Chart) -> list[str]:
-    """What must be read beside the figure, line by line."""
+    """The notes that go with the figure, line by line."""
     intervals = f"pale bars: {chart.intervals}, cut where the panel ends" if chart.has_intervals else ""
     first = "; ".join(part for part in (chart.repetitions, intervals) if part)
     return [line for line in (first, chart.note) if line]
@@ -189,7 +189,7 @@ def _y_labels(plot: _Plot) -> Iterator[str]:
 
 
 def _frame(plot: _Plot) -> Iterator[str]:
-    """The band, the grid, the lines of the axes, and what is written along the x axis."""
+    """The band, the grid, the lines of the axes, and the text along the x axis."""
     panel, right, bottom = plot.panel, plot.x(1), PLOT_HEIGHT
     if panel.band:
         top, end = plot.y(panel.band[1]), plot.y(panel.band[0])

@@ -1,4 +1,4 @@
-"""The tables of the report: results, verdicts with their reasons, warnings; and what tables of UUTs have in common."""
+"""The tables of the report: results, verdicts with their reasons, warnings; and the shared parts of tables of UUTs."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
 
 
 def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
-    """What is told of each group. In queues: the most frames that were under way when sending ended."""
+    """The columns of a table of groups. In queues: the most frames that were under way when sending ended."""
     return (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Load per source", lambda group: str(group.load)),
@@ -50,15 +50,15 @@ def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
 
 
 def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> Iterator[Html]:
-    """The loads that were not measured as those below them were saturated; nothing where there are none."""
+    """The loads that were skipped because lower ones were saturated; nothing where there are none."""
     columns: tuple[Column[EndedSweep], ...] = (
-        Column("UUT", lambda one: uut_label(one.uut, looks)),
-        Column("Scenario", lambda one: one.scenario),
-        Column("Sources", lambda one: str(len(one.streams)), "number"),
-        Column("Frame size", lambda one: size_text(one.frame_size, " B"), "number"),
-        Column("Saturated at", lambda one: ", ".join(one.saturated_loads)),
-        Column("Skipped, saturated", lambda one: ", ".join(one.skipped_loads)),
-        Column("Trials skipped", lambda one: f"{one.skipped_trials:,}", "number"),
+        Column("UUT", lambda sweep: uut_label(sweep.uut, looks)),
+        Column("Scenario", lambda sweep: sweep.scenario),
+        Column("Sources", lambda sweep: str(len(sweep.streams)), "number"),
+        Column("Frame size", lambda sweep: size_text(sweep.frame_size, " B"), "number"),
+        Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
+        Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
+        Column("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}", "number"),
     )
     if ended:
         yield element("h3", "Skipped, saturated")
@@ -66,7 +66,7 @@ def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> It
 
 
 def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[Html]:
-    """The maxima that something else than the UUT limited; nothing where there are none."""
+    """The maxima that were not limited by the UUT; nothing where there are none."""
     columns: tuple[Column[Group], ...] = (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Scenario", lambda group: group.scenario),
@@ -88,7 +88,7 @@ def most_words(group: Group) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something that speaks against an attempt at a trial."""
+    """A reason against an attempt at a trial."""
 
     trial: TrialResult
     attempt: int
@@ -96,12 +96,12 @@ class Found:
 
 
 def against_trials(trials: Iterable[TrialResult]) -> list[Found]:
-    """What speaks against trials as they were kept."""
+    """The reasons against trials that were kept."""
     return [Found(trial, trial.attempt, reason) for trial in trials for reason in trial.reasons]
 
 
 def against_thrown_away(trials: Iterable[TrialResult]) -> list[Found]:
-    """What spoke against attempts that were thrown away."""
+    """The reasons against attempts that were discarded."""
     return [
         Found(trial, attempt, reason)
         for trial in trials
@@ -111,38 +111,38 @@ def against_thrown_away(trials: Iterable[TrialResult]) -> list[Found]:
 
 
 def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: Collection[str]) -> Html:
-    """What was found, by kind of reason, the worst first; `scenarios` are those of the campaign."""
+    """The findings by kind of reason, the worst first; `scenarios` are those of the campaign."""
     every: tuple[Column[Found], ...] = (
-        Column("UUT", lambda one: looks[one.trial.spec.uut].label),
-        Column("Scenario", lambda one: one.trial.spec.scenario),
-        Column("Frame size", lambda one: size_text(one.trial.spec.frame_size, " B"), "number"),
-        Column("Load per source", lambda one: str(one.trial.spec.load)),
-        Column("Sources", lambda one: str(len(one.trial.spec.streams)), "number"),
-        Column("Repetition", lambda one: str(one.trial.spec.repetition), "number"),
-        Column("Attempt", lambda one: str(one.attempt), "number"),
-        Column("Stream", lambda one: _stream(one.trial, one.reason.stream)),
-        Column("What was found", lambda one: one.reason.detail, "words"),
+        Column("UUT", lambda finding: looks[finding.trial.spec.uut].label),
+        Column("Scenario", lambda finding: finding.trial.spec.scenario),
+        Column("Frame size", lambda finding: size_text(finding.trial.spec.frame_size, " B"), "number"),
+        Column("Load per source", lambda finding: str(finding.trial.spec.load)),
+        Column("Sources", lambda finding: str(len(finding.trial.spec.streams)), "number"),
+        Column("Repetition", lambda finding: str(finding.trial.spec.repetition), "number"),
+        Column("Attempt", lambda finding: str(finding.attempt), "number"),
+        Column("Stream", lambda finding: _stream(finding.trial, finding.reason.stream)),
+        Column("What was found", lambda finding: finding.reason.detail, "words"),
     )
-    several = {"Scenario": len(scenarios) > 1, "Attempt": any(one.attempt > 1 for one in found)}
+    several = {"Scenario": len(scenarios) > 1, "Attempt": any(finding.attempt > 1 for finding in found)}
     columns = [column for column in every if several.get(column.title, True)]
-    of_kind = grouped(found, lambda one: one.reason.kind)
+    of_kind = grouped(found, lambda finding: finding.reason.kind)
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: list(Verdict).index(kind.verdict), reverse=True):
-        if own := of_kind.get(kind):
+        if of_this_kind := of_kind.get(kind):
             badge = element("span", kind.verdict.value, css=f"badge {kind.verdict.value}")
-            summary = join((badge, " ", element("b", kind.value), f" – {count(len(own), 'time')}"))
-            blocks.append(folded(summary, len(own), table(columns, [own])))
+            summary = join((badge, " ", element("b", kind.value), f" – {count(len(of_this_kind), 'time')}"))
+            blocks.append(folded(summary, len(of_this_kind), table(columns, [of_this_kind])))
     return join(blocks)
 
 
 def warning_list(warnings: Iterable[Warning]) -> Html:
-    """Each warning of the campaign with what it means."""
+    """The warnings of the campaign, each with its kind and text."""
     items = [element("li", element("b", warning.kind.value), ": ", warning.text) for warning in warnings]
     return element("ul", *items, css="warnings")
 
 
 def size_column() -> Column[Group]:
-    """The frame size, for a table that has no blocks of them."""
+    """The frame size, for a table without blocks by frame size."""
     return Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number")
 
 
@@ -167,22 +167,22 @@ def uut_label(uut: str, looks: Mapping[str, Style]) -> Html:
 
 
 def stream_label(stream: str, reverse_of: str) -> str:
-    """The name of a stream, and whose way back it is, if it is any."""
+    """The name of a stream, and the stream that it is the reverse of, if any."""
     return f"{stream}, reverse of {reverse_of}" if reverse_of else stream
 
 
 def by_size_title(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """Groups by what panels of their frame size are called, the largest first."""
+    """Groups by the panel title of their frame size, the largest first."""
     by_size = groups_by_size(groups)
     return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))
 
 
 def _outliers(group: Group) -> str:
-    """How many of the valid trials are marked; unknown where they are too few to tell."""
+    """The number of outliers among the valid trials; unknown where those are too few."""
     if len(group.valid) < FEWEST:
         return UNKNOWN
-    found = outliers_of(group)
-    return str(len(found.marked)) if found else "0"
+    outliers = outliers_of(group)
+    return str(len(outliers.marked)) if outliers else "0"
 
 
 def _intended(group: Group) -> str:
@@ -194,14 +194,16 @@ def _marked_count(number: int, verdict: Verdict) -> Html:
 
 
 def _valid_at_once(group: Group) -> Html:
-    """Marked where they are too few for a maximum."""
+    """The number of trials valid at the first attempt, marked where it is too low for a maximum."""
     number = str(group.valid_at_once)
     return html(number) if group.counts_as_maximum else element("span", number, css="count suspicious")
 
 
 def _stream(trial: TrialResult, stream: str) -> str:
-    """The name of a stream, whose way back it is, and of the neighbour it runs through."""
-    whose = [one.name for one in trial.neighbours if stream in {counts.stream for counts in one.streams}]
+    """The name of a stream, of the stream that it is the reverse of, and of the neighbour it runs through."""
+    whose = [
+        neighbour.name for neighbour in trial.neighbours if stream in {counts.stream for counts in neighbour.streams}
+    ]
     known = (counts for guest in trial.guests for counts in guest.streams if counts.stream == stream)
     remarks = [f"reverse of {counts.reverse_of}" for counts in known if counts.reverse_of]
     remarks += [f"of {name}" for name in whose[:1]]

@@ -1,4 +1,4 @@
-"""What the tester knows of itself: the last self-test on the testbed, and the loads it can be trusted up to."""
+"""The section about the tester: the last self-test on the testbed, and the loads up to which the tester is reliable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +22,10 @@ from netbench.results.manifest import ceilings_of, identities_of, selftest_of
 
 
 def _samples(ceiling: SourceCeiling) -> str:
-    """All samples in the order of time, those that do not count in brackets."""
-    texts = (kfps(one.offered_fps) if one.accepted else f"({kfps(one.offered_fps)})" for one in ceiling.samples)
+    """All samples in kfps, in time order; rejected ones in brackets."""
+    texts = (
+        kfps(sample.offered_fps) if sample.accepted else f"({kfps(sample.offered_fps)})" for sample in ceiling.samples
+    )
     return ", ".join(texts)
 
 
@@ -42,27 +44,31 @@ _CHECKS: tuple[Column[Check], ...] = (
     Column("Remark", lambda check: check.detail, "words"),
 )
 _CEILINGS: tuple[Column[Ceiling], ...] = (
-    Column("Sources", lambda one: f"{one.sources:,}"),
-    Column("Frame size", lambda one: f"{one.frame_size:,}", "number"),
-    Column("kfps of each source", lambda one: kfps(one.fps), "number"),
-    Column("Mbit/s of each source, L1", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+    Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+    Column("Frame size", lambda ceiling: f"{ceiling.frame_size:,}", "number"),
+    Column("kfps of each source", lambda ceiling: kfps(ceiling.fps), "number"),
+    Column("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size)), "number"),
 )
 _SOURCES: tuple[Column[SourceCeiling], ...] = (
-    Column("Source", lambda one: one.source),
-    Column("Sources", lambda one: f"{one.sources:,}"),
-    Column("Frame size", lambda one: size_text(one.frame_size), "number"),
-    Column("Through", lambda one: one.uut or "no UUT"),
-    Column("kfps of each source", lambda one: kfps(one.fps) if one.is_known else UNKNOWN, "number"),
-    Column("Paced, kfps", lambda one: UNKNOWN if one.paced_fps is None else kfps(one.paced_fps), "number"),
+    Column("Source", lambda ceiling: ceiling.source),
+    Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+    Column("Frame size", lambda ceiling: size_text(ceiling.frame_size), "number"),
+    Column("Through", lambda ceiling: ceiling.uut or "no UUT"),
+    Column("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN, "number"),
+    Column("Paced, kfps", lambda ceiling: UNKNOWN if ceiling.paced_fps is None else kfps(ceiling.paced_fps), "number"),
     Column("Samples, kfps", _samples, "words"),
-    Column("Elsewhere, kfps", lambda one: ", ".join(f"{at.name} {kfps(at.fps)}" for at in one.compared_with), "words"),
-    Column("Doubt", lambda one: one.doubt, "words"),
+    Column(
+        "Elsewhere, kfps",
+        lambda ceiling: ", ".join(f"{at.name} {kfps(at.fps)}" for at in ceiling.compared_with),
+        "words",
+    ),
+    Column("Doubt", lambda ceiling: ceiling.doubt, "words"),
 )
 
 
 @dataclass(slots=True)
 class _Disturbed:
-    """How far the tester was held up in the trials of a UUT: the parts of their duration for which it was stalled."""
+    """The stalls of the tester in the trials of a UUT; `parts` are relative to the duration of each trial."""
 
     uut: str
     parts: list[float] = field(default_factory=list)
@@ -70,24 +76,24 @@ class _Disturbed:
     throttled_s: float = 0.0
 
     def add(self, trial: TrialResult) -> None:
-        """Account for one trial."""
-        found = trial.disturbance
-        if found is None:
+        """Add the stalls of a trial."""
+        disturbance = trial.disturbance
+        if disturbance is None:
             return
-        stalled = [seconds for stream in trial.spec.streams if (seconds := found.stalled_of(stream)) is not None]
+        stalled = [seconds for stream in trial.spec.streams if (seconds := disturbance.stalled_of(stream)) is not None]
         if stalled:
             self.parts.append(max(stalled) / trial.spec.duration_s)
-        self.steal_s += found.steal_s or 0.0
-        self.throttled_s += found.throttled_s or 0.0
+        self.steal_s += disturbance.steal_s or 0.0
+        self.throttled_s += disturbance.throttled_s or 0.0
 
 
 _DISTURBED: tuple[Column[_Disturbed], ...] = (
-    Column("UUT", lambda one: one.uut),
-    Column("Trials", lambda one: f"{len(one.parts):,}", "number"),
-    Column("Stalled, median", lambda one: percent(median(one.parts)), "number"),
-    Column("Stalled, most", lambda one: percent(max(one.parts)), "number"),
-    Column("Steal time, s", lambda one: f"{one.steal_s:.2f}", "number"),
-    Column("Stopped by CPU limits, s", lambda one: f"{one.throttled_s:.2f}", "number"),
+    Column("UUT", lambda stalls: stalls.uut),
+    Column("Trials", lambda stalls: f"{len(stalls.parts):,}", "number"),
+    Column("Stalled, median", lambda stalls: percent(median(stalls.parts)), "number"),
+    Column("Stalled, most", lambda stalls: percent(max(stalls.parts)), "number"),
+    Column("Steal time, s", lambda stalls: f"{stalls.steal_s:.2f}", "number"),
+    Column("Stopped by CPU limits, s", lambda stalls: f"{stalls.throttled_s:.2f}", "number"),
 )
 _ENDS: tuple[Column[tuple[str, str, Identity]], ...] = (
     Column("Stream", lambda end: end[0]),
@@ -109,13 +115,13 @@ _HOSTS: tuple[Column[tuple[str, HostIdentity]], ...] = (
 
 
 def failed_selftest(manifest: Mapping[str, object]) -> bool:
-    """Whether the last self-test on the testbed of a campaign said that the tester is not to be trusted."""
+    """Whether the last self-test on the testbed of a campaign failed."""
     record = selftest_of(manifest)
     return record is not None and not record.passed
 
 
 def tester_line(results: CampaignResults) -> Html:
-    """In one line for the head of the page: whether the tester was tested on this testbed, and when."""
+    """A line for the head of the page: whether and when the tester was tested on this testbed."""
     record = selftest_of(results.manifest)
     if record is None:
         command = element("code", f"netbench selftest {results.topology}")
@@ -125,7 +131,7 @@ def tester_line(results: CampaignResults) -> Html:
 
 
 def tester_section(results: CampaignResults) -> Section:
-    """The checks of the self-test, and the ceilings with what was measured above them."""
+    """The checks of the self-test, and the ceilings with the number of trials above them."""
     record = selftest_of(results.manifest)
     limited, held_up = _seen(results)
     if record is None:
@@ -146,19 +152,19 @@ def tester_section(results: CampaignResults) -> Section:
 
 
 def _apart(facts: Mapping[str, str]) -> list[str]:
-    """The facts about a VM that no other column has."""
+    """The names of the VM facts that no other column shows."""
     return [name for name in facts if name not in ("vm", "accelerator", "emulated", "guest_kernel")]
 
 
 def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
-    """What sent and received, and where hosts were; once more for each time that it had changed."""
+    """The sources, sinks, links and hosts; repeated for each change during the campaign."""
     testers = identities_of(manifest)
     for tester in testers:
         yield element("h3", "What sent and received" + (f" from {tester.since} on" if len(testers) > 1 else ""))
         ends = [
             (stream, role, end)
-            for stream, own in tester.streams.items()
-            for role, end in (("source", own.source), ("sink", own.sink))
+            for stream, of_stream in tester.streams.items()
+            for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
         ]
         yield table(_ENDS, [ends], "checks")
         if tester.links:
@@ -167,19 +173,19 @@ def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
 
 
 def _source_ceilings(manifest: Mapping[str, object]) -> Iterable[Html]:
-    """What the sources of the campaign can offer, with each sample; nothing where it was not needed."""
-    found = ceilings_of(manifest)
-    if found:
+    """The highest rates of the campaign's sources, with each sample; nothing where none was measured."""
+    ceilings = ceilings_of(manifest)
+    if ceilings:
         yield element("h3", "The highest rate of the sources")
         yield note(
             "Measured once for the campaign, without a UUT where the links allow it. The value is the lower one of the"
             " two highest samples. A maximum that the source limits is a lower bound."
         )
-        yield table(_SOURCES, [found])
+        yield table(_SOURCES, [ceilings])
 
 
 def selftest_sentence(record: SelftestRecord) -> str:
-    """Whether the tester can be trusted, and what that rests on."""
+    """Whether the tester can be trusted, and the number of checks behind it."""
     failed = sum(check.passed is False for check in record.checks)
     skipped = sum(check.passed is None for check in record.checks)
     made = len(record.checks) - skipped
@@ -213,7 +219,7 @@ def _checks(record: SelftestRecord) -> Html:
 
 
 def _ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Html]:
-    """What the tester manages without a UUT; of `limited` trials of a campaign was more asked."""
+    """The tester's rates without a UUT; `limited` trials of a campaign were above them."""
     if not record.ceilings:
         yield note("The tester's own ceiling is unknown: it was not measured without a UUT.")
         return
@@ -227,7 +233,7 @@ def _ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Ht
 
 
 def _moment(record: SelftestRecord) -> str:
-    """When a self-test was made, as people read it."""
+    """The time of a self-test as text, in UTC."""
     return f"{datetime.fromtimestamp(record.when_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -248,16 +254,16 @@ def _long(seconds: float) -> str:
 
 
 def _seen(results: CampaignResults) -> tuple[int, list[_Disturbed]]:
-    """How many trials are tester-limited, and how far the tester was held up, by UUT; in one pass over the trials."""
+    """The number of tester-limited trials, and the tester's stalls by UUT, in one pass over the trials."""
     limited, held_up = 0, {uut: _Disturbed(uut) for uut in results.uuts}
     for trial in results.trials:
         limited += any(reason.kind is ReasonKind.TESTER_LIMITED for reason in trial.reasons)
         held_up.setdefault(trial.spec.uut, _Disturbed(trial.spec.uut)).add(trial)
-    return limited, [one for one in held_up.values() if one.parts]
+    return limited, [stalls for stalls in held_up.values() if stalls.parts]
 
 
 def _held_up(found: Sequence[_Disturbed]) -> Iterable[Html]:
-    """How far the tester was held up while frames were sent."""
+    """The stalls of the tester while frames were sent."""
     if found:
         yield element("h3", "Stalls of the tester")
         yield note(

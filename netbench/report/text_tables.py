@@ -1,4 +1,4 @@
-"""Tables as Markdown and as LaTeX, of the same columns as those of the page."""
+"""Tables as Markdown and LaTeX, with the same columns as those of the page."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from netbench.report.markup import Column, with_spreads
 Item = TypeVar("Item")
 
 _OF_MARKDOWN = {"|": "\\|", "\n": " "}
-# What LaTeX takes for something else, or its fonts may not have.
+# Characters that are special in LaTeX, or that its fonts may lack.
 _OF_LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -32,14 +32,14 @@ _OF_LATEX = {
 
 
 class TableFormat(StrEnum):
-    """What tables can be written as; the value is what a command line has."""
+    """The formats of tables; the value is that of the command line."""
 
     MARKDOWN = "markdown"
     LATEX = "latex"
 
     @property
     def suffix(self) -> str:
-        """How the name of a file ends."""
+        """The suffix of file names, with its dot."""
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
@@ -62,16 +62,16 @@ def _plain(cell: str) -> str:
 
 
 def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
-    lines = [titles, ["---:" if one else "---" for one in right], *rows]
-    told = ("| " + " | ".join(_escaped(cell, _OF_MARKDOWN) for cell in line) + " |" for line in lines)
-    return f"{caption}\n\n" + "\n".join(told) + "\n"
+    lines = [titles, ["---:" if is_right else "---" for is_right in right], *rows]
+    texts = ("| " + " | ".join(_escaped(cell, _OF_MARKDOWN) for cell in line) + " |" for line in lines)
+    return f"{caption}\n\n" + "\n".join(texts) + "\n"
 
 
 def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
     def line(cells: Sequence[str]) -> str:
         return " & ".join(_escaped(cell, _OF_LATEX) for cell in cells) + r" \\"
 
-    alignment = "".join("r" if one else "l" for one in right)
+    alignment = "".join("r" if is_right else "l" for is_right in right)
     return "\n".join(
         (
             r"\begin{table}",

@@ -1,4 +1,4 @@
-"""Where an axis has its ticks, and what these are called."""
+"""The ticks of an axis, and their labels."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 from netbench.report.chart import Axis
 
 _ABOUT = 5  # ticks
-# A logarithmic axis has the coarsest of these in each decade that gives it enough ticks.
+# Factors in each decade of a logarithmic axis: it uses the coarsest set that yields enough ticks.
 _IN_A_DECADE = ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
 _FEWEST = 4
 

@@ -1,4 +1,4 @@
-"""What is known of the UUTs themselves: facts, the CPU time they took, what their own counters say."""
+"""The sections about the UUTs themselves: their facts, CPU time, and own counters."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -15,9 +15,9 @@ _ROLES = {"repeated": "dropped (in another counter too)"}
 
 
 def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """What each UUT said of itself: a row per fact, a column per UUT that told any; nothing where none did.
+    """The facts that UUTs reported: a row per fact, a column per UUT with facts; nothing without facts.
 
-    What all of several told alike is there once.
+    Facts that are the same for all of several UUTs are listed once.
     """
     uuts = [uut for uut in looks if facts.get(uut)]
     every = list(dict.fromkeys(fact for uut in uuts for fact in facts[uut]))
@@ -43,7 +43,7 @@ def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, St
 
 
 def cpu_section(choice: Sequence[View], groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """CPU time by scenario and guest, and by measurement; nothing where no valid trial knows any."""
+    """CPU time by scenario and guest, and by measurement; nothing where no valid trial has any."""
     uses = cpu_use(groups)
     parts = []
     if any(use.machine is not None or use.neighbours for use in uses):
@@ -65,15 +65,15 @@ def cpu_section(choice: Sequence[View], groups: Sequence[Group], looks: Mapping[
 def counters_section(sums: Mapping[tuple[str, str], CounterSums], looks: Mapping[str, Style]) -> Iterable[Section]:
     """For each guest that counts frames itself, the sum of each of its counters; `sums` are by UUT and neighbour."""
     columns: tuple[Column[tuple[UutCounter, CounterSums]], ...] = (
-        Column("Place", lambda own: own[0].point),
-        Column("Counter", lambda own: own[0].counter),
-        Column("Frames it counts", lambda own: _ROLES.get(own[0].role, own[0].role)),
-        Column("Sum", lambda own: frames(own[0].frames), "number"),
-        Column("Read in valid trials", lambda own: f"{own[0].trials:,} of {own[1].trials:,}", "number"),
+        Column("Place", lambda row: row[0].point),
+        Column("Counter", lambda row: row[0].counter),
+        Column("Frames it counts", lambda row: _ROLES.get(row[0].role, row[0].role)),
+        Column("Sum", lambda row: frames(row[0].frames), "number"),
+        Column("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}", "number"),
     )
     parts = []
-    for (uut, neighbour), own in sorted(sums.items(), key=lambda item: list(looks).index(item[0][0])):
-        if counters := [(counter, own) for counter in own.counters()]:
+    for (uut, neighbour), counter_sums in sorted(sums.items(), key=lambda item: list(looks).index(item[0][0])):
+        if counters := [(counter, counter_sums) for counter in counter_sums.counters()]:
             guest = (uut_label(uut, looks), f", {neighbour}" if neighbour else "")
             summary = join((*guest, f" – {count(len(counters), 'counter')}"))
             parts.append(folded(summary, len(counters), table(columns, [counters], css="counters")))

@@ -1,4 +1,4 @@
-"""What stands behind a seam keeps its promises: the real ones and the fakes that other tests rely on."""
+"""The contracts of all seams, checked for the real implementations and for the fakes that other tests rely on."""
 
 import inspect
 import os
@@ -47,7 +47,7 @@ from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
 
-# Every class behind a seam, the installed plugins among them.
+# Every class behind a seam, including the installed plug-ins.
 BEHIND = [
     *((Generator, kind) for kind in plugins(GENERATORS).values()),
     *((Source, kind) for kind in (AfPacketSource, FakeSource)),
@@ -90,7 +90,7 @@ def test_a_plugin_has_options_that_refuse_what_they_do_not_know_and_a_line_about
 
 
 def test_the_types_agree():
-    """For mypy to see, mostly."""
+    """Mostly for mypy."""
     sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
     sinks: list[Sink] = [make() for make in SINKS_MADE.values()]
     guest = Guest(Qemu(QemuOptions()))
@@ -219,7 +219,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_spawned_process_dies_with_netbench():
-    """Its pipes stay open as long as it lives, so that being killed is the only way for it to end."""
+    """Its pipes stay open while it lives, so it ends only if it is killed."""
     done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=60, check=False)
     assert done.returncode == -9
     assert wait_until(lambda: not any(marked_processes("netbench-contract-orphan")), 20)
@@ -335,7 +335,7 @@ def test_a_uut_tells_only_what_it_counts_itself(uut, request):
 
 
 class Noted:
-    """A kernel that changes nothing, and only takes note of what it is asked for."""
+    """A kernel that changes nothing, and only records the requests."""
 
     def __init__(self):
         self.changes: list[Change] = []

@@ -1,4 +1,4 @@
-"""What every driver of guests keeps. To check a new one, derive from `VmmContract` in a test module: that is all.
+"""The contract of every driver of guests. To check a new one, derive from `VmmContract` in a test module.
 
 It needs root: guests forward real frames between the namespaces of a testbed, which is looked at afterwards for what
 they left behind. As few are started as will do: those of some VMMs take minutes.
@@ -20,7 +20,7 @@ _NOTICE_S = 20.0
 
 
 class VmmContract:
-    """Say what drivers to check: `vmm` makes one, `broken` one whose guests cannot start (an image that is not there).
+    """Define the drivers to check: `vmm` makes one, `broken` one whose guests cannot start (a missing image).
 
     Without `broken`, what the driver said is to be there on the machine is missing. Where no guest answers, as of a
     simulator, `no_answers` says why: what needs answers is skipped.
@@ -33,14 +33,14 @@ class VmmContract:
         raise NotImplementedError
 
     def broken(self) -> Vmm:
-        """A driver whose guests cannot."""
+        """A driver whose guests cannot start."""
         vmm = self.vmm()
-        vmm.changes = lambda spec: iter(())  # type: ignore[method-assign]  # nothing is made ready for it
+        vmm.changes = lambda spec: iter(())  # type: ignore[method-assign]  # nothing is prepared for it
         return vmm
 
     @pytest.fixture
     def yard(self) -> Iterator[Yard]:
-        """A testbed of two streams; whatever is left behind when it goes is a failure."""
+        """A testbed of two streams; anything left behind when it ends is a failure."""
         with fresh_yard("nbt-vmm") as yard:
             yield yard
             assert yard.left() == [], "processes of guests are left"
@@ -55,7 +55,7 @@ class VmmContract:
     def test_guests_side_by_side_forward_and_count_are_ended_once_again_started_anew_and_missed_when_they_die(
         self, yard: Yard
     ) -> None:
-        """Of one name there is one, and the end of the other does not touch it. Two boots in all."""
+        """A name is used by one guest only, and the end of the other does not affect it. Two boots in all."""
         self._need_answers("forwarding, commands inside, counters, CPU times, facts, and that a death shows in these")
         one, other = yard.paths
         with yard.started(self.vmm(), "g", (one,)):
@@ -95,8 +95,8 @@ class VmmContract:
         assert active.ready.facts["virtualisation"] in self.vmm().kinds
         assert active.ready.facts["attachment"] in self.vmm().supports.attachments
         grown = {
-            (one.point, one.counter): (one.frames or 0) - (was.frames or 0)
-            for was, one in zip(before.counters, after.counters, strict=True)
+            (later.point, later.counter): (later.frames or 0) - (earlier.frames or 0)
+            for earlier, later in zip(before.counters, after.counters, strict=True)
         }
         assert min(grown.values()) >= 0, "counters never go back"
         for side in ("ingress", "egress"):
@@ -106,7 +106,7 @@ class VmmContract:
         assert all(after.cpu_s[whose] >= used >= 0 for whose, used in before.cpu_s.items())
 
     def test_a_guest_that_was_started_is_at_work_before_it_answers_until_it_is_ended_or_dies(self, yard: Yard) -> None:
-        """As its driver knows it. Of one name there is one, and it can be started anew."""
+        """As seen by its driver. A name is used by one guest only, which can be started again."""
         path = yard.paths[:1]
         with yard.started(self.vmm(), "g", path) as guest:
             assert (guest.spec.name, guest.death()) == ("g", "")

@@ -1,9 +1,9 @@
-"""Fuzz one target, guided by what of netbench the inputs reach.
+"""Fuzz one target, guided by the code of netbench that the inputs reach.
 
     python -m tests.fuzz TARGET DIRECTORY [LIBFUZZER-OPTION…]
 
-Inputs that reach something new are kept in DIRECTORY/corpus and serve the next time; what breaks a target is kept in
-DIRECTORY as crash-…, timeout-… or oom-…, and can be given instead of options to see it once more.
+Inputs that reach new code are kept in DIRECTORY/corpus and reused in the next run. Inputs that break a target are kept
+in DIRECTORY as crash-…, timeout-… or oom-…; pass one instead of options to reproduce the failure.
 """
 
 import sys

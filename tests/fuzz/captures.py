@@ -1,7 +1,7 @@
-"""What must hold of the reader of captures, whatever the bytes: it refuses them, or its counts are those of the file.
+"""Invariant of the reader of captures, for any bytes: it rejects them, or its counts are those of the file.
 
-How many frames there are up to where a file ends or is damaged is found a second time, by following the lengths
-of its records as the format's specification says, one after the other and with nothing else in common.
+The number of frames up to the end or the damage of a file is determined a second time: independent code follows the
+lengths of the records, one after the other, as the format's specification defines them.
 """
 
 import json
@@ -19,13 +19,13 @@ from tests.unit.capture_files import Frame, cut, stream_frame
 from tests.unit.capture_files import pcap as pcap_file
 from tests.unit.capture_files import pcapng as pcapng_file
 
-# Files that are small take the reader's way for a few frames; so they do take the one for many of one length, too.
+# Small files use the reader's code for few frames; these limits make them use the code for many equal frames, too.
 _OTHER_WAYS = (("_SHORTEST_RUN", 2), ("_WALK_RECORDS", 1))
 _SECTION = b"\x0a\x0d\x0d\x0a"
 
 
 def check(data: bytes) -> CaptureCounts | None:
-    """Analyse `data` as a capture file; its counts, None when it is refused, AssertionError when they are wrong."""
+    """Return the counts of `data` as a capture file; None if it is rejected, AssertionError if they are wrong."""
     with file_of(data) as path:
         try:
             counts = analyze_capture(path)
@@ -45,7 +45,7 @@ def check(data: bytes) -> CaptureCounts | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Files of every kind that the reader knows, small."""
+    """Small files of every kind that the reader supports."""
     frames = [stream_frame(number) for number in range(4)]
     mixed = [stream_frame(0), stream_frame(1, size=1518), cut(stream_frame(2, size=90), 64), Frame(bytes(60))]
     for order in "<>":
@@ -75,7 +75,7 @@ def _check_against_the_records(data: bytes, counts: CaptureCounts) -> None:
 
 
 def _ends_of_records(data: bytes) -> Iterator[tuple[int, bool]]:
-    """Of the file header and every whole record of a pcap file: where it ends, and whether it is a frame."""
+    """The end of the file header and of every whole record of a pcap file, and whether each is a frame."""
     order = "<" if data[:1] in b"\xd4\x4d\x34" else ">"
     header = 24 if struct.unpack(order + "I", data[:4])[0] == 0xA1B2CD34 else 16
     (minor,) = struct.unpack_from(order + "H", data, 6)

@@ -1,7 +1,7 @@
-"""What must hold of the readers of topologies and profiles, whatever the text.
+"""Invariants of the readers of topologies and profiles, for any text.
 
-It is refused with a message about the file, or it is a model that reads back the same after it was written down, and
-that a campaign either plans or refuses.
+The text is rejected with a message about the file, or it is a model. A model is equal after writing and reading it, and
+a campaign either plans or rejects it.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _PROFILE = load_profile(find(PROFILES, "quick"), _KINDS)
 
 
 def check_topology(data: bytes) -> Topology | None:
-    """Read `data` as a topology; what it is, None when it is refused, AssertionError when that is wrong."""
+    """Return `data` as a topology; None if it is rejected, AssertionError if that violates an invariant."""
     topology = _read(data, lambda path: load_topology(path, _UUTS))
     if topology is not None:
         _plan(topology, _PROFILE)
@@ -37,7 +37,7 @@ def check_topology(data: bytes) -> Topology | None:
 
 
 def check_profile(data: bytes) -> Profile | None:
-    """Read `data` as a profile; what it is, None when it is refused, AssertionError when that is wrong."""
+    """Return `data` as a profile; None if it is rejected, AssertionError if that violates an invariant."""
     profile = _read(data, lambda path: load_profile(path, _KINDS))
     if profile is not None:
         _plan(_TOPOLOGY, profile)
@@ -45,7 +45,7 @@ def check_profile(data: bytes) -> Profile | None:
 
 
 def seeds(folder: str) -> Iterator[bytes]:
-    """The shipped files of `topologies` or `pktgen-profiles`, and what has been written to trip a reader up."""
+    """The shipped files of `topologies` or `pktgen-profiles`, and documents that are hard to read."""
     for path in shipped(folder).values():
         yield path.read_bytes()
     yield b"a: &x [*x, *x]\n<<: *x\n"
@@ -54,7 +54,7 @@ def seeds(folder: str) -> Iterator[bytes]:
 
 
 def words() -> Iterator[str]:
-    """Words that a fuzzer should know of: keys of the files, and what YAML has a meaning for."""
+    """Words for a fuzzer to try: keys of the files, and tokens with a meaning in YAML."""
     yield from (
         ": ",
         "- ",
@@ -109,6 +109,6 @@ def _check_refusal(error: UsageError, path: Path) -> None:
 
 
 def _plan(topology: Topology, profile: Profile) -> None:
-    with suppress(UsageError, MissingError):  # to be refused is an answer; any other error is a find
+    with suppress(UsageError, MissingError):  # a rejection is correct; any other error is a bug
         trials = make_request(topology, profile).schedule.trials or ()
         assert len({trial.key for trial in trials}) == len(trials)

@@ -1,4 +1,4 @@
-"""Files without a place on any disk."""
+"""Files in memory."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def file_of(data: bytes) -> Iterator[Path]:
-    """A file that holds `data` for as long as the block lasts."""
+    """A file with the content `data`, until the block ends."""
     descriptor = os.memfd_create("netbench-fuzz")
     try:
         os.pwrite(descriptor, data, 0)

@@ -1,4 +1,4 @@
-"""What is fuzzed, by name."""
+"""The fuzz targets, by name."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tests.fuzz import captures, documents
 
 @dataclass(frozen=True)
 class Target:
-    """A check that must hold for any bytes, bytes to begin with, words to try, and how long inputs may get."""
+    """A check that must hold for any bytes, initial inputs, words to try, and the maximum length of inputs."""
 
     check: Callable[[bytes], object]
     seeds: Callable[[], Iterable[bytes]]

@@ -1,4 +1,4 @@
-"""What tests of extensions share."""
+"""Fixtures shared by the tests of extensions."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
 
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch):
-    """The example's entry points, as an installation in editable mode has them."""
+    """The example's entry points, like those of an editable installation."""
     base = tmp_path_factory.mktemp("installed")
     told = "import setuptools; setuptools.setup()"
     subprocess.run([sys.executable, "-c", told, "-q", "egg_info", "--egg-base", base], cwd=EXAMPLE, check=True)

@@ -30,14 +30,14 @@ from netbench.model.traffic import Traffic
 pytestmark = pytest.mark.root
 
 REPOSITORY = Path(__file__).parents[2]
-SNAP_BYTES = 80  # all that identifies a frame
+SNAP_BYTES = 80  # enough to identify a frame
 SOON_NS = 20_000_000
 
 of_both_kinds = pytest.mark.parametrize("kind", ["afpacket", "xdp"])
 
 
 class Lab(Namespaced):
-    """A namespace of the test's own with veth pairs tx0–rx0, tx1–rx1; remembers what was spawned in it."""
+    """A separate namespace with the veth pairs tx0–rx0 and tx1–rx1; records the processes spawned in it."""
 
     def __init__(self, netns: str) -> None:
         super().__init__(LocalHost("lab", netns), netns)
@@ -121,7 +121,7 @@ def run(source: WorkerSource, what: Traffic, timeout_s: float = 30.0):
 
 @dataclass
 class Captured:
-    """What arrived, in the order of arrival; send times are the headers', in µs."""
+    """The frames received, in the order of arrival; send times are those of the headers, in µs."""
 
     sequences: list[int]
     send_us: list[int]
@@ -139,7 +139,7 @@ class Capture:
         assert "listening on" in self._process.stderr.readline()
 
     def stop(self, frames: int, frame_size: int) -> Captured:
-        """Wait until `frames` frames are in the file, then end."""
+        """Wait until the file contains `frames` frames, then stop."""
         expected_bytes = 24 + frames * (16 + min(SNAP_BYTES, frame_size - 4))
         wait_until(lambda: self._path.stat().st_size >= expected_bytes, 10)
         self._process.send_signal(signal.SIGINT)
@@ -197,7 +197,7 @@ def test_after_so_many_frames_the_rate_is_another_one(lab, opened, tmp_path, kin
     assert sent.duration_s >= 1.0
     captured = capture.stop(12_500, 64)
     assert captured.sequences == list(range(12_500))
-    # A frame is never early, but for the block of 50 µs that it leaves with, and at most as late as the source says.
+    # A frame is early only within its block of 50 µs, and at most as late as the source reports.
     due_us = [50 * place for place in range(10_000)] + [500_000 + 200 * place for place in range(2_500)]
     begin_us, late_us = captured.send_us[0], 1e6 * sent.max_lateness_s
     after_us = [at - begin_us - due for at, due in zip(captured.send_us, due_us, strict=True)]
@@ -270,7 +270,7 @@ def test_two_sources_start_together(lab, opened, kind):
     for sent in (one, other):
         assert (sent.frames, sent.error) == (2500, "")
         assert sent.first_ns is not None
-        # As late as it says, and not too early (a millisecond for the two clocks read one after the other).
+        # As late as it reports, and not too early (a millisecond for the two clocks read one after the other).
         assert realtime_ns - 1_000_000 <= sent.first_ns
         assert sent.first_ns <= realtime_ns + sent.max_lateness_s * 1e9 + 5_000_000
     assert one.first_ns < other.last_ns
@@ -355,7 +355,7 @@ def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, f
 
     assert "stopped" in sent.error
     assert sent.frames == lab.tx("packets") - packets > 0
-    # And the source is as good as new.
+    # The source still works.
     assert run(source, traffic(1_000.0, 0.1)).frames == 100
 
 
@@ -370,7 +370,7 @@ def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
     worker = lab.spawned[0]
     if way == "close":
         source.close()
-        assert worker.returncode == 0  # it went when asked, without a signal
+        assert worker.returncode == 0  # it ended on request, without a signal
     else:
         worker.terminate()
         worker.wait(10)

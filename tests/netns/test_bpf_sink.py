@@ -1,4 +1,4 @@
-"""Campaigns whose frames a program in the kernel counts, and what is left of it."""
+"""Campaigns with frames counted by a program in the kernel, and the cleanup of that program."""
 
 import json
 import socket
@@ -84,7 +84,7 @@ def taken():
 
 
 def test_beside_the_program_of_a_source_there_is_room_at_tcx_and_none_at_xdp(taken):
-    """The NIC of a stream's sink is that of its way back's source."""
+    """The NIC of a stream's sink is also that of the source of its reverse."""
     room = Room.wanted(1, 1, 0)
     with pytest.raises(MissingError, match=r"another one is there.*`hook: tcx` has room beside it"):
         attach(taken, "xdp", room, by_napi=True)

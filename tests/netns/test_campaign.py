@@ -1,4 +1,4 @@
-"""Whole campaigns on real traffic, and everything that can happen to them."""
+"""Whole campaigns on real traffic, including interruptions and failures."""
 
 import contextlib
 import csv
@@ -71,7 +71,7 @@ def test_frames_larger_than_usual_where_the_links_take_them(results, generator, 
 
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
 def test_a_campaign_does_not_need_a_reader(results, gone):
-    """It measures on, stores everything, and exits as it deserves."""
+    """It continues to measure, stores everything, and exits with the right code."""
     command = shlex.join(
         [sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), "--strict", *FEW]
     )
@@ -79,7 +79,7 @@ def test_a_campaign_does_not_need_a_reader(results, gone):
         ["bash", "-c", f"set -o pipefail; {command} {gone}"], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-    # Whatever the verdicts: a machine that stands still for 10 ms makes one of so short a trial suspicious.
+    # The verdicts are not checked: a pause of 10 ms makes so short a trial suspicious.
     assert sorted(row["received_frames"] for row in rows(results)) == ["186", "200", "200"]
     assert (results / "report.html").stat().st_size > 10_000
 
@@ -264,7 +264,7 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     results = small_disk / "results"
     campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: stored(results) >= 2)
-    # That the disk is full is the error that ends it.
+    # It ends with the error that the disk is full.
     with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
         while True:
             filler.write(bytes(4096))

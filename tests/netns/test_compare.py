@@ -53,7 +53,7 @@ def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forward
     base, again, slower = (
         measured(tmp_path / name, f"limit: {{fps: {fps}, burst: {BURST}}}", OVERLOAD) for name, fps in limits.items()
     )
-    # The limit decides here, and how busy the machine is only where the source was held up at an end of the window.
+    # The limit decides here; load on the machine matters only if it delays the source at either end of the window.
     unsteady = max(map(scatter, (base, again, slower))) > 0.005
     inconclusive = (5,) if unsteady else ()
     gate = ("--accept-disturbed", "--fail-on-regression")
@@ -79,6 +79,6 @@ def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forward
 
 
 def scatter(directory):
-    """By what part the fastest trial of a campaign is faster than the slowest."""
+    """The relative difference between the fastest and the slowest trial of a campaign."""
     fps = [float(row["throughput_fps"]) for row in rows(directory)]
     return max(fps) / min(fps) - 1

@@ -1,4 +1,4 @@
-"""Containers: they keep the contract of every VMM, take part in campaigns, and what is lost in one is placed."""
+"""Containers: they fulfil the contract of every VMM and take part in campaigns, and losses inside them are located."""
 
 import os
 import re
@@ -131,7 +131,7 @@ needs_users_libvirt = pytest.mark.skipif(bool(lacking_for_domains()), reason=lac
 
 @pytest.fixture
 def users(tmp_path):
-    """The URI of a user's libvirtd for containers, and a connection to it; in the end it has what it had."""
+    """The URI of a user's libvirtd for containers, and a connection to it; in the end it must be unchanged."""
     with users_daemon(HERE, tmp_path / "libvirtd") as uri:
         uri = f"lxc{uri.removeprefix('qemu')}"
         connection = libvirt_module().open(uri)
@@ -141,7 +141,7 @@ def users(tmp_path):
 
 @needs_users_libvirt
 class TestDomainOfLibvirt(VmmContract):
-    """The copy of one that a user has defined, on the programs of this machine."""
+    """The copy of a container that a user has defined, with the programs of this machine."""
 
     uri = "lxc:///system"
 
@@ -221,7 +221,7 @@ def test_the_copy_does_what_the_domain_does(users):
 def test_losses_are_placed_to_the_frame(options, tmp_path):
     spec = UutSpec.model_validate({"name": "box", "kind": "container", "forward": "route", **options})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
+    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}
 
 
 def test_a_campaign_with_its_neighbours(results):
@@ -237,7 +237,7 @@ def test_a_campaign_with_its_neighbours(results):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_one_that_is_not_ready_in_time_is_ended(runtime, monkeypatch):
-    monkeypatch.setattr(container, "_INIT", ["/bin/sleep", "60"])  # which never says that it is
+    monkeypatch.setattr(container, "_INIT", ["/bin/sleep", "60"])  # it never reports that it is ready
     options = ContainerOptions.model_validate({"runtime": runtime, "boot_limit": "300ms"})
     with fresh_yard("nbt-late") as yard:
         with (
@@ -258,7 +258,7 @@ def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path,
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     campaign.kill()
     assert campaign.wait(timeout=20) == -signal.SIGKILL
-    assert netbench("clean").returncode == 0  # what is left then, the fixtures look at
+    assert netbench("clean").returncode == 0  # the fixtures check for leftovers
 
 
 @needs_libvirt
@@ -293,7 +293,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
 def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
     with fresh_yard("nbt-killed") as yard:
         with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
-            (pid,) = (one.pid for one in all_processes() if one.name == program)
+            (pid,) = (process.pid for process in all_processes() if process.name == program)
             os.kill(pid, signal.SIGKILL)
             assert wait_until(lambda: why in said(active), 10.0), said(active)
         assert list(marked_processes(yard.run_id)) == []

@@ -25,7 +25,7 @@ def group() -> Iterator[Path]:
     try:
         controller = find_controller(HERE)
     except MissingError as error:
-        pytest.skip(str(error))  # no CPU controller here, which no package adds
+        pytest.skip(str(error))  # there is no CPU controller here, and no package adds it
     directory = Path(controller.directory) / "limited"
     directory.mkdir()
     for file, text in controller.settings(None, 0.3):

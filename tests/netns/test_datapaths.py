@@ -1,4 +1,4 @@
-"""Every way in which this machine's kernel, or Open vSwitch, forwards: all is counted, what it bypasses, undone."""
+"""All datapaths of this machine's kernel and Open vSwitch: every frame is counted, and every change is undone."""
 
 import ctypes
 import json
@@ -35,7 +35,7 @@ RAW: dict[str, dict[str, object]] = {
     "xdp-generic": {"forward": "xdp", "xdp": "generic"},
 }
 WAYS = [*RAW, pytest.param("ovs", marks=needs_ovs)]
-# Of every 4 frames at the ingress NIC one: counted by the NIC, and dropped before bridge and IP layer see it.
+# Drops one of every 4 frames at the ingress NIC: the NIC counts it, bridge and IP layer never receive it.
 DROP = """add table netdev others
 add chain netdev others c { type filter hook ingress device "nb-in1" priority 0; }
 add rule netdev others c ip protocol udp numgen inc mod 4 < 1 counter drop
@@ -57,7 +57,7 @@ def yard():
 
 
 def state(yard) -> list[str]:
-    """What a way of forwarding may change of the UUT's and the sink's namespaces, but for counters."""
+    """The state of the UUT's and the sink's namespaces that a datapath may change, without counters."""
     found = []
     for host in (yard.hosts["uut"], yard.hosts["sink"]):
         links = json.loads(run_checked(host, ["ip", "-j", "-d", "address"]))
@@ -73,7 +73,7 @@ def state(yard) -> list[str]:
 
 
 def own_programs() -> int:
-    """How many programs of netbench's are in the kernel."""
+    """The number of netbench's programs in the kernel."""
     found, number = 0, ctypes.c_uint32(0)
     while True:
         try:
@@ -141,7 +141,7 @@ def test_that_what_forwards_has_died_is_told_and_the_uut_can_come_again(yard, wa
 
 @pytest.mark.parametrize("size", [64, 1518])
 def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
-    """At a load that all can take, and at one that is too much for some."""
+    """At a load that all datapaths forward, and at one that overloads some."""
     ways = [way for way in (*RAW, "ovs") if way != "ovs" or shutil.which("ovs-vswitchd")]
     wanted = topology(2, map(described, ways), name="nbt-ways").model_dump(mode="json", exclude_none=True)
     (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
@@ -199,5 +199,5 @@ def _is_of_way(process: Path) -> bool:
     try:
         words = (process / "cmdline").read_text()
     except OSError:
-        return False  # it has ended meanwhile
+        return False  # it has ended in the meantime
     return "netbench.uut.xdp_process" in words or ("/run/netbench/vm/" in words and "ovs" in words)

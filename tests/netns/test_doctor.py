@@ -1,4 +1,4 @@
-"""The doctor on this very machine: features really tried, and nothing left of the trying."""
+"""The doctor on this machine: features are really tried, and nothing is left behind."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_this_process_is_back_in_its_own_namespace_with_nothing_added():
 
 
 def test_namespaces_links_and_rules_are_as_before_in_a_world_of_its_own():
-    """Nobody else makes links or namespaces in there, so before and after must be equal."""
+    """No other process makes links or namespaces in there, so before and after must be equal."""
     program = f"""
 import os, subprocess, sys
 from netbench.testbed.diagnosis import diagnose
@@ -137,7 +137,7 @@ def test_without_nft_the_features_behind_it_are_not_guessed():
 
 @pytest.fixture
 def refused_by_nft(tmp_path):
-    """A search for commands that finds an nft to which the kernel says no."""
+    """A replacement of `which` that finds an nft whose requests the kernel rejects."""
     broken = tmp_path / "nft"
     broken.write_text('#!/bin/sh\necho "/dev/stdin:1:1-9: Error: Could not process rule: Not supported" >&2\nexit 1\n')
     broken.chmod(0o755)

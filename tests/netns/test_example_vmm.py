@@ -1,4 +1,4 @@
-"""A VMM from outside: it keeps the contract, and takes part in whatever a campaign does."""
+"""A VMM from an extension: it fulfils the contract, and works in all parts of a campaign."""
 
 import pytest
 
@@ -21,7 +21,7 @@ BREAKAGES = [
 class TestNamespaces(VmmContract):
     @pytest.fixture(autouse=True)
     def _found(self, installed):
-        """The example is there."""
+        """The example is installed."""
 
     def vmm(self):
         from netbench_example.namespace_guest import Namespaces
@@ -31,7 +31,7 @@ class TestNamespaces(VmmContract):
 
 @pytest.fixture
 def topology(tmp_path):
-    """One guest of this VMM, and another one beside it."""
+    """A guest of this VMM beside another one."""
     shared, _, _ = find(TOPOLOGIES, "netns-vmm").read_text().replace("netns-vmm", "nbt-space").partition("uuts:")
     path = tmp_path / "outside.yaml"
     path.write_text(f"{shared}uuts:\n  - {{name: space, kind: namespace, forward: route}}\n")
@@ -57,4 +57,4 @@ def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, result
 def test_losses_are_placed_to_the_frame(installed, tmp_path):
     spec = UutSpec.model_validate({"name": "space", "kind": "namespace", "forward": "route"})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
+    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}

@@ -1,4 +1,4 @@
-"""What goes wrong while a campaign runs costs the trial it happens in, with the right reason, and no other."""
+"""Faults during a campaign invalidate the trial in which they happen, with the right reason, and no other trial."""
 
 import os
 import signal
@@ -72,7 +72,7 @@ def controller_held_up(campaign):
     campaign.send_signal(signal.SIGCONT)
 
 
-# What is done, and the verdict with the reason that it must lead to.
+# The faults, each with the required verdict and reason.
 FAULTS = {
     "the source's NIC goes down": (down_and_up("source", "nb-tx1"), "invalid", "link-down"),
     "the ingress NIC goes down": (down_and_up("uut", "nb-in1"), "invalid", "link-down"),
@@ -83,10 +83,10 @@ FAULTS = {
     "tcpdump is ended by SIGTERM": (signalled("sink", "tcpdump", signal.SIGTERM), "invalid", "capture-failed"),
     "tcpdump is killed": (signalled("sink", "tcpdump", signal.SIGKILL), "invalid", "capture-failed"),
     "the generator is killed": (signalled("source", "afpacket", signal.SIGKILL), "invalid", "generator-failed"),
-    # The kernel's buffer, and the generator's own process, make up for these.
+    # The kernel's buffer and the generator's own process compensate for these.
     "tcpdump is held up": (signalled("sink", "tcpdump", signal.SIGSTOP, signal.SIGCONT), "valid", ""),
     "netbench is held up": (controller_held_up, "valid", ""),
-    # One kind passes the capture's filter, the other only the NIC counts; the last leaves through the sink.
+    # One kind passes the capture's filter, another is counted by the NIC only; the last leaves through the sink.
     "the UUT sends UDP": (foreign("uut", "nb-out1", "udp"), "suspicious", "foreign-frames"),
     "the UUT sends ARP": (foreign("uut", "nb-out1", "arp"), "suspicious", "foreign-frames"),
     "the sink sends ARP": (foreign("sink", "nb-rx1", "arp"), "suspicious", "foreign-frames"),
@@ -94,7 +94,7 @@ FAULTS = {
 
 
 def test_each_fault_costs_its_own_trial_with_its_reason(results, start):
-    """One campaign: a fault in every other trial, and none of them in the trials between."""
+    """One campaign with a fault in every other trial, and none in the trials between."""
     repeated = settings(repetitions=2 * len(FAULTS))
     campaign = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *CAMPAIGN, *repeated)
     for number, (fault, _, _) in enumerate(FAULTS.values()):

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.root
 
 __all__ = ["lab", "opened"]  # fixtures
 
-# More places than a block of frames has rows, and no divisor of anything.
+# Longer than a block of frames, with a length that divides no other number here.
 LONG = FrameMix("long", tuple(64 + 7 * (place * place % 199) for place in range(331)))
 
 
 def count_by_length(lab, mix: FrameMix) -> None:
-    """Have nftables count what comes in at rx0 by its length, which there is without Ethernet's header and FCS."""
+    """Have nftables count the frames received at rx0 by length, without Ethernet header and FCS."""
     counters = "".join(f"meta length {size - 18} counter; " for size in mix.sizes)
     chain = f"chain c {{ type filter hook ingress device rx0 priority 0; policy accept; {counters}}};"
     done = lab.run(["nft", f"table netdev counted {{ {chain} }}"])
@@ -30,12 +30,12 @@ def count_by_length(lab, mix: FrameMix) -> None:
 def counted_by_length(lab) -> dict[int, int]:
     done = lab.run(["nft", "--json", "list", "table", "netdev", "counted"])
     assert done.exit_code == 0, done.stderr
-    found = {}
-    for one in json.loads(done.stdout)["nftables"]:
-        if "rule" in one:
-            match, counter = one["rule"]["expr"]
-            found[match["match"]["right"] + 18] = counter["counter"]["packets"]
-    return found
+    packets = {}
+    for entry in json.loads(done.stdout)["nftables"]:
+        if "rule" in entry:
+            match, counter = entry["rule"]["expr"]
+            packets[match["match"]["right"] + 18] = counter["counter"]["packets"]
+    return packets
 
 
 @of_both_kinds
@@ -52,11 +52,11 @@ def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
     sent = run(source, traffic(10_000.0, frames / 10_000, mix, 3))
 
     assert (sent.frames, sent.error) == (frames, "")
-    capture.stop(frames, mix.mean_bytes - 1)  # roughly: what is missing is there once it has ended
+    capture.stop(frames, mix.mean_bytes - 1)  # roughly: the rest is in the file once tcpdump has ended
     with (tmp_path / "rx0.pcap").open("rb") as file:
         arrived = [frame for _, frame in dpkt.pcap.Reader(file)]
     assert [len(frame) + 4 for frame in arrived] == [mix.genome[n % len(mix.genome)] for n in range(frames)]
-    assert counted_by_length(lab) == mix.frames_by_size(range(frames)) == dict(Counter(len(one) + 4 for one in arrived))
+    assert counted_by_length(lab) == mix.frames_by_size(range(frames)) == dict(Counter(len(raw) + 4 for raw in arrived))
     for number, frame in enumerate(arrived):
         assert int.from_bytes(frame[46:50]) == number
         packet = Ether(frame)
@@ -86,6 +86,6 @@ def test_a_mix_is_sent_as_fast_as_it_goes_too(lab, opened, kind):
     sent = run(source, traffic(None, 0.05, IMIX))
     assert sent.frames > 0
     assert lab.tx("packets") + lab.tx("dropped") - packets == sent.frames
-    if kind == "afpacket":  # which no ring is behind
+    if kind == "afpacket":  # there is no ring behind it
         by_size = IMIX.frames_by_size(range(sent.frames))
         assert lab.tx("bytes") - octets == sum((size - 4) * frames for size, frames in by_size.items())

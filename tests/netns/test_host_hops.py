@@ -1,4 +1,4 @@
-"""What somebody else puts in the way of frames is named, with the count of what it dropped."""
+"""Foreign filters on the path of frames are named, with the number of frames that they dropped."""
 
 import shlex
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 
 # Classic BPF that drops every frame: `ret #2`, TC_ACT_SHOT.
 DROP_ALL = "bpf bytecode '1,6 0 0 2' direct-action"
-# One rule a place; of 100 frames each drops as many as its name says, or some number it does not tell.
+# One rule per place; of 100 frames each drops the number in its name, or an unspecified number.
 AROUND_A_BRIDGE = {
     "source": "table netdev x { chain at1 { type filter hook egress device nb-tx1 priority 0; counter; } ; }",
     "uut": """
@@ -57,7 +57,7 @@ def raw(forward: str) -> Raw:
 
 
 def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
-    """By stream, point, counter and role: the same by netlink, as on this machine, and by command, as in a VM."""
+    """Counts by stream, point, counter and role; netlink (this machine) and commands (a VM) must give the same."""
     forwarding = Place(None, yard.hosts["uut"].netns, "")
     points = {
         path.name: [
@@ -79,13 +79,13 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
         for place, nic in yard.machine.read_nics(places).items()
     }
     assert by_command.read_nics(places) == by_netlink
-    named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
+    named = {(reading.stream, reading.point, reading.counter, reading.role): reading.frames for reading in found}
     assert len(named) == len(found), "each has a name of its own"
     return named
 
 
 def dropped(yard: Yard, uut: ActiveGuest, stack: str) -> tuple[int, Mapping[tuple[str, str, str], int | None]]:
-    """How many of FRAMES frames are lost, and the counters of drops that grew or that nobody knows."""
+    """The number of lost frames out of FRAMES, and the drop counters that grew or are unknown."""
     before = read(yard, stack)
     lost = FRAMES - yard.forwarded(uut, yard.paths[0])
     after = read(yard, stack)
@@ -132,7 +132,7 @@ def test_attached_to_interfaces(yard):
 
 
 def test_the_ip_layer_behind_a_bridge(yard):
-    """Only where br_netfilter hands frames to it, for all bridges or for one."""
+    """Only where br_netfilter passes frames to it, for all bridges or for one."""
     rules = "table ip x { chain c { type filter hook forward priority 0; numgen inc mod 10 < 1 drop; } ; }"
     unknown = ("", "bridge", "br_netfilter: nft ip x c rule 2")
     with yard.uut(raw("bridge"), "u", yard.paths) as uut:

@@ -1,4 +1,4 @@
-"""Things that were there before, and processes that somebody else stops: nothing is taken away, nothing hidden."""
+"""Existing state, and processes stopped by others: netbench removes nothing foreign, and reports every stop."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Neighbours that are pairs of NICs of this machine's kernel, and what becomes of a campaign when something happens."""
+"""Neighbours that are pairs of NICs of this machine's kernel, and campaigns in which they fail."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.netns.watching import events, stored, wait_for
 pytestmark = [pytest.mark.root, pytest.mark.stress]
 
 LIMIT_FPS = 5000
-# With a limit that is known, below what any machine reaches, and room for frames of a source that was held up.
+# With a known limit below the rate of any machine, and a buffer for the frames of a delayed source.
 LIMITED = {
     "name": "raw",
     "kind": "reference",
@@ -44,12 +44,12 @@ def loads() -> list[int]:
 
 
 def reasons(results: Path) -> dict[str, str]:
-    """What speaks against the trials of each scenario; empty for nothing."""
+    """The reasons against the trials of each scenario; empty without any."""
     return {row["scenario"]: row["reasons"] for row in rows(results) if not row["guest"]}
 
 
 def test_every_scenario_of_the_paper(results):
-    """Their order is on record, the loads are seen to run, and both sides are in every export."""
+    """Their order is recorded, the loads run, and both sides are in every export."""
     done = netbench(*RUN, "-o", results)
     assert done.returncode == 0, done.stdout + done.stderr
     all_rows = rows(results)
@@ -83,7 +83,7 @@ def test_every_scenario_of_the_paper(results):
 
 
 def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(results, start):
-    """Though the search for it was killed in the middle, and went on later."""
+    """Even though the search for it was killed in the middle and resumed."""
     wanted = (*settings(maxima__duration="1s", retries=3), "--scenario", "network-*")
     campaign = start(*RUN, "-o", results, *wanted)
     wait_for(lambda: results.exists() and stored(results) >= 4, 60)
@@ -104,12 +104,12 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
     late_s = max(counts.max_lateness_s for trial in found.trials for counts in trial.streams)
     if late_s < 0.02 or not maximum.limited_by:
         assert (search.state.value, maximum.limited_by) == ("found", "")
-        # 2 % of what was asked for, and the lower bound is as it was offered.
+        # 2 % of the intended load; the lower bound is the offered load.
         assert search.upper_fps - search.lower_fps <= 0.07 * search.upper_fps
-        # What a source that is held up sends late and all at once overruns the limit, and less comes out: never more.
+        # A delayed source sends late frames all at once, which exceed the limit: less comes out, never more.
         assert maximum.fps >= 0.85 * LIMIT_FPS
     else:
-        # Where others take the CPU of the source again and again, the maximum is doubtful, and is marked.
+        # Where other processes repeatedly take the CPU of the source, the maximum is marked as doubtful.
         assert search.state.value in ("found", "at-least")
     assert 800 < maximum.fps <= 1.12 * LIMIT_FPS, "the list of loads ends at 800"
     for trial in found.wanted_trials:

@@ -1,4 +1,4 @@
-"""Containers of OpenVZ keep the contract of every VMM, as far as programs can tell that only answer as OpenVZ's do."""
+"""Containers of OpenVZ fulfil the contract of every VMM, tested with stubs that respond like OpenVZ's programs."""
 
 import os
 import subprocess

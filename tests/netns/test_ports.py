@@ -1,4 +1,4 @@
-"""Ports of the machine, lent to a testbed: veth ends in this machine's own namespace play them."""
+"""Ports of the machine, lent to a testbed; they are emulated by veth ends in this machine's own namespace."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def offloads(port: str) -> str:
 
 
 def look(port: str) -> tuple[str, ...]:
-    """How a port stands, without what only says when it was looked at."""
+    """The state of a port, without values that depend on the time of the query."""
     return ip("-br", "link", "show", port), ip("-br", "-4", "address", "show", port), offloads(port)
 
 
@@ -71,17 +71,17 @@ def topology(tmp_path):
 
 
 def looks() -> tuple[tuple[str, ...], ...]:
-    """How both ports stand."""
+    """The state of both ports."""
     return look("nbt-a0"), look("nbt-b0")
 
 
 def assert_back(before: tuple[tuple[str, ...], ...]) -> None:
-    """They stand as before, as soon as the kernel has seen that they are up: it looks once a second (linkwatch)."""
+    """Wait until they are as before: the kernel checks only once a second whether they are up (linkwatch)."""
     wait_until(lambda: looks() == before, 5)
     assert looks() == before
 
 
-# What people do to a port: with `P` for its name. The last is a setting for each way it is told in.
+# Settings of users on a port, with `P` for its name. The last is one setting per way to set it.
 FURNISHED = """
 ip link set P up alias words mtu 1400 txqueuelen 77 group 5 allmulticast on
 ip link property add dev P altname nbt-other-P
@@ -103,7 +103,7 @@ sysctl -qw net.ipv6.conf.P.stable_secret=2001:db8::1
 
 
 def everything(port: str) -> str:
-    """All there is to say of a port, without what only says when it was looked at."""
+    """The full state of a port, without values that depend on the time of the query."""
     files = Path("/proc/sys/net").glob(f"ipv[46]/*/{port}")
     values = subprocess.run(["grep", "-rsH", "", *files], check=False, capture_output=True, text=True).stdout
     lifetimes = re.compile(r"(valid_lft|preferred_lft) (4|3)\d\d\dsec")
@@ -113,7 +113,7 @@ def everything(port: str) -> str:
 
 
 def interrupted_until_its_end(campaign: "subprocess.Popen[str]") -> tuple[int, str]:
-    """The exit code of a run to whose process group SIGINT was sent all the time, and what is left to clean up."""
+    """The exit code of a run whose process group constantly received SIGINT, and the leftovers to clean up."""
     while campaign.poll() is None:
         os.killpg(campaign.pid, signal.SIGINT)
         time.sleep(0.005)
@@ -158,7 +158,7 @@ def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_pa
     ],
 )
 def test_a_port_that_could_not_be_given_back_as_it_is_is_refused(topology, tmp_path, command, named):
-    """Before anything is touched: the other port comes first."""
+    """Before any change, although the other port comes first."""
     topology.write_text(TOPOLOGY.replace("KIND", "netns"))
     subprocess.run(command.split(), check=True)
     before = ip("-d", "address")
@@ -184,7 +184,7 @@ def test_ports_are_used_and_given_back_as_they_were(topology, tmp_path, kind):
 
 
 def test_a_port_that_spanning_tree_holds_back_is_waited_for(topology, tmp_path):
-    """For two seconds it listens, for two it learns; its BPDUs, every second, are nobody's traffic."""
+    """It listens for two seconds and learns for two; its BPDUs, one per second, do not count as foreign traffic."""
     ip("-n", OUTSIDE, "link", "set", "nbt-br", "type", "bridge", "stp_state", "1", "hello_time", "100")
     ip("-n", OUTSIDE, "link", "set", "nbt-br", "type", "bridge", "forward_delay", "200")
     topology.write_text(TOPOLOGY.replace("KIND", "netns"))
@@ -197,7 +197,7 @@ def test_a_port_that_spanning_tree_holds_back_is_waited_for(topology, tmp_path):
 
 
 def test_a_device_that_delays_frames_loses_none(topology, tmp_path):
-    """At 10 frames/s nothing moves for 0.1 s at a time, and when the last frame is sent three are on their way."""
+    """At 10 frames/s nothing moves for 0.1 s at a time, and three frames are under way when the last is sent."""
     for end in ("a0", "b0"):
         ip("-n", OUTSIDE, "link", "set", end, "nomaster")
     program = module_command("netbench.uut.forwarder_process", "a0", "b0", '{"delay": 0.3}')

@@ -1,4 +1,4 @@
-"""Links that receive like NICs: what is switched on for them, what the source counts, and that nothing is left."""
+"""Links that receive like NICs: the settings they need, the counts of the source, and the cleanup."""
 
 import json
 import os
@@ -74,5 +74,5 @@ def test_a_thread_receives_in_the_policy_of_its_uut_and_nothing_of_it_is_left(tm
         campaign.send_signal(signal.SIGKILL)
         campaign.communicate()
     assert netbench("clean").returncode == 0
-    wait_for(lambda: not running(), timeout_s=5)  # the kernel has told its thread to end, which may not have run yet
+    wait_for(lambda: not running(), timeout_s=5)  # the kernel has stopped its thread, which may not have run yet
     assert not list(Path("/run/netns").glob("nb-netns-*"))

@@ -1,4 +1,4 @@
-"""Interfaces in use, for real: each reason made in a namespace of the test's own."""
+"""Interfaces really in use: each reason is set up in a separate namespace."""
 
 import ctypes
 import os
@@ -101,7 +101,7 @@ def test_a_default_route(lab, route, described):
 
 
 def test_any_route_beyond_the_subnet_of_the_port(lab):
-    """Half of all addresses are as good as a default route, which such a pair stands for."""
+    """Two routes to half of all addresses each are equivalent to a default route."""
     ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
     ip(lab, "address", "add", "2001:db8::1/64", "dev", "nbt-a", "nodad")
     ip(lab, "route", "add", "198.18.0.64/26", "via", "198.18.0.2")
@@ -131,7 +131,7 @@ def test_what_rests_on_a_port_from_another_namespace(lab):
 
 @contextmanager
 def container():
-    """A process in a network namespace that has no name, by its id."""
+    """The id of a process in a network namespace without a name."""
     program = "import sys; print(flush=True); sys.stdin.read()"
     process = subprocess.Popen(["unshare", "-n", sys.executable, "-c", program], stdin=-1, stdout=-1, text=True)
     try:
@@ -196,7 +196,7 @@ _TC, _XDP = 3, 6  # enum bpf_prog_type
 
 @contextmanager
 def program(lab, interface, kind, attach):
-    """A program of others at an interface; `attach` is called in the namespace with it and the index."""
+    """A foreign program at an interface; `attach` is called in the namespace with the program and the index."""
     fd = libbpf()("bpf_prog_load", kind, b"nb_drop_all", b"GPL", _DROP, ctypes.c_size_t(2), None)
     link = within(f"/run/netns/{lab}", lambda: attach(fd, socket.if_nametoindex(interface)))
     try:
@@ -247,7 +247,7 @@ def test_a_packet_socket_is_refused_where_it_is_bound_to_the_port(lab, interface
         else:
             refuse_unsafe_port("nbt-a", netns=lab)
         unbound = within(f"/run/netns/{lab}", unbound_packet_sockets)
-        assert [bool(owner.fullmatch(one)) for one in unbound] == [True] * (not interface)
+        assert [bool(owner.fullmatch(command)) for command in unbound] == [True] * (not interface)
         listener.stdin.close()
 
 
@@ -287,7 +287,7 @@ def test_an_interface_that_is_elsewhere(lab):
 
 
 def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):
-    """Indexes repeat between namespaces: the one a macvlan names means nothing where it was moved to."""
+    """Indexes repeat between namespaces: that of a macvlan's parent is meaningless in another namespace."""
     with IPRoute(netns=lab, flags=0) as iproute:
         (below,) = iproute.link_lookup(ifname="nbt-a")
     with second_namespace() as other:
@@ -310,7 +310,7 @@ def second_namespace():
 
 
 def inside(lab, program, **environment):
-    """What a Python program prints that runs in the namespace."""
+    """The output of a Python program that runs in the namespace."""
     command = ["ip", "netns", "exec", lab, sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
     assert done.returncode == 0, done.stderr

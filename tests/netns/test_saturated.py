@@ -1,4 +1,4 @@
-"""Sources whose link pushes back, told from sources that are themselves at fault."""
+"""Sources with backpressure from their link, distinguished from sources that are too slow themselves."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.netns.watching import frames_sent, pids_in, wait_for
 
 pytestmark = pytest.mark.root
 
-# More than any CPU sends, through a UUT that works inside the source's own system call.
+# More than any CPU sends, through a UUT that forwards inside the source's system call.
 TOO_MUCH = [
     "--uut",
     "bridge",
@@ -23,7 +23,7 @@ TOO_MUCH = [
 
 @pytest.fixture(autouse=True)
 def _before_all_others():
-    """What else runs on this machine takes no CPU from the source, for as long as the kernel lets anybody (0.95 s)."""
+    """No other process takes CPU time from the source, up to the limit of the kernel (0.95 s)."""
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     yield
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -50,7 +50,7 @@ def test_a_link_that_pushes_back_is_a_result_and_ends_the_sweep(results):
         # The window is a part of the trial, and a source that is uneven by up to 10 % is steady enough.
         assert float(row["throughput_fps"]) == pytest.approx(float(row["offered_fps"]), rel=0.25)
     manifest = json.loads((results / "manifest.json").read_text())
-    assert [one["skipped_trials"] for one in manifest["ended_sweeps"]] == [4]
+    assert [sweep["skipped_trials"] for sweep in manifest["ended_sweeps"]] == [4]
     assert netbench("resume", results).returncode == 0
     assert len(rows(results)) == 6
 

@@ -1,4 +1,4 @@
-"""Several UUTs of this machine's own kernel side by side in one namespace, and what their loads take of its CPUs."""
+"""Several UUTs of this machine's own kernel side by side in one namespace, and the CPU time of their loads."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
 
 
 def dropped(uut: ActiveGuest) -> dict[str, int | None]:
-    return {one.stream: one.frames for one in uut.uut.read().counters}
+    return {reading.stream: reading.frames for reading in uut.uut.read().counters}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def dropped(uut: ActiveGuest) -> dict[str, int | None]:
     ids=["raw", "at ingress", "forwarding", "at egress", "limit", "forwarder"],
 )
 def test_every_counter_is_read_at_a_point_that_is_declared(yard, uut):
-    """As it is of guests (VmmContract)."""
+    """As for guests (VmmContract)."""
     for_one = yard.paths[:1]
     with yard.uut(uut, "u", for_one) as active:
         assert_declared(active, *for_one)
@@ -62,7 +62,7 @@ def test_every_counter_is_read_at_a_point_that_is_declared(yard, uut):
 
 @pytest.mark.parametrize(("one", "other"), [("bridge", "bridge"), ("route", "route"), ("route", "bridge")])
 def test_the_second_to_come_takes_nothing_from_the_first_when_it_goes(yard, one, other):
-    """Both want the same settings of the kernel; only the first has changed them."""
+    """Both need the same kernel settings; only the first has changed them."""
     s1, s2 = yard.paths
     with yard.uut(raw(one), "u", (s1,)) as first:
         assert yard.forwarded(first, s1) == FRAMES
@@ -105,7 +105,7 @@ print(time.process_time() - before, open("/proc/self/cgroup").read(), open("/pro
 
 @dataclass(frozen=True)
 class Burnt:
-    """How a process fared that wanted all it could get of a CPU for BURN_S."""
+    """The CPU time, control groups and CPUs of a process that was busy for BURN_S."""
 
     cpu_s: float
     groups: str
@@ -113,7 +113,7 @@ class Burnt:
 
 
 def burn(uut: ActiveGuest, begin: float) -> Burnt:
-    """Have it compute from a moment on, of CLOCK_MONOTONIC: later than it takes to start Python."""
+    """Run a busy loop in a UUT from a time of CLOCK_MONOTONIC on, late enough for Python to have started."""
     inside = uut.ready.inside
     assert inside is not None
     done = inside.run([sys.executable, "-c", BURN, str(begin), str(begin + BURN_S)])
@@ -163,7 +163,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 
 def test_ports_for_guests_of_one_namespace_are_different(yard):
-    """The first guest listens by the time that the second one is given a port."""
+    """The first guest already listens when the second one gets its port."""
     host = yard.hosts["uut"]
     yard.machine.make([SetUp(host.netns, "lo")])
     run_checked(host, ["sysctl", "-w", "net.ipv4.ip_local_port_range=40000 40001"])
@@ -175,7 +175,7 @@ def test_ports_for_guests_of_one_namespace_are_different(yard):
 
 
 def hold() -> None:
-    """Hold UUTs with busy loads until killed."""
+    """Keep UUTs with busy loads running until killed."""
     with fresh_yard() as yard:
         entitled = Entitlement((usable_cpus()[0],), weight=50, limit=0.5)
         with yard.uut(raw("bridge"), "u", yard.paths[:1], entitled) as uut, yard.uut(reference("bridge", 1), "u.n"):

@@ -1,4 +1,4 @@
-"""Hosts over SSH, played by namespaces with real SSH servers: what is measured, and what is left when something breaks.
+"""Hosts over SSH, emulated by namespaces with real SSH servers: measurements, and the cleanup after failures.
 
 In most tests the servers are not netbench's own: they go on when it is killed, and show what it has left on them.
 """
@@ -51,17 +51,17 @@ from tests.unit import stand_in_for_trex
 from tests.users_libvirtd import HERE, domains, users_daemon
 
 pytestmark = pytest.mark.root
-SILENCE_S = SshSpec("").silence_limit  # a host that has heard nothing for so long leaves nothing behind
+SILENCE_S = SshSpec("").silence_limit  # after so long without messages, a host has cleaned up
 
 
 def lacking(*tools: str) -> pytest.MarkDecorator:
-    """Skips where this machine, and so what it plays, has not all of these commands."""
+    """Skip where this machine, which emulates the hosts, lacks one of these commands."""
     there = all(map(shutil.which, tools))
     return pytest.mark.skipif(not there, reason=f"needs {', '.join(tools)}: `netbench doctor` says how to add it")
 
 
 def limits() -> dict[str, Any]:
-    """What a container may be limited to here: whoever runs this machine may keep its control groups from us."""
+    """The available limits of a container here: the control groups of this machine may be inaccessible."""
     here = LocalHost("local", "far")
     try:
         find_controller(here)
@@ -96,7 +96,7 @@ COUNTED = "received_frames lost_frames duplicate_frames reordered_frames foreign
 COUNTED += "longest_loss_run_frames capture_dropped_frames"
 PLAYED = {name: {"kind": "ssh", "server": "netns", **spec} for name, spec in LAB["hosts"].items()}
 LONG = [*FEW, *settings(loads="500fps", duration="4s", retries=1, generator="afpacket")]
-# What netbench leaves on a host: its processes, its directories, its control groups, what it has made of the ports.
+# The traces of netbench on a host: its processes, directories and control groups, and the state of the ports.
 LOOK = f"""
 for environ in /proc/[0-9]*/environ; do
     tr '\\0' '\\n' <"$environ" 2>/dev/null | grep -q '^{MARK}=far-' || continue
@@ -112,7 +112,7 @@ SEVEN = "numgen inc mod 100 < 7 counter drop"
 
 
 class UnmarkedHost(LocalHost):
-    """This machine, for servers that are nobody's to clean."""
+    """This machine, for servers that `netbench clean` must not remove."""
 
     def spawn(self, argv):
         return super().spawn(["env", "--unset", MARK, *argv])
@@ -120,28 +120,28 @@ class UnmarkedHost(LocalHost):
 
 @dataclass(frozen=True)
 class Lab:
-    """Three servers, and where netbench is run to reach them."""
+    """Three servers, and the place from which netbench reaches them."""
 
     machine: Machine
     namespaces: dict[str, str]
     file: Path
 
     def run_on(self, name: str, script: str) -> str:
-        """What a script says that is run on a server, as that sees the machine."""
+        """The output of a script that is run on a server."""
         (pid,) = pids_in(self.namespaces[name], "[listener]")
         inside = ["nsenter", "--target", str(pid), "--mount", "--net", "--pid", "sh", "-c", script]
         return subprocess.run(inside, capture_output=True, text=True, check=True).stdout
 
     def left(self, name: str) -> list[str]:
-        """What netbench has on a server now."""
+        """The current traces of netbench on a server."""
         return self.run_on(name, LOOK).splitlines()
 
     def connections(self, name: str) -> list[int]:
-        """What serves connections to a server."""
+        """The processes that serve connections to a server."""
         return pids_in(self.namespaces[name], "root@notty")
 
     def guards(self, name: str) -> list[int]:
-        """What undoes all there when nobody is left."""
+        """The watchdog that undoes all changes there when its controller is gone."""
         return pids_in(self.namespaces[name], guard.__name__)
 
     def programs(self, name: str) -> set[int]:
@@ -160,7 +160,7 @@ class Lab:
 
     @contextmanager
     def cut_off(self, name: str):
-        """A server that cannot be reached, though all its links are up."""
+        """Make a server unreachable while all its links are up."""
         inside = Namespaced(self.machine.host(), self.namespaces[name])
         drops = "oifname nb-control drop; iifname nb-control drop"
         chains = [f"chain {hook} {{ type filter hook {hook} priority 0; {drops}; }}" for hook in ("input", "output")]
@@ -250,13 +250,13 @@ def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(res
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    """Programs that answer as OpenVZ's do, on this machine and on the servers that it plays."""
+    """Programs that respond like OpenVZ's, on this machine and on the servers that it emulates."""
     (tmp_path / "vz").mkdir()
     (stub := Stub(tmp_path / "vz")).install("vzctl", "vzlist", "prlctl")
     monkeypatch.setenv("PATH", f"{stub.directory}:{os.environ['PATH']}")
     monkeypatch.setattr(openvz, "KERNEL", stub.directory)
-    needs = [one for one in openvz.OpenVz.may_need if isinstance(one, Facility)]
-    monkeypatch.setattr(openvz.OpenVz, "may_need", tuple(replace(one, signs=one.signs[:1]) for one in needs))
+    needs = [need for need in openvz.OpenVz.may_need if isinstance(need, Facility)]
+    monkeypatch.setattr(openvz.OpenVz, "may_need", tuple(replace(need, signs=need.signs[:1]) for need in needs))
     return stub
 
 
@@ -276,7 +276,7 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
                 there = {"uut": active.uut.site.machine.host()}
                 breakages = [in_it, before] if uut.name == "lxc" else [in_it]
                 said = measured_on(testbed, uut, active, breakages, tmp_path, there)
-            assert said == {one.name: one.said for one in [*breakages, NOTHING]}, uut.name
+            assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}, uut.name
     assert stub.containers() == {}
 
 
@@ -297,13 +297,13 @@ def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(
                 with testbed.uut(uut) as active:
                     there = {"uut": active.uut.site.machine.host()}
                     said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
-                assert said == {one.name: one.said for one in [in_it, NOTHING]}, uut.name
+                assert said == {breakage.name: breakage.said for breakage in [in_it, NOTHING]}, uut.name
         assert domains(connection) == before
         connection.close()
 
 
 def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, tmp_path):
-    """Whichever sink counts there; a sample of what the program in the kernel has counted is brought here."""
+    """For any sink there; a sample of the frames counted by the program in the kernel is transferred here."""
     found: list[list[str]] = []
     for sink in ("tcpdump", {"kind": "bpf", "sample": "1/9"}):
         results = tmp_path / str(len(found))
@@ -323,14 +323,14 @@ def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_ag
 
 @pytest.mark.skipif(bool(no_client()), reason=no_client())
 def test_the_client_of_trex_is_brought_to_the_host_of_a_source_and_asks_the_server_there(lab, results, start):
-    """That is a stand-in, which sends nothing: the UUT would never be ready. Ctrl-C gives the port back."""
+    """The stand-in sends nothing, so the UUT would never be ready. Ctrl-C returns the port."""
     serving = [*("ip", "netns", "exec", lab.namespaces["source"]), sys.executable, "-m", stand_in_for_trex.__name__]
     with subprocess.Popen(serving, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         options = {"kind": "trex", "ports": {"eth1": 0}, **json.loads(server.stdout.readline())}
         more = [*FEW, *settings(generator=json.dumps(options))]
         campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *more, netns=lab.namespaces[""])
-        wait_for(lambda: events(results), 60)  # the port is taken
+        wait_for(lambda: events(results), 60)  # the port is in use
         (worker,) = pids_in(lab.namespaces["source"], "trex_worker")
         assert re.search(r" /var/tmp/netbench-\S+/libzmq\.so", Path(f"/proc/{worker}/maps").read_text())
         campaign.send_signal(signal.SIGINT)
@@ -376,7 +376,7 @@ def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start, uu
     assert counting
     campaign.kill()
     campaign.communicate()
-    lab.wait_until_left_alone(SILENCE_S)  # it need not be silent for so long: its connections have ended
+    lab.wait_until_left_alone(SILENCE_S)  # it is faster, because its connections have ended
     assert wait_until(lambda: counting.isdisjoint(programs()), SILENCE_S)
     assert netbench("clean", netns=lab.namespaces[""]).returncode == 0
     assert netbench("resume", results, netns=lab.namespaces[""]).returncode == 0
@@ -393,7 +393,7 @@ def test_a_host_that_is_given_longer_to_answer_is_not_lost_in_that_time(lab, res
     wait_for(lambda: is_measuring(results), 60)
     time.sleep(1)  # its source has begun to send
     with lab.cut_off("source"):
-        time.sleep(SILENCE_S + 2)  # by now one that is given as long as usual has undone all
+        time.sleep(SILENCE_S + 2)  # a host with the usual limit has undone everything by now
     _, stderr = campaign.communicate(timeout=120)
     assert campaign.returncode == 0, stderr
     assert reasons_told(results) == []
@@ -460,7 +460,7 @@ def test_a_guard_that_is_killed_after_the_last_trial_is_told_and_the_next_run_un
 )
 def test_a_command_that_a_host_lacks_is_told_before_anything_is_measured(lab, results, host, program, package):
     found = shutil.which(program, path=search_path())
-    # What may not be executed is found by nobody.
+    # A program that may not be executed is not found.
     lab.run_on(host, f"touch /run/none; mount --bind /run/none {found}")
     try:
         done = netbench("run", lab.file, "quick", "-o", results, "--uut", "bridge", *FEW, netns=lab.namespaces[""])
@@ -485,7 +485,7 @@ def test_a_host_whose_disk_is_full_says_so_with_the_first_probe(lab, results):
 
 
 def refused(lab: Lab, tmp_path: Path, **changes: object) -> str:
-    """What is said of a topology whose source is reached in another way."""
+    """The error for a topology whose source is reached in another way."""
     topology = yaml.safe_load(lab.file.read_text())
     topology["hosts"]["source"] |= changes
     (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))

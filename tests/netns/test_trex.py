@@ -21,7 +21,7 @@ __all__ = ["lab"]  # a fixture
 
 @pytest.fixture
 def source(lab):
-    """A source on tx0 with a server of its own, nothing of which is there afterwards."""
+    """A source on tx0 with its own server, which leaves nothing behind."""
     before = set(Path(gettempdir()).glob("netbench-trex-*"))
     source = Trex(TrexOptions(path=PACKAGE)).source()
     lab.do("ip link set lo up")
@@ -30,11 +30,11 @@ def source(lab):
     yield source
     source.close()
     assert set(Path(gettempdir()).glob("netbench-trex-*")) == before
-    assert not [one for one in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if one.startswith(PACKAGE)]
+    assert not [line for line in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if line.startswith(PACKAGE)]
 
 
 def captured(lab, path, source, what, frame_size=64) -> tuple[Sent, list[int], set[int]]:
-    """What was sent, the numbers that arrived, and the lengths of these frames."""
+    """The frames sent, the sequence numbers received, and the lengths of these frames."""
     capture = Capture(lab, path)
     sent = run(source, what)
     assert sent.error == ""

@@ -44,7 +44,7 @@ def test_all_that_is_sent_arrives_in_trial_after_trial(ends, fps):
 def test_a_mix_is_counted_by_its_sizes(ends):
     sent, received = ends.trial(replace(TRAFFIC, frame_size=IMIX, fps=1_200.0, duration_s=1.0))
     assert (sent.frames, received.frames) == (1200, 1200)
-    assert {size: one.frames for size, one in received.by_size.items()} == {64: 700, 594: 400, 1518: 100}
+    assert {size: counts.frames for size, counts in received.by_size.items()} == {64: 700, 594: 400, 1518: 100}
 
 
 def test_as_fast_as_it_can_it_ends_in_time(ends):

@@ -51,7 +51,7 @@ def test_exactly_what_is_dropped_is_lost(tmp_path, both):
     found = measured(tmp_path, "drop", *more)
     assert len(found) == 1 + both
     for row in found:
-        # The server may have missed some: with a ring of 16,384 frames, none.
+        # The server could lose frames, but its ring of 16,384 frames prevents that.
         assert (verdict_of(row), row["reasons"]) == ("valid", "")
         assert counts(row, "sent_frames", "received_frames", "lost_frames", "capture_dropped_frames") == (
             *(1000, 930, 70, 0),
@@ -64,12 +64,12 @@ def test_a_mix_and_delays_by_the_servers_own_software(tmp_path):
     (row,) = measured(tmp_path, "drop", *settings(frame_sizes="imix", loads="1200fps", duration="1s"), delay_fps=100)
     assert (verdict_of(row), row["reasons"]) == ("valid", "")
     assert counts(row, "sent_frames", "received_frames") == (1200, 1116)
-    by_size = dict(one.split("=") for one in row["received_frames_by_size"].split(";"))
+    by_size = dict(item.split("=") for item in row["received_frames_by_size"].split(";"))
     assert sum(map(int, by_size.values())) == 1116
     assert row["sent_frames_by_size"] == "64=700;594=400;1518=100"
     measured_frames = int(row["software_delay_frames"])
     assert 60 <= measured_frames <= 100  # of 100, of which the UUT drops those whose turn it is
-    classes = [one.split("=") for one in row["software_delay_classes"].split(";")]
+    classes = [item.split("=") for item in row["software_delay_classes"].split(";")]
     assert sum(int(frames) for _, frames in classes) == measured_frames
     assert row["software_delay_by"].endswith("in software")
     assert float(row["software_delay_min_us"]) <= float(row["software_delay_max_us"] or "inf")

@@ -1,4 +1,4 @@
-"""What the source `xdp` does beyond what every source does, which is in test_afpacket.py."""
+"""The functions specific to the source `xdp`; test_afpacket.py tests those of every source."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def whole_frames(path) -> list[bytes]:
 
 
 def expected(what, frame: bytes, sequence: int) -> bytes:
-    """Frame `sequence` of one flow, with the stamp that this one bears."""
+    """Frame `sequence` of one flow, with the time stamp of the given frame."""
     return build_frame(what)[:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(what.frame_size - 4 - 58)
 
 
@@ -41,7 +41,7 @@ def expected(what, frame: bytes, sequence: int) -> bytes:
 def test_every_byte_of_every_frame_is_right_whatever_was_done_to_those_before(
     lab, opened, tmp_path, monkeypatch, frame_size, forward
 ):
-    """A router writes its addresses and TTL into the very pages that later frames are made in."""
+    """A router writes its addresses and TTL into the same pages that later frames are built in."""
     source = opened(kind="xdp")
     if forward == "route":
         for command in (
@@ -85,7 +85,7 @@ def test_the_stamp_is_the_time_of_day_and_paced_to_the_microsecond(lab, opened, 
 
 
 def test_a_high_rate_is_kept_on_a_cpu_that_another_session_wants_too(lab, opened):
-    """Sessions share a CPU evenly, whatever the nice values within; and what is overdue leaves as fast as it may."""
+    """Sessions share a CPU evenly, independent of nice values inside; overdue frames are sent as fast as possible."""
     command = ["taskset", "-c", "0", sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(command, start_new_session=True) as other:
         try:

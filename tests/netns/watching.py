@@ -30,14 +30,14 @@ def pids_in(netns: str, word: str) -> list[int]:
     listed = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False).stdout.split()
     found = []
     for pid in listed:
-        with contextlib.suppress(OSError):  # it may have ended meanwhile
+        with contextlib.suppress(OSError):  # it may have ended in the meantime
             if word in Path(f"/proc/{pid}/cmdline").read_text():
                 found.append(int(pid))
     return found
 
 
 def frames_sent() -> int:
-    """What the first source's NIC of the topology `netns` has sent since it was made."""
+    """The frames sent by the first source's NIC of the topology `netns` since it was made."""
     command = "ip netns exec nb-netns-source cat /sys/class/net/nb-tx1/statistics/tx_packets"
     told = subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
     return int(told or 0)

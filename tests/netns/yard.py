@@ -46,28 +46,28 @@ class Yard:
     hosts: dict[str, Host]
     machine: Machine
     paths: tuple[StreamPath, ...]
-    always_there: frozenset[str] = frozenset()  # commands that run in a VM whatever the yard is used for
+    always_there: frozenset[str] = frozenset()  # commands that always run in a VM
 
     def running(self) -> list[tuple[int, str]]:
-        """The processes, and their commands, of what was brought up."""
+        """The processes of the UUTs brought up, with their commands."""
         if self.machine.name is None:
             return list(marked_processes(self.run_id))
         there = processes(self.machine.host())
         return [(pid, words) for pid, words in there if words not in self.always_there]
 
     def left(self) -> list[tuple[int, str]]:
-        """Those that have not ended a moment after whoever started them has seen to that."""
+        """The processes still running a moment after they were ended."""
         wait_until(lambda: not self.running(), _END_S)
         return self.running()
 
     def kill(self) -> None:
-        """End them from outside, for a moment: one that calls another program just then is seen only afterwards."""
+        """Kill them repeatedly for a moment: a process that is just calling another program is missed at first."""
         wait_until(self._killed_all_for_good, _KILLING_S)
 
     def _killed_all_for_good(self) -> bool:
         for pid, _ in self.running():
             self.machine.host().run(["kill", "-KILL", str(pid)])
-        return False  # nobody can tell
+        return False  # never certain: repeat until the time is over
 
     @contextmanager
     def uut(
@@ -77,7 +77,7 @@ class Yard:
         paths: tuple[StreamPath, ...] = (),
         entitlement: Entitlement = EVERYTHING,
     ) -> Iterator[ActiveGuest]:
-        """A UUT, until the block is left."""
+        """Bring up a UUT until the block ends."""
         point = self.machine.point
         try:
             own = Assignment(name, paths, entitlement, "uut", self.run_id)
@@ -90,7 +90,7 @@ class Yard:
 
     @contextmanager
     def started(self, vmm: Vmm, name: str, paths: tuple[StreamPath, ...] = ()) -> Iterator[RunningGuest]:
-        """A guest that its driver has started, and that need not answer, until the block is left."""
+        """Start a guest by its driver until the block ends, without waiting for a response."""
         point, guest = self.machine.point, None
         try:
             for step in Guest(vmm).plan(Assignment(name, paths, EVERYTHING, "uut", self.run_id)).steps:
@@ -107,7 +107,7 @@ class Yard:
             assert self.machine.undo(to=point) == []
 
     def forwarded(self, active: ActiveGuest, path: StreamPath, frames: int = FRAMES) -> int:
-        """How many of so many frames, sent one after the other, come out at the sink."""
+        """The number of frames that reach the sink out of this many, sent one after the other."""
         before = self._arrived(path)
         towards = active.ready.next_hop_macs[path.name]
         traffic = Traffic(path.name, path.source.mac, towards, path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1)
@@ -116,7 +116,7 @@ class Yard:
         send = [python, "-c", SEND, path.source.interface, str(frames), frame]
         run_checked(self.hosts["source"], send)
         arrived = before
-        while wait_until(lambda: self._arrived(path) != arrived, _SETTLE_S):  # noqa: B023 - asked at once
+        while wait_until(lambda: self._arrived(path) != arrived, _SETTLE_S):  # noqa: B023 - called at once
             arrived = self._arrived(path)
         return arrived - before
 
@@ -125,11 +125,11 @@ class Yard:
 
 
 def assert_declared(active: ActiveGuest, path: StreamPath, read: Reading | None = None) -> None:
-    """Every counter is read at a point that the UUT has declared on the way of its stream, or at the tester's own."""
+    """Assert that every counter belongs to a point that the UUT declared on the stream's path, or to the tester's."""
     along = {point.name for point in whole_path(path, active.ready.points.get(path.name, ()))}
     readings = (read or active.uut.read()).counters
-    assert {one.point for one in readings} <= along
-    assert {one.stream for one in readings} <= {path.name, ""}
+    assert {reading.point for reading in readings} <= along
+    assert {reading.stream for reading in readings} <= {path.name, ""}
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
 
 
 def processes(host: Host) -> list[tuple[int, str]]:
-    """The processes of a machine and their commands, but for threads of its kernel and what tells them."""
+    """The processes of a machine and their commands, without kernel threads and the process that lists them."""
     tell = 'for one in /proc/[0-9]*; do echo "${one#/proc/} $(tr "\\0\\n" "  " <$one/cmdline)"; done'
     told = run_checked(host, ["sh", "-c", tell])
     split = (line.partition(" ") for line in told.splitlines())
@@ -159,5 +159,5 @@ def processes(host: Host) -> list[tuple[int, str]]:
 
 
 def groups() -> list[Path]:
-    """The control groups of netbench's own on this machine."""
+    """The control groups of netbench on this machine."""
     return sorted(Path("/sys/fs/cgroup").rglob("nb-*"), key=lambda path: path.name)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.chromium
 
 Browse = Callable[..., subprocess.CompletedProcess[str]]
 
-# Added to a copy of the page: what a reader would see, before and after choosing, and what they would save.
+# Added to a copy of the page: reports the visible content before and after choices, and the saved files.
 PROBE = """
 <pre id="probe"></pre>
 <script>
@@ -114,7 +114,7 @@ addEventListener("load", async () => {
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Open a file in headless Chromium; what it printed, the messages of the page's console among it."""
+    """Open a file in headless Chromium; returns its output, including the messages of the page's console."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs headless Chromium: apt-get install chromium")
@@ -171,10 +171,10 @@ def test_every_mark_is_drawn_told_and_saved_and_choices_apply_to_the_whole_page(
     chart = throughput_on_scales(first.groups, shown.looks)["Mbit/s"]
     seen = seen_in(browse, results, tmp_path)
     assert seen["panels"] == 4 + 4 + 4  # throughput, the most of it, loss; one for each frame size
-    doubtful = [one for group in first.groups for one in (*group.suspicious, *group.invalid)]
+    doubtful = [trial for group in first.groups for trial in (*group.suspicious, *group.invalid)]
     assert doubtful
     means = sum(1 for group in first.groups if group.valid)
-    assert seen["marks"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
+    assert seen["marks"] == 2 * (means + sum(1 for trial in doubtful if trial.throughput_fps is not None))
     assert seen["names"] == ["throughput-1-source.svg", "throughput-1-source.csv"]
     columns, *rows = csv.reader(io.StringIO(seen["csv"]))
     names, numbers = chart.table
@@ -182,7 +182,7 @@ def test_every_mark_is_drawn_told_and_saved_and_choices_apply_to_the_whole_page(
     assert [[_number(cell) for cell in row] for row in rows] == numbers
     drawing = ElementTree.fromstring(seen["svg"])
     assert "var(" not in seen["svg"]
-    assert len([one for one in drawing.iter() if one.get("data-n")]) == len(rows)
+    assert len([tag for tag in drawing.iter() if tag.get("data-n")]) == len(rows)
     assert seen["tip"].startswith("raw, 1,500-byte frames, ")
     assert (seen["scales"], seen["scalesAfter"]) == (["Mbit/s"], ["logarithmic"])
     assert seen["after"] == [second.name]
@@ -191,7 +191,7 @@ def test_every_mark_is_drawn_told_and_saved_and_choices_apply_to_the_whole_page(
 
 
 def _number(cell: str) -> str | float | None:
-    """A cell of a CSV file as what it was."""
+    """The value of a cell of a CSV file."""
     try:
         return float(cell) if cell else None
     except ValueError:

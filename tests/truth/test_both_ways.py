@@ -1,4 +1,4 @@
-"""A stream and its way back at once: each direction is counted to the frame, and others have counted the same."""
+"""A stream and its reverse at once: each direction is counted to the frame, and independent counters agree."""
 
 import json
 import shutil
@@ -93,23 +93,25 @@ def witness() -> Iterator[None]:
 
 def seen() -> dict[str, int]:
     listed = json.loads(run_checked(in_uut(), ["nft", "-j", "list", "counters", "table", "netdev", "witness"]))
-    return {one["counter"]["name"]: int(one["counter"]["packets"]) for one in listed["nftables"] if "counter" in one}
+    return {
+        entry["counter"]["name"]: int(entry["counter"]["packets"]) for entry in listed["nftables"] if "counter" in entry
+    }
 
 
 def by_link() -> dict[str, int]:
-    """What the UUT's NICs have received and sent."""
+    """The frames that the UUT's NICs have received and sent, by direction."""
     links = json.loads(run_checked(in_uut(), ["ip", "-j", "-s", "link"]))
-    told = {one["ifname"]: one["stats64"] for one in links}
+    stats = {link["ifname"]: link["stats64"] for link in links}
     return {
-        "forth-in": told["nb-in1"]["rx"]["packets"],
-        "forth-out": told["nb-out1"]["tx"]["packets"],
-        "back-in": told["nb-out1"]["rx"]["packets"],
-        "back-out": told["nb-in1"]["tx"]["packets"],
+        "forth-in": stats["nb-in1"]["rx"]["packets"],
+        "forth-out": stats["nb-out1"]["tx"]["packets"],
+        "back-in": stats["nb-out1"]["rx"]["packets"],
+        "back-out": stats["nb-in1"]["tx"]["packets"],
     }
 
 
 def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=("forth", "back"), count=seen):
-    """A trial of a UUT, and what somebody else counted meanwhile; again where the machine stood still in it."""
+    """A trial of a UUT, and the independent counts during it; repeated where the machine stalled."""
     spec = UutSpec.model_validate({"name": "u", **uut})
     lab: Topology = load_shipped("netns-both").model_copy(update={"uuts": (spec,)})
     with open_testbed(resolve(lab, wanted)) as testbed, testbed.uut(spec) as active, witness():
@@ -125,15 +127,15 @@ def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=(
 
 
 def assert_exact(result: TrialResult, lost: dict[str, int], counted: dict[str, int], sent: int = SENT) -> None:
-    """All that was sent and lost in each direction, and nothing else, is as the counters of others say."""
-    streams = {one.stream: one for one in result.streams}
-    assert {name: one.sent_frames for name, one in streams.items()} == dict.fromkeys(streams, sent)
-    assert {name: one.lost_frames for name, one in streams.items()} == lost
-    assert {name: one.received_frames for name, one in streams.items()} == {
+    """Assert that the frames sent and lost in each direction equal the independent counts, without other frames."""
+    streams = {counts.stream: counts for counts in result.streams}
+    assert {name: counts.sent_frames for name, counts in streams.items()} == dict.fromkeys(streams, sent)
+    assert {name: counts.lost_frames for name, counts in streams.items()} == lost
+    assert {name: counts.received_frames for name, counts in streams.items()} == {
         name: sent - frames for name, frames in lost.items()
     }
-    for name, one in streams.items():
-        assert nothing_else(one), one
+    for name, counts in streams.items():
+        assert nothing_else(counts), counts
         assert (counted[f"{name}-in"], counted[f"{name}-out"]) == (sent, sent - lost[name])
     assert {reason.kind.value for reason in result.reasons} <= HELD_UP
 
@@ -149,7 +151,7 @@ UUTS: dict[str, dict[str, object]] = {
     "forwarder": {"kind": "forwarder"},
     "ovs": {"kind": "ovs"},
 }
-PROCESSES = ("forwarder", "ovs")  # whose sockets have room for few frames while they do not run
+PROCESSES = ("forwarder", "ovs")  # their sockets buffer only few frames while they do not run
 
 
 @pytest.mark.parametrize(
@@ -165,15 +167,15 @@ PROCESSES = ("forwarder", "ovs")  # whose sockets have room for few frames while
 def test_all_that_is_sent_arrives_each_way(uut, sink, tmp_path):
     sent, duration = (FEW_FRAMES, "100ms") if uut in PROCESSES else (SENT, "500ms")
     result, counted = both_measured(UUTS[uut], profile(sink=sink, duration=duration), tmp_path)
-    if uut in PROCESSES:  # whose frames pass no hook where they leave
+    if uut in PROCESSES:  # their frames leave without passing a hook
         counted |= {name.replace("-in", "-out"): frames for name, frames in counted.items() if name.endswith("-in")}
     assert_exact(result, {"forth": 0, "back": 0}, counted, sent)
-    assert {one.stream: one.reverse_of for one in result.streams} == {"forth": "", "back": "forth"}
+    assert {counts.stream: counts.reverse_of for counts in result.streams} == {"forth": "", "back": "forth"}
 
 
 @pytest.mark.parametrize("how", ["tc", "xdp"])
 def test_what_is_redirected_both_ways_the_links_count(how, tmp_path):
-    """No hook of nftables sees it, and no flush frame of a sink goes the same way: there is none of tcpdump's."""
+    """No hook of nftables sees these frames; the sink is not tcpdump, whose flush frames would be redirected too."""
     uut = {"kind": "raw", "forward": how}
     result, counted = both_measured(uut, profile(sink="bpf"), tmp_path, count=by_link)
     assert_exact(result, {"forth": 0, "back": 0}, counted)
@@ -181,11 +183,11 @@ def test_what_is_redirected_both_ways_the_links_count(how, tmp_path):
 
 def test_flush_frames_that_are_redirected_to_the_other_sink_do_no_harm(tmp_path):
     result, _ = both_measured({"kind": "raw", "forward": "tc"}, profile(sink="tcpdump"), tmp_path)
-    for one in result.streams:
-        assert one.received_frames == SENT
-        assert nothing_else(one), one
-        assert one.control_frames == 0
-        assert one.delay is not None
+    for counts in result.streams:
+        assert counts.received_frames == SENT
+        assert nothing_else(counts), counts
+        assert counts.control_frames == 0
+        assert counts.delay is not None
 
 
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
@@ -204,7 +206,7 @@ def test_each_direction_loses_what_it_is_to_where_it_is_to(uut, places, sink, tm
     assert len(set(lost.values())) == 2
     result, counted = both_measured(uut, profile(sink=sink), tmp_path)
     assert_exact(result, lost, counted)
-    placed = {one.stream: {loss.place: loss.frames for loss in one.lost_at} for one in result.streams}
+    placed = {counts.stream: {loss.place: loss.frames for loss in counts.lost_at} for counts in result.streams}
     assert placed == {name: {places[name]: frames} for name, frames in lost.items()}
 
 
@@ -219,7 +221,7 @@ def test_one_way_alone_is_measured_as_well(streams, tmp_path):
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
 @pytest.mark.parametrize("load", ["2000fps", "max"])
 def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load, sink, tmp_path, monkeypatch):
-    """As with CPUs enough: both NICs of the UUT receive from rings, which the live frames of XDP need."""
+    """As with enough CPUs: both NICs of the UUT receive from rings, which live frames of XDP require."""
     monkeypatch.setattr(rings, "receiving_cpus", lambda streams, cpus: [(cpus[-1],)] * streams)
     wanted = profile(loads=[load], generator="xdp", sink=sink, duration="500ms" if load != "max" else "100ms")
     result, counted = both_measured(DIFFERENT, wanted, tmp_path)
@@ -228,14 +230,14 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
         lost = {"forth": Drop(k=7, n=100).of(SENT), "back": Drop(k=13, n=97).of(SENT)}
         assert_exact(result, lost, counted)
         return
-    for one, k, n in zip(result.streams, (7, 13), (100, 97), strict=True):
-        placed = {loss.place: loss.frames for loss in one.lost_at}
+    for counts, k, n in zip(result.streams, (7, 13), (100, 97), strict=True):
+        placed = {loss.place: loss.frames for loss in counts.lost_at}
         rings_lost = placed.pop("ingress NIC (receive ring full)", 0)
-        came_in = counted[f"{one.stream}-in"]
-        assert one.sent_frames == came_in + rings_lost
+        came_in = counted[f"{counts.stream}-in"]
+        assert counts.sent_frames == came_in + rings_lost
         assert placed.pop("bridge (nft drop rule)", 0) == Drop(k=k, n=n).of(came_in)
-        assert one.unexplained_frames == 0
-        assert one.foreign_frames == 0
+        assert counts.unexplained_frames == 0
+        assert counts.foreign_frames == 0
 
 
 @needs_lxc
@@ -243,8 +245,10 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
 def test_a_container_has_two_nics_and_forwards_both_ways(forward, tmp_path):
     result, counted = both_measured({"kind": "container", "forward": forward}, profile(), tmp_path)
     assert_exact(result, {"forth": 0, "back": 0}, counted)
-    for one in result.streams:
-        passed = {point.point: point.grew for point in one.counters if point.role == "passed" and "veth" in point.point}
+    for counts in result.streams:
+        passed = {
+            point.point: point.grew for point in counts.counters if point.role == "passed" and "veth" in point.point
+        }
         assert passed == {"ingress veth": SENT, "egress veth": SENT}
 
 

@@ -1,4 +1,4 @@
-"""Frames of several sizes whose truth is known: what is sent, lost and received of each size is exact to the frame."""
+"""Frames of several sizes with known truth: the frames sent, lost and received of each size are exact."""
 
 import subprocess
 from collections import Counter
@@ -11,7 +11,7 @@ from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 pytestmark = pytest.mark.root
 
 MINE = FrameMix("mine", (64, 64, 64, 1280, 1518))
-# Whatever a genome is long: all of one size, some of each, and a pattern that has nothing to do with it.
+# For genomes of any length: drops all of one size, some of each, and in a pattern unrelated to the genome.
 DROPS = [(7, 12), (3, 5), (13, 101)]
 FRAMES = 2105
 TOPOLOGY = """
@@ -30,11 +30,11 @@ WANTED = settings(
 
 
 def by_size(text: str) -> dict[int, int]:
-    return {int(size): int(frames) for size, _, frames in (one.partition("=") for one in text.split(";"))}
+    return {int(size): int(frames) for size, _, frames in (item.partition("=") for item in text.split(";"))}
 
 
 def counted_by_tcpdump(capture, sizes) -> dict[int, int]:
-    """How many frames of the stream of each length tcpdump finds in a capture: with the FCS, which it does not see."""
+    """The number of the stream's frames by length in a capture, read by tcpdump; lengths include the FCS."""
     found = {}
     for size in sizes:
         wanted = f"udp and len == {size - 4}"
@@ -85,7 +85,7 @@ def test_frames_of_each_size_are_exact_on_a_bridge_and_where_drops_are_known(res
             (capture,) = (results / "captures").glob(f"trial-{int(row['trial']):06}-s1*")
             assert counted_by_tcpdump(capture, mix.sizes) == there
         if row["uut"] == "drops-7-of-12" and mix is IMIX:
-            # Nothing of 64 bytes arrives: throughput is of the others, by their sizes.
+            # No frame of 64 bytes arrives: throughput is that of the other sizes.
             assert by_size(row["window_frames_by_size"])[64] == 0
             others = (4 * 594 + 1518) / 5
             l1_of_l2 = float(row["throughput_mbps"]) / float(row["throughput_l2_mbps"])

@@ -1,4 +1,4 @@
-"""Two guests whose truth is known, at work at once: each one's loss is its own, exact to the frame."""
+"""Two guests with known truth at once: the loss of each is attributed to it, exact to the frame."""
 
 import json
 import random
@@ -31,7 +31,7 @@ uuts:
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_each_guests_loss_is_its_own(tmp_path, results, forward):
-    """The victim drops, its neighbour drops, or both do, each another part."""
+    """The victim drops, its neighbour drops, or both do, each a different share."""
     uuts = ""
     for k, n in DROPS:
         own, other = ({"kind": "reference", "drop": {"k": part, "n": n}, "forward": forward} for part in (k, n - k))
@@ -85,7 +85,7 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
 
 
 def test_counts_of_both_sides_are_those_of_their_nics(results):
-    """The second pair of NICs as neighbour, at half and nearly all of the maximum: what Tables 2 and 3 are made of."""
+    """The second pair of NICs as neighbour, at half and nearly all of the maximum, as in Tables 2 and 3."""
     limited = {"name": "raw", "kind": "reference", "forward": "route", "limit": {"fps": 10_000, "burst": 1000}}
     limited["neighbours"] = {"second": {"kind": "raw", "forward": "route"}}
     done = netbench(
@@ -111,7 +111,7 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
     for trial in shared:
         [second] = trial.neighbours
         for counts in (*trial.streams, *second.streams):
-            nics = {(one.point, one.counter): one.grew for one in counts.counters}
+            nics = {(counter.point, counter.counter): counter.grew for counter in counts.counters}
             assert nics["source NIC", "tx"] == nics["ingress NIC", "rx"] == counts.sent_frames
             assert nics["egress NIC", "tx"] == nics["sink NIC", "rx"] == counts.received_frames
         share = float(trial.spec.scenario.removeprefix("network-")) / 100

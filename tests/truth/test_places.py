@@ -1,4 +1,4 @@
-"""Breakages put at places of our choosing: in a whole trial, the right point is named with the right count."""
+"""Breakages at chosen places: a whole trial names the right point with the right count."""
 
 from dataclasses import replace
 
@@ -77,4 +77,4 @@ AT_A_ROUTER = [
 def test_the_right_hop_is_named_with_the_right_count(forward, breakages, tmp_path):
     spec = next(uut for uut in load_shipped("netns").uuts if uut.name == forward)
     said = measured(load_shipped("netns"), spec, breakages, tmp_path)
-    assert said == {one.name: one.said for one in [*breakages, NOTHING]}
+    assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}

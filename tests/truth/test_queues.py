@@ -1,4 +1,4 @@
-"""A device with a queue, whatever the length of the trial: what it forwards, what its queue holds, what it loses."""
+"""A device with a queue, for trials of any length: the frames that it forwards, queues and loses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A link that receives like a NIC, and overflows: each frame is received, or lost at a place that is known."""
+"""A link that receives like a NIC, and overflows: each frame is received, or lost at a known place."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A search on a UUT that forwards so many frames a second and no more."""
+"""Searches on a UUT that forwards exactly a known rate."""
 
 import json
 import os
@@ -29,8 +29,8 @@ streams:
 uuts:
   - {{name: limited, kind: reference, forward: {forward}, limit: {{fps: {fps}, burst: {burst}}}}}
 """
-# A source that was kept from sending for a moment sends all at once afterwards: the bucket has room for that, of 60 ms.
-# A full one is part of what passes in a trial, so all trials are of one length.
+# A delayed source sends its late frames all at once: the bucket has room for those of 60 ms. The frames of a full
+# bucket pass in addition to the rate, so all trials have the same length.
 SHORT = [
     *INLINE,
     *settings(frame_sizes="64,1518", schedule__highest="40kfps", schedule__lowest="1000fps"),
@@ -39,7 +39,7 @@ SHORT = [
         schedule__initial="500ms",
         schedule__duration_sum="1500ms",
         max_lateness="200ms",
-        retries=6,  # of a trial in which the source was held up
+        retries=6,  # of a trial with a delayed source
     ),
     *settings(generator="afpacket", sink="tcpdump"),
 ]
@@ -51,24 +51,24 @@ def found_in(results):
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
-    """Within 1 %, of which the search may take half for its width."""
+    """Within 1 %; the width of the search may be half of that."""
     lab = tmp_path / "limited.yaml"
     lab.write_text(LAB.format(forward=forward, fps=FPS, burst=BURST))
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = found_in(tmp_path / "results")
-    assert [(one["goal"], one["frame_size"]) for one in found] == [
+    assert [(search["goal"], search["frame_size"]) for search in found] == [
         (goal, size) for size in (64, 1518) for goal in ("NDR", "PDR 0.5 %")
     ]
-    for one in found:
-        truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
-        assert one["state"] == "found", one
-        assert 0.99 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+    for search in found:
+        truth = (FPS + BURST / TRIAL_S) / (1 - search["loss_ratio"])
+        assert search["state"] == "found", search
+        assert 0.99 * truth <= search["lower_fps"] <= search["upper_fps"] <= 1.01 * truth, search
 
 
 @pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
 def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, start):
-    """It is started again, and the trial in which it died is made again."""
+    """It is started again, and the trial in which it died is repeated."""
     lab = topology(1, [{"name": "box", "kind": "container", "forward": "route"}], name="nbt-box")
     file = tmp_path / "box.yaml"
     file.write_text(lab.model_dump_json(exclude_none=True))
@@ -76,16 +76,16 @@ def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, st
     limit_rate("nb-nbt-box-uut", "nb-in1")
     wait_for(lambda: stored(results) > 3 and is_measuring(results), timeout_s=60)
     for pid in pids_in(guest_netns("box"), ""):
-        with suppress(ProcessLookupError):  # the first one takes the others along
+        with suppress(ProcessLookupError):  # the others end with the first one
             os.kill(pid, signal.SIGKILL)
     out, err = search.communicate(timeout=100)
     assert search.returncode == 0, out + err
     assert [event["uut"] for event in events(results) if event["kind"] == "uut-ready"] == ["box", "box"]
-    for one in found_in(results):
-        truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
-        assert one["state"] == "found", one
-        # A container loses some more where this machine stands still for a moment, and never fewer.
-        assert 0.85 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+    for limit in found_in(results):
+        truth = (FPS + BURST / TRIAL_S) / (1 - limit["loss_ratio"])
+        assert limit["state"] == "found", limit
+        # A container loses more frames where this machine stalls for a moment, never fewer.
+        assert 0.85 * truth <= limit["lower_fps"] <= limit["upper_fps"] <= 1.01 * truth, limit
 
 
 def is_measuring(results):
@@ -94,7 +94,7 @@ def is_measuring(results):
 
 
 def limit_rate(netns, device):
-    """Have a NIC of a testbed that is coming up let through no more than the limit."""
+    """Limit the rate of a NIC of a testbed that is coming up."""
     links = ["ip", "-n", netns, "link", "show", device]
     wait_for(lambda: subprocess.run(links, capture_output=True, check=False).returncode == 0)
     rule = f"limit rate over {FPS}/second burst {BURST} packets counter drop"
@@ -108,7 +108,7 @@ def guest_netns(uut):
 
 
 def test_searches_that_cannot_succeed_end(tmp_path):
-    """A UUT that drops all, and a load that no UUT reaches: a clear answer each."""
+    """A UUT that drops all, and a load that no UUT reaches: a clear result for each."""
     lab = tmp_path / "dead.yaml"
     text = LAB.format(forward="bridge", fps=FPS, burst=BURST).replace(
         f"limit: {{fps: {FPS}, burst: {BURST}}}", "drop: {k: 1, n: 1}"
@@ -127,7 +127,7 @@ def test_searches_that_cannot_succeed_end(tmp_path):
 
 
 def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
-    """The longest burst is what fills the bucket, and a reset is as long as the sink sees no frame."""
+    """The longest burst fills the bucket, and a reset lasts as long as the sink receives no frame."""
     lab = tmp_path / "limited.yaml"
     lab.write_text(LAB.format(forward="bridge", fps=FPS, burst=BURST))
     suite = settings(
@@ -151,20 +151,20 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
     tests = found["tests"]
-    throughput = FPS + BURST / TRIAL_S  # a full bucket is part of what passes in a trial
+    throughput = FPS + BURST / TRIAL_S  # the frames of a full bucket pass in addition
     assert found["lower_fps"] == pytest.approx(throughput, rel=0.05)
     assert len(tests["latency"]["means_ns"]) == 2
-    losses = {round(one["share"], 1): one["loss_ratio"] for one in tests["losses"]}
-    # A source that is held up sends for up to 5 % longer. At 90 % of the load 8 % less is lost.
+    losses = {round(loss["share"], 1): loss["loss_ratio"] for loss in tests["losses"]}
+    # A delayed source sends for up to 5 % longer. At 90 % of the load 8 % less is lost.
     assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.05)
     assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1][: len(losses)]
     lossless = [ratio == 0 for ratio in losses.values()]
     assert not any(lossless[:6]), "as far as 20,000 frames/s"
-    # It goes on after a trial that stayed invalid, which has no ratio.
+    # It continues after a trial that stayed invalid, which has no ratio.
     assert lossless[-2:] == [True, True] or None in losses.values(), "two in a row lose nothing"
     assert (True, True) not in pairwise(lossless[:-1]), "and the first two are the last"
-    # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B; one held up for a moment needs fewer, and
-    # one that is 4 ms late in its 40 ms lets 60 more drain.
+    # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B. A source with late frames needs fewer;
+    # while it is 4 ms late in its 40 ms, 60 more frames drain.
     longest = BURST / (1 - FPS / 40_000)
     bursts = tests["back_to_back"]["frames"]
     assert len(bursts) == 3, tests["back_to_back"]

@@ -1,4 +1,4 @@
-"""The self-test passes on an honest machine, and says what is wrong on a dishonest one."""
+"""The self-test passes on a sound machine, and reports the faults of a broken one."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from tests.commands import HELD_UP, netbench, settings, start
 pytestmark = pytest.mark.root
 
 OTHERS = "CPUs left to the tester"
-SPEED = ("pace", "ceiling", OTHERS)  # which whoever else is on this machine may spoil
-ADDED = {"duplicates": "duplicate-frames", "foreign": "foreign-frames"}  # what these are told of when all is well
+SPEED = ("pace", "ceiling", OTHERS)  # other processes on this machine may spoil these
+ADDED = {"duplicates": "duplicate-frames", "foreign": "foreign-frames"}  # the kinds that belong to these checks
 
 
 def checks(directory):
@@ -25,18 +25,18 @@ def checks(directory):
 
 
 def wrong(found):
-    """The checks that failed by something that is in the tester's hands."""
+    """The checks that failed for a reason within the tester."""
     failed = [check for check in found.values() if check["passed"] is False and not check["name"].startswith(SPEED)]
-    return [one for one in failed if not (kinds := told(one)) or kinds - HELD_UP - {ADDED.get(one["name"])}]
+    return [check for check in failed if not (kinds := told(check)) or kinds - HELD_UP - {ADDED.get(check["name"])}]
 
 
 def told(check):
-    """The kinds of what is told of a check, of which each is followed by its details."""
+    """The kinds of reasons in the detail of a check, each of which is followed by its text."""
     return set(re.findall(r"(?:^|; )([a-z]+(?:-[a-z]+)*): ", check["detail"]))
 
 
 def counted_exactly(found):
-    """The checks of exact drops, all of which found exactly as many frames as they should."""
+    """The checks of exact drops; asserts that all have an error of 0 frames."""
     exact = [check for check in found.values() if check["name"].startswith("exact drop")]
     assert {check["error"] for check in exact} == {"0 frames"}
     return exact
@@ -71,7 +71,7 @@ def test_through_a_ring_the_ceilings_are_those_of_campaigns_with_the_same_source
     kinds = ("--generator", "xdp", "--sink", "bpf")
     netbench("selftest", "netns", "--frames", "500", "-o", tmp_path / "self", *kinds)
     found, record = checks(tmp_path / "self")
-    # Where this machine stands still for a moment a ring loses frames, and other checks rightly fail: they are asserted
+    # Where this machine stalls for a moment, a ring loses frames, and other checks rightly fail: they are asserted
     # above, without rings.
     (all_seen,) = [check for check in found.values() if check["name"].startswith("sinks see everything")]
     sent, by_ring = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", all_seen["truth"]))
@@ -92,7 +92,7 @@ exec {tcpdump} "$@"
 
 
 def spoil(netns: str, device: str, running) -> bool:
-    """Drop one of a hundred frames at a NIC as soon as it is there; False when it never is."""
+    """Drop one of a hundred frames at a NIC as soon as it exists; False if it never does."""
     rule = (
         f'add table netdev evil; add chain netdev evil c {{ type filter hook ingress device "{device}" priority 0; }}; '
         "add rule netdev evil c numgen random mod 100 < 1 drop"
@@ -106,7 +106,7 @@ def spoil(netns: str, device: str, running) -> bool:
 
 
 def test_a_dishonest_machine_is_told_what_is_wrong_with_it(tmp_path):
-    """A rule behind the sink's tcpdump, a tcpdump that is stopped now and then, and burning CPUs."""
+    """A rule behind the sink's tcpdump, a tcpdump that is stopped at times, and busy CPUs."""
     wrapper = tmp_path / "bin" / "tcpdump"
     wrapper.parent.mkdir()
     wrapper.write_text(WRAPPER.format(tcpdump="/usr/bin/tcpdump"))

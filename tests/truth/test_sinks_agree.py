@@ -1,4 +1,4 @@
-"""Two sinks, each at the end of a pair of its own, say the same of the same frames: tcpdump, the reference, and bpf."""
+"""Two sinks, each at the end of its own pair, report the same for the same frames: tcpdump, the reference, and bpf."""
 
 import ctypes
 import os
@@ -37,25 +37,25 @@ FRAMES = 4000
 IP, UDP, HEADER = 14, 34, 42
 PATH = stream_paths(topology(1))[0]
 USUAL = Stamps(first_sequence=0)
-# What depends on when a sink looked at a frame, and on what it is.
+# Values that depend on the kind of a sink, and on when it read a frame.
 OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched", "by_ring"))
 
 
 PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
 
-# Which hook is taken at a NIC with so many receive queues, whose peer has two to send by: native XDP wants as many.
+# The hook used at a NIC by its number of receive queues; native XDP needs as many as its peer's two send queues.
 HOOKS = {"tcx ingress": ("tcx", 2), "xdp, native": ("xdp", 2), "xdp, generic": ("xdp", 1)}
 
 
 class Wired(Namespaced):
-    """A namespace with the pairs; which hook its sink bpf is to ask for, and has then."""
+    """A namespace with the pairs; the hook that its sink bpf is to request, and the hook that it then uses."""
 
     wanted: Any = ""
     taken = ""
 
 
 class Far(Wired):
-    """The same, as if it were of another machine that netbench was brought to."""
+    """The same namespace, as if it were on another machine that netbench was copied to."""
 
     shares_files = False
     scratch = gettempdir()
@@ -69,7 +69,7 @@ class Far(Wired):
 
 @pytest.fixture(params=HOOKS)
 def host(request):
-    """A namespace with the veth pairs tx0–rx0, for tcpdump, and tx1–rx1, which say nothing by themselves."""
+    """A namespace with the veth pairs tx0–rx0, for tcpdump, and tx1–rx1, which send nothing by themselves."""
     name, (wanted, queues) = f"nbt-sinks-{os.getpid()}", HOOKS[request.param]
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
@@ -91,7 +91,7 @@ def host(request):
 
 
 class Trial:
-    """One trial with both sinks, whose frames are sent one by one."""
+    """One trial with both sinks; its frames are sent one by one."""
 
     def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False, far=False):
         """`far`: the sink bpf counts by a process, as on another host."""
@@ -118,31 +118,31 @@ class Trial:
         return self
 
     def opened(self, interface):
-        """A socket that sends there."""
+        """A socket that sends by an interface."""
         path = namespace_path(self.host.netns)
         opened = within(path, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
         opened.bind((interface, 0))
         return opened
 
     def __exit__(self, *_):
-        for one in self.sockets:
-            one.close()
+        for sender in self.sockets:
+            sender.close()
         for sink in self.sinks:
             sink.close()
 
     def test_frame(self, number, stamp_ns=None):
-        """A frame of the stream, to be altered."""
+        """A frame of the stream, which can be altered."""
         frame = bytearray(self.frame)
         seconds, ns = divmod(time.time_ns() if stamp_ns is None else stamp_ns, 10**9)
         struct.pack_into("!III", frame, HEADER + 4, number % 2**32, seconds, ns // 1000)
         return frame
 
     def send(self, frame):
-        for one in self.sockets:
-            one.send(frame)
+        for sender in self.sockets:
+            sender.send(frame)
 
     def received(self, sent=FRAMES, **more):
-        """What both say."""
+        """The counts of both sinks."""
         first = self.stamps.first_sequence or 0
         said = Sent(sent, 0, 1.0, self.first_ns, time.time_ns(), 1, 0.0, first_sequence=first, **more)
         for sink in self.sinks:
@@ -152,39 +152,39 @@ class Trial:
 
 
 def without_percentiles(received):
-    """The same, with nothing left but what is exact."""
+    """The counts of a sink without its percentiles, which are not exact."""
     no_percentiles = dict.fromkeys(PERCENTILES)
     delay, ipdv = (spread and replace(spread, **no_percentiles) for spread in (received.delay, received.ipdv))
     return replace(received, delay=delay, ipdv=ipdv)
 
 
 def percentiles(received):
-    """Those that can be told, by what they are of."""
+    """The known percentiles, by kind of time and name."""
     spreads = {"delay": received.delay, "ipdv": received.ipdv}
     times = {(of, name): getattr(spread, name, None) for of, spread in spreads.items() for name in PERCENTILES}
     return {key: time for key, time in times.items() if time is not None}
 
 
 def impaired(numbers, seed):
-    """Numbers with losses, copies and late ones, in the order of sending."""
+    """Sequence numbers with losses, copies and late ones, in the order of sending."""
     draw, order = random.Random(seed), []
     late: list[tuple[int, int]] = []
     for number in numbers:
         fate = draw.random()
-        late = [(wait - 1, one) for wait, one in late]
+        late = [(wait - 1, delayed) for wait, delayed in late]
         if fate < 0.1:
             late.append((draw.choice((1, 2, 40, 700)), number))
         elif fate > 0.2:
             order.append(number)
         if fate > 0.95:
             order.append(draw.choice(order))
-        order += [one for wait, one in late if not wait]
-        late = [(wait, one) for wait, one in late if wait]
+        order += [delayed for wait, delayed in late if not wait]
+        late = [(wait, delayed) for wait, delayed in late if wait]
     return order
 
 
 def odd_frames(trial):
-    """Frames that are not the stream's, or only nearly, by what makes them so."""
+    """Frames that are not, or not quite, those of the stream."""
     now = time.time_ns()
 
     def altered(at, data, number=7, stamp_ns=now):
@@ -262,7 +262,7 @@ def test_both_count_the_same(host, tmp_path, frame_size, far):
     ids=["usual", "beyond 32 bits", "early stamps", "no stamps", "unknown numbers"],
 )
 def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(host, tmp_path, stamps):
-    """Of the program's own capture of all frames: the times in it are those that it counted with."""
+    """With the program's own capture of all frames, which has the times that it counted with."""
     with Trial(host, tmp_path, stamps=stamps, keep=True) as trial:
         first = stamps.first_sequence or 0
         for number in impaired(range(first, first + FRAMES), 5):
@@ -279,7 +279,7 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
         "by_ring": False,
     }
     assert without_percentiles(replace(captured, **not_compared)) == without_percentiles(replace(ours, **not_compared))
-    # Each is right within 0.05 %: both count by steps, but need not count from the same delay.
+    # Each is right within 0.05 %: both count in steps, but may start from different delays.
     assert percentiles(captured) == pytest.approx(percentiles(ours), rel=0.001, abs=1)
     assert (ours.delay is None) == (not stamps.stamped)
     assert ours.window is not None
@@ -287,10 +287,10 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
 
 @pytest.mark.parametrize("protocol", [0x8100, 0x88A8])
 def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, protocol):
-    """As bridges and VLAN interfaces put it on; here a program of five instructions at the egress does."""
+    """Bridges and VLAN interfaces add it; here a program of five instructions at the egress does."""
     move, call, leave, push, goes_on, egress = 0xB7, 0x85, 0x95, 18, -1, 47  # linux/bpf.h
     code = ((move, 2, socket.htons(protocol)), (move, 3, 5), (call, 0, push), (move, 0, goes_on), (leave, 0, 0))
-    packed = b"".join(struct.pack("=BBhi", *one[:2], 0, one[2]) for one in code)
+    packed = b"".join(struct.pack("=BBhi", *instruction[:2], 0, instruction[2]) for instruction in code)
     program = libbpf()("bpf_prog_load", 3, b"nbt_tag", b"GPL", packed, ctypes.c_size_t(len(code)), None)
     with Trial(host, tmp_path) as trial:
         trial.send(trial.test_frame(0))
@@ -304,11 +304,11 @@ def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, pr
             os.close(fd)
         trial.send(trial.test_frame(2))
         said = trial.received()
-    assert [(one.frames, one.foreign) for one in said] == [(2, 1)] * 2
+    assert [(received.frames, received.foreign) for received in said] == [(2, 1)] * 2
 
 
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
-    """Two senders with frames of many flows, spread over all CPUs; order is then whatever it happens to be."""
+    """Two senders with frames of many flows, spread over all CPUs; their order is undefined."""
     for number in range(2):
         host.write(f"/sys/class/net/rx{number}/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
     with Trial(host, tmp_path, frames=20_000) as trial:

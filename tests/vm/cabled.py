@@ -1,4 +1,4 @@
-"""Two VMs with cables between their NICs, as in the topology lab-cabled: one that measures, one that is measured."""
+"""Two VMs with cables between their NICs, as in the topology lab-cabled: the tester and the device under test."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -39,13 +39,13 @@ class Cabled:
         self._here = Machine(None, UnmarkedHost("here", "nbt-cabled"))
 
     def do(self, command: str) -> str:
-        """What a command says in the namespace of the tester."""
+        """The output of a command in the namespace of the tester."""
         done = self.box.host(self.topology.netns("tester"), "tester").run(["sh", "-c", command], timeout_s=60.0)
         assert done.exit_code == 0, done.stderr
         return done.stdout
 
     def on_box(self, command: str) -> str:
-        """The same outside of that, where its ports are at home."""
+        """The output of a command outside of that namespace, where the ports belong."""
         done = self.box.host().run(["sh", "-c", command], timeout_s=60.0)
         assert done.exit_code in (0, 1), done.stderr
         return done.stdout
@@ -56,7 +56,7 @@ class Cabled:
 
     @contextmanager
     def setup(self, generator: object, *streams: str) -> Iterator[Measure]:
-        """A function that makes a trial of streams with such sources: measure(load, frame_size, **profile)."""
+        """A function that runs a trial of streams with these sources: measure(load, frame_size, **profile)."""
         paths = [path for path in stream_paths(self.topology) if path.name in streams]
         machines = {None: self._here, BOX: self.box, DUT: self.dut}
         hosts = {name: self.box.host(self.topology.netns(name), name) for name in ("box", "tester")}

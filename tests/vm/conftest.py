@@ -1,4 +1,4 @@
-"""What the tests of real guests share."""
+"""Fixtures shared by the tests of real guests."""
 
 import tempfile
 from pathlib import Path
@@ -36,7 +36,7 @@ def disk(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def image(request):
-    """That of the VM which a module calls LAB, built where it is not there."""
+    """The image of the VM that a module calls LAB, built if missing."""
     build_or_skip(request.module.LAB.vm.image)
 
 

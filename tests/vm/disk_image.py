@@ -1,4 +1,4 @@
-"""A disk image as a user may have one, made for tests.
+"""A disk image like one of a user, made for tests.
 
 It boots by itself (GRUB, a kernel, an initramfs with an SSH server and qemu-ga): nothing of netbench runs in it.
 """
@@ -55,14 +55,14 @@ boot
 
 
 def its_image() -> Image:
-    """The kernel and the programs of the disk, built where they are not there: `make test-platforms` does so first."""
-    # coreutils for its env: that of busybox takes busybox's own `ip` for iproute2's.
+    """The kernel and the programs of the disk, built if missing: `make test-platforms` builds them first."""
+    # coreutils for its env: that of busybox runs busybox's own `ip` instead of iproute2's.
     order = Order("test-disk", cache_directory(), packages=("coreutils", "dropbear-bin", "qemu-guest-agent"))
     return build(order, print)
 
 
 def make_disk(directory: Path) -> None:
-    """Write disk.img there, the private key `key` that it lets in, and its host key `host_key.pub`."""
+    """Write disk.img there, the private key `key` that gives access to it, and its host key `host_key.pub`."""
     image = its_image()
     keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f"]
     for name in ("key", "other"):

@@ -1,4 +1,4 @@
-"""Trials in a VM that a test can look into from inside, with two streams from two namespaces."""
+"""Trials in a VM that tests can inspect from inside, with two streams from two namespaces."""
 
 import re
 import struct
@@ -58,7 +58,7 @@ TOPOLOGY = Topology.model_validate(
         ],
     }
 )
-# How evenly this machine can send is not the point of a test that counts frames.
+# Tests that count frames do not depend on how evenly this machine sends.
 PATIENT = {"tolerance": "100%", "max_lateness": "1min", "duration": "200ms"}
 
 
@@ -88,14 +88,14 @@ Measure = Callable[..., Measured]
 
 
 class UnmarkedHost(LocalHost):
-    """This machine, for a guest that several tests share: none of them is to think it left behind."""
+    """This machine, for a guest that several tests share, and that none of them must report as left behind."""
 
     def spawn(self, argv):
         return super().spawn(["env", "--unset", MARK, *argv])
 
 
 class Lab:
-    """The VM, and whatever a test asks inside it."""
+    """The VM, and queries of tests inside it."""
 
     def __init__(self, vm: Machine) -> None:
         self._vm = vm
@@ -105,7 +105,7 @@ class Lab:
         return self._vm.host(TOPOLOGY.netns(name), name)
 
     def do(self, host: str, command: str) -> str:
-        """What a command says that has to succeed."""
+        """The output of a command that has to succeed."""
         return run_checked(self.host(host), command.split())
 
     def transmitted(self, stream: int = 1) -> int:
@@ -125,7 +125,7 @@ class Lab:
     def setup(
         self, captures: Path, uut: str = "bridge", streams: int = 1, generator: object = "pktgen"
     ) -> Iterator[Measure]:
-        """A function that makes a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
+        """A function that runs a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
         paths = stream_paths(TOPOLOGY)[:streams]
         hosts = {name: self.host(name) for name in TOPOLOGY.hosts}
         testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": self._vm}, hosts, paths, profile(generator=generator))
@@ -149,7 +149,7 @@ class Lab:
 
 
 def build_or_skip(image: str) -> None:
-    """Have the image of a VM there, built where it is not; tests are skipped where that cannot be."""
+    """Build the image of a VM if it is missing; skip the tests where that is not possible."""
     try:
         build(Order(image, cache_directory()), lambda line: None)
     except MissingError as error:
@@ -158,9 +158,9 @@ def build_or_skip(image: str) -> None:
 
 @contextmanager
 def yards_in_vm(host: HostSpec) -> Iterator[Callable[[], Yard]]:
-    """A function that gives a yard in a VM: the same one, until that VM hangs; then there is another."""
+    """A function that returns a yard in a VM: always the same one, until that VM hangs; then a new one."""
     with ExitStack() as stack:
-        # Before the first test looks how it finds this machine.
+        # Before the first test records the state of this machine.
         up = [stack.enter_context(fresh_yard_in_vm(host))]
 
         def yard() -> Yard:
@@ -175,7 +175,7 @@ def yards_in_vm(host: HostSpec) -> Iterator[Callable[[], Yard]]:
 
 
 def answers(yard: Yard) -> bool:
-    """Whether the machine of a yard does, also where it looks at links: one CPU that hangs may have them locked."""
+    """Whether the machine of a yard responds, also about links: a CPU that hangs may have locked them."""
     try:
         run_checked(yard.machine.host(), ["ip", "link"])
         yard.running()
@@ -190,20 +190,20 @@ def fresh_yard_in_vm(host: HostSpec, name: str = "nbt-side") -> Iterator[Yard]:
     there = topology(2, name=name)
     wanted = there.model_copy(update={"hosts": {"lab": host, **there.hosts}}).on("lab")
     assert host.vm is not None
-    # A directory of its own: one that an earlier run left, killed as it was, is in nobody's way.
+    # A new directory, so that one left by an earlier, killed run does no harm.
     with (
         tempfile.TemporaryDirectory(prefix="nbt-") as directory,
         running_vm("lab", host.vm, UnmarkedHost("local", "nbt"), Path(directory)) as machine,
     ):
         machine.make(base_changes(wanted, "lab"))
-        hosts = {one: machine.host(wanted.netns(one), one) for one in ("source", "uut", "sink")}
+        hosts = {role: machine.host(wanted.netns(role), role) for role in ("source", "uut", "sink")}
         always_there = frozenset(words for _, words in processes(machine.host()))
         yield Yard("nbt", hosts, machine, stream_paths(wanted), always_there)
         assert machine.undo() == []
 
 
 def frames_in(capture: Path) -> list[Frame]:
-    """The frames with pktgen's header, read by other means than netbench's own; those that flush it are no IPv4."""
+    """The frames with pktgen's header, read without netbench's code; frames that flush the capture are not IPv4."""
     data, at, found = capture.read_bytes(), 24, []
     while at < len(data):
         _, _, captured, original = struct.unpack_from("<4I", data, at)

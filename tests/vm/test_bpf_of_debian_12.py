@@ -1,4 +1,4 @@
-"""The BPF programs in the kernel of Debian 12: the verifier of Linux 6.1 refuses what that of newer ones lets pass."""
+"""The BPF programs in the kernel of Debian 12: the verifier of Linux 6.1 rejects code that newer ones accept."""
 
 import base64
 import struct
@@ -30,7 +30,7 @@ def guest():
 
 
 def wanted_by_all(code: bytes) -> bytes:
-    """An object whose sections are named without the `?` for "not unasked", which iproute2 does not know."""
+    """An object with section names without the `?` for "do not load by default", which iproute2 does not support."""
     found = bytearray(code)
     (sections,), (size, count, of_names) = struct.unpack_from("<Q", found, 40), struct.unpack_from("<HHH", found, 58)
     (names,) = struct.unpack_from("<Q", found, sections + of_names * size + 24)

@@ -1,4 +1,4 @@
-"""Real drivers of NICs: a VM that measures, cabled to one that is the device under test, up once for all tests."""
+"""Real drivers of NICs: a VM that measures, cabled to a VM under test; both are up once for all tests."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from tests.vm.lab import build_or_skip
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 DRIVERS = {"virtio": "virtio_net", "e1000": "e1000", "vmxnet3": "vmxnet3"}  # by stream
-# How a port stands, without what only says when it was looked at.
+# The state of a port, without values that depend on the time of the query.
 LOOK = """
 for port in eth1 eth2 eth3 eth4 eth5 eth6; do
     ip -br link show $port; ip address show $port | grep inet | sed 's/ tentative//'; ethtool -k $port
@@ -34,7 +34,7 @@ def bench():
     build_or_skip("micro")
     longer = ["topology.hosts.box.boot_limit=5min", "topology.hosts.dut.boot_limit=5min"]
     with cabled(load_topology(shipped(TOPOLOGIES)["lab-cabled"], option_models(UUTS), longer)) as bench:
-        # What somebody has there already: one is up, with an address.
+        # Existing settings: one port is up, with an address.
         bench.on_box("ip link set eth2 up; ip address add 192.0.2.7/24 dev eth2; ethtool -K eth3 tso off gro on")
         bench.found = bench.on_box(LOOK)
         bench.box.make(base_changes(bench.topology, BOX))
@@ -65,7 +65,7 @@ def test_the_drivers_are_those_of_the_nics(bench):
 
 
 def test_xdp_sends_by_a_driver_that_takes_its_frames_and_by_no_other(bench):
-    """Frames that were sent are used again by the kernel: more of them than it has at a time, and all arrive."""
+    """The kernel reuses sent frames: more are sent than it has at a time, and all arrive."""
     with bench.setup("xdp", "virtio") as measure:
         result = measure("1000fps", frame_size=128, duration="500ms")
     assert counts(result) == (500, 500, 0)
@@ -83,7 +83,7 @@ def test_a_cable_pushes_back_a_burst_through_virtio_and_loses_nothing(bench):
 
 @pytest.mark.parametrize("end", ["box", "dut"])
 def test_a_cable_that_is_pulled_in_mid_trial_is_seen_as_that(bench, end):
-    """At the tester's end its NIC loses the carrier; at the device's end frames are lost, and it alone knows why."""
+    """At the tester's end its NIC loses the carrier; at the device's end frames are lost for a reason unknown here."""
     vm, nic = (bench.box, "eth1") if end == "box" else (bench.dut, "port1")
 
     def flap():
@@ -106,7 +106,7 @@ def test_a_cable_that_is_pulled_in_mid_trial_is_seen_as_that(bench, end):
         assert sent == 1200
         assert 0 < received < sent
         assert lost == sent - received
-    # And the next one is whole: the device's spanning tree is waited for.
+    # The next trial is complete, because netbench waits for the device's spanning tree.
     with bench.setup("pktgen", "virtio") as measure:
         assert counts(measure("500fps", duration="200ms")) == (100, 100, 0)
 

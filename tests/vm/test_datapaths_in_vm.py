@@ -1,4 +1,4 @@
-"""Ways to forward that need Debian's kernel: that of a VM, and that of a guest."""
+"""Datapaths that need Debian's kernel, in a VM and in a guest."""
 
 from contextlib import closing
 
@@ -13,12 +13,12 @@ TOLD = settings(repetitions=1, retries=0, tolerance="100%", max_lateness="1min",
 
 
 def routed(results) -> list[int]:
-    """How many frames the IP layer has forwarded in each trial."""
+    """The number of frames that the IP layer has forwarded in each trial."""
     with closing(Store.read(results / "campaign.sqlite")) as store:
         guests = [guest for trial in store.trials() for guest in trial.guests]
-    counters = [one for guest in guests for one in guest.counters]
-    counters += [one for guest in guests for stream in guest.streams for one in stream.counters]
-    return [one.grew for one in counters if one.counter == "ForwDatagrams" and one.grew is not None]
+    counters = [counter for guest in guests for counter in guest.counters]
+    counters += [counter for guest in guests for stream in guest.streams for counter in stream.counters]
+    return [counter.grew for counter in counters if counter.counter == "ForwDatagrams" and counter.grew is not None]
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_frames_that_take_a_short_cut_are_all_counted_and_hardly_any_is_routed(r
     for row in rows(results):
         assert (verdict_of(row), row["sent_frames"], row["lost_frames"]) == ("valid", "500", "0"), row
         assert row["received_frames"] == "500"
-    assert any(routed(results)) == (forward == "flowtable")  # frames that tc redirects never come near the IP layer
+    assert any(routed(results)) == (forward == "flowtable")  # frames that tc redirects never reach the IP layer
     assert all(grew < 50 for grew in routed(results)), "of each flow what came before its entry was there"

@@ -42,7 +42,7 @@ def simulator(request):
 
 @pytest.fixture(autouse=True)
 def _as_before(request):
-    """Whatever a test does, the host is in the end as it was."""
+    """After every test, the host must be as it was before."""
     if "simulator" not in request.fixturenames:
         yield
         return
@@ -72,16 +72,16 @@ def driver(simulator, **more) -> Esxi:
 
 
 def seen(simulator):
-    """What the API tells of the guest."""
+    """The settings of the guest according to the API."""
 
     def look(host):
         config = host.machine(NAME).config
-        nics = [one for one in config.hardware.device if hasattr(one, "macAddress")]
-        disks = [one for one in config.hardware.device if hasattr(one, "capacityInKB")]
+        nics = [nic for nic in config.hardware.device if hasattr(nic, "macAddress")]
+        disks = [disk for disk in config.hardware.device if hasattr(disk, "capacityInKB")]
         return {
-            "nics": [(type(one).__name__.rpartition(".")[2], getattr(one.backing, "deviceName", None)) for one in nics],
-            "macs": [one.macAddress for one in nics if one.macAddress in MACS],
-            "disks": [one.backing.fileName for one in disks],
+            "nics": [(type(nic).__name__.rpartition(".")[2], getattr(nic.backing, "deviceName", None)) for nic in nics],
+            "macs": [nic.macAddress for nic in nics if nic.macAddress in MACS],
+            "disks": [disk.backing.fileName for disk in disks],
             "affinity": list(config.cpuAffinity.affinitySet) if config.cpuAffinity else [],
             "reservation": config.cpuAllocation.reservation / host.cpu_mhz,
             "limit": config.cpuAllocation.limit / host.cpu_mhz,
@@ -101,7 +101,7 @@ def test_a_guest_comes_as_it_was_asked_for_and_goes(simulator, machine, spec, ni
     vmm = driver(simulator, nic=nic, **tuned)
     before = simulator.inventory()
     machine.make(vmm.changes(spec))
-    assert [one for one in simulator.inventory() if one not in before and not one.startswith(("file", "network"))] == [
+    assert [new for new in simulator.inventory() if new not in before and not new.startswith(("file", "network"))] == [
         f"VM {NAME}: poweredOff",
         f"port group {EGRESS} of {EGRESS}",
         f"port group {INGRESS} of {INGRESS}",
@@ -134,9 +134,9 @@ def test_its_port_groups_let_everything_through(simulator, machine, spec):
     machine.make(driver(simulator).changes(spec))
 
     def look(host):
-        groups = [one.spec for one in host.network.networkInfo.portgroup if one.spec.name in (INGRESS, EGRESS)]
+        groups = [group.spec for group in host.network.networkInfo.portgroup if group.spec.name in (INGRESS, EGRESS)]
         policies = [group.policy.security for group in groups]
-        return [(one.allowPromiscuous, one.forgedTransmits, one.macChanges) for one in policies]
+        return [(policy.allowPromiscuous, policy.forgedTransmits, policy.macChanges) for policy in policies]
 
     assert simulator.ask(look) == [(True, True, True)] * 2
 
@@ -314,7 +314,7 @@ def test_a_guest_that_others_end_is_noticed(simulator, machine, spec):
 
 @pytest.mark.root
 class TestContract(VmmContract):
-    """What every driver keeps, as far as objects of the API show it."""
+    """The contract of every driver, as far as objects of the API show it."""
 
     no_answers = "vcsim has no guests that run, and moves no frames"
 
@@ -329,7 +329,7 @@ class TestContract(VmmContract):
         return driver(self.simulator, disk="[LocalDS_0] nowhere.vmdk")
 
     def kill(self, yard):
-        (name,) = (one[3:-11] for one in self.simulator.inventory() if one.startswith("VM nb-") and "poweredOn" in one)
+        (name,) = (vm[3:-11] for vm in self.simulator.inventory() if vm.startswith("VM nb-") and "poweredOn" in vm)
         self.simulator.ask(lambda host: host.session.wait(host.machine(name).PowerOffVM_Task(), 10.0))
 
 
@@ -389,7 +389,7 @@ def topology(simulator, tmp_path, monkeypatch):
 
 
 def assert_secret(directory: Path, *texts: str) -> None:
-    """The password is nowhere in what was written or said."""
+    """The password is nowhere in the files and the output."""
     secret = vcsim.PASSWORD.encode()
     assert not [path for path in directory.rglob("*") if path.is_file() and secret in path.read_bytes()]
     assert not [text for text in texts if vcsim.PASSWORD in text]

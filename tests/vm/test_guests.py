@@ -1,4 +1,4 @@
-"""Guests under QEMU that forward: every NIC model, and what becomes of a campaign when something happens to them."""
+"""Guests under QEMU that forward: every NIC model, and campaigns in which guests fail."""
 
 import json
 import os
@@ -51,13 +51,13 @@ RAW = "name: raw, kind: raw, forward: route"
 
 
 def reasons(results: Path) -> str:
-    """What is on record about trials and UUTs that failed."""
+    """The recorded events about failed trials and UUTs."""
     found = [event.get("why", "") for event in events(results)]
     return "\n".join([*map(str, found), *(str(event["reasons"]) for event in events(results) if event.get("reasons"))])
 
 
 def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
-    """One guest has two streams' worth of trouble: two queues, two vCPUs, pinned."""
+    """One guest with two streams, two queues and two pinned vCPUs."""
     several = "cpus: 2, queues: 2, pin: {vcpus: [[0], [1]], io: [1]}"
     path = topology(
         f"name: virtio, kind: qemu, nic: virtio-net-pci, forward: bridge, vhost: 'off', {several}",
@@ -82,12 +82,12 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
 
 def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
     return [
-        one.grew
+        reading.grew
         for trial in ResultDirectory(results).results().trials
         for counts in trial.streams
         if counts.stream == "s1"
-        for one in counts.counters
-        if (one.point, one.counter) == (point, counter)
+        for reading in counts.counters
+        if (reading.point, reading.counter) == (point, counter)
     ]
 
 
@@ -240,7 +240,7 @@ exec {qemu} "$@"
 
 
 def test_where_a_guest_boots_under_kvm_nothing_is_called_emulated(topology, results, tmp_path, forget_acceleration):
-    """A stand-in for a machine with KVM: a QEMU that emulates without saying so."""
+    """A stand-in for a machine with KVM: a QEMU that emulates without reporting it."""
     stand_in = tmp_path / "bin" / qemu_program()
     stand_in.parent.mkdir()
     stand_in.write_text(STAND_IN.format(qemu=shutil.which(qemu_program())))
@@ -257,7 +257,7 @@ def test_where_a_guest_boots_under_kvm_nothing_is_called_emulated(topology, resu
 
 @pytest.fixture
 def forget_acceleration():
-    """Let netbench find out anew whether KVM works, and let it have known afterwards what it knew before."""
+    """Make netbench test again whether KVM works, and restore its earlier result afterwards."""
     known = CACHE.read_bytes() if CACHE.exists() else None
     CACHE.unlink(missing_ok=True)
     yield
@@ -309,7 +309,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_what_a_guest_could_do_to_its_machine(tmp_path):
-    """QEMU runs unprivileged, and still ends with netbench; what a guest prints without end takes no room."""
+    """QEMU runs unprivileged, and still ends with netbench; the endless output of a guest takes no memory."""
     done = subprocess.run([sys.executable, "-c", LIVES, tmp_path], capture_output=True, text=True, timeout=110)
     pid, length, answer, *confined = done.stdout.splitlines()[0].split() + done.stdout.splitlines()[1].split()
     assert (answer, confined) == ("answers", ["seccomp,", "unprivileged"]), done.stderr

@@ -138,7 +138,7 @@ def test_another_kernel_from_a_package_and_from_files_is_the_same_guest(cache, c
 
 @contextmanager
 def booted(image, memory_mib):
-    """What a guest that was just started can be told."""
+    """A host for commands in a guest that was just started."""
     with tempfile.TemporaryDirectory(prefix="nbt-") as name:
         machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
         qemu = QemuProcess(machine, RunFiles(Path(name)))
@@ -153,7 +153,7 @@ def booted(image, memory_mib):
             qemu.stop()
 
 
-# What a guest must be able to do, and what the command prints then.
+# Commands that must work in a guest, with their output.
 ABILITIES = {
     "ip link add v0 type veth peer name v1 && ip link add b0 type bridge && ip link set v0 master b0": "",
     "ip -br link show master b0 | cut -d' ' -f1": "v0@v1",

@@ -1,4 +1,4 @@
-"""Guests under KVM, as in topology lab-kvm: in a VM whose CPU, be it emulated, has hardware virtualisation."""
+"""Guests under KVM, as in topology lab-kvm: in a VM whose (possibly emulated) CPU has hardware virtualisation."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(re
     }
     assert len(found) == 8
     for row in found:
-        # At most, half a second may be too short for what is in the queues.
+        # At most: half a second may be too short to drain the queues.
         assert verdict_of(row) == "valid" or (row["load"], row["reasons"]) == ("max", "buffered"), row
         placed = sum(int(place.rpartition("=")[2]) for place in row["lost_at"].split(";") if place)
         assert placed == int(row["sent_frames"]) - int(row["received_frames"])

@@ -1,4 +1,4 @@
-"""Campaigns on the shipped topology lab-vm: source, UUT and sink inside one VM, and what may become of that VM."""
+"""Campaigns on the shipped topology lab-vm: source, UUT and sink inside one VM, and failures of that VM."""
 
 import json
 import os
@@ -26,7 +26,7 @@ LONG = [*PATIENT, *settings(frame_sizes=64, loads="1000fps", repetitions=2, dura
 
 
 def remarks(results: Path) -> list[str]:
-    """What sources had to say for themselves."""
+    """The error messages of the sources."""
     with closing(sqlite3.connect(results / "campaign.sqlite")) as store:
         return [text for (text,) in store.execute("SELECT text FROM warnings WHERE kind = 'source-remark'")]
 

@@ -1,4 +1,4 @@
-"""Guests that libvirt starts: by a daemon of their own, and by one that somebody else runs."""
+"""Guests that libvirt starts: by netbench's own daemon, and by a daemon of a user."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ LIBVIRTS_OWN = [Path(place, "libvirt") for place in ("/etc", "/var/lib", "/var/l
 
 @pytest.fixture(scope="module", autouse=True)
 def libvirt():
-    """Its bindings, where its daemon is there too; nothing is written where a system's libvirt keeps its files."""
+    """libvirt's bindings, if its daemon is installed; the files of the system's libvirt must not change."""
     if subprocess.run(["sh", "-c", "command -v libvirtd"], check=False, capture_output=True).returncode:
         pytest.skip("needs libvirtd: apt-get install libvirt-daemon libvirt-daemon-driver-qemu")
     try:
@@ -150,9 +150,9 @@ def test_on_a_host_over_ssh_its_daemon_and_its_domain_are_there(tmp_path, result
 
 def threads(pid: int) -> dict[str, str]:
     """The CPUs that each thread of a QEMU may run on, by its name."""
-    told = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    each = [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in told]
-    return {one["Name"]: one["Cpus_allowed_list"] for one in each}
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    fields_of_threads = [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in texts]
+    return {fields["Name"]: fields["Cpus_allowed_list"] for fields in fields_of_threads}
 
 
 @pytest.mark.parametrize("of_its_own", [True, False])
@@ -216,13 +216,13 @@ def test_what_a_killed_netbench_left_ends_by_itself_or_is_cleaned(topology, resu
 
 
 def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
-    """After an overload, `virsh domifstat` tells what netbench does, seen from the guest."""
+    """After an overload, `virsh domifstat` reports the same counts as netbench, seen from the guest."""
     with fresh_yard("nbt-stat") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
         path, connection = yard.paths[0], libvirt.open(uri)
         with yard.uut(guest(accelerator="tcg", uri=uri), "g", (path,)) as active:
             (domain,) = connection.listAllDomains()
             taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
-            ingress, egress = (str(one.get("dev")) for one in taps)
+            ingress, egress = (str(tap.get("dev")) for tap in taps)
             before, told_before = counted(active), domain.interfaceStats(ingress)
             arrived = yard.forwarded(active, path, OVERLOAD)
             after, told = counted(active), domain.interfaceStats(ingress)
@@ -240,10 +240,10 @@ OVERLOAD = 20_000
 
 
 def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
-    return {(one.point, one.counter): one.frames or 0 for one in active.uut.read().counters}
+    return {(reading.point, reading.counter): reading.frames or 0 for reading in active.uut.read().counters}
 
 
-# What a user has defined: with a network, a console and an agent of its own.
+# The domain of a user, with its own network, console and agent.
 DOMAIN = """
 <domain type='qemu'>
   <name>{name}</name>
@@ -271,7 +271,7 @@ def defined(disk: Path, name: str, bus: str = "virtio") -> str:
 
 
 def copies(directory: Path, uri: str, *domains: str) -> Path:
-    """A topology of UUTs that are called as the domains of which they are copies."""
+    """A topology of UUTs that have the names of the domains of which they are copies."""
     path = directory / "here.yaml"
     options = f"kind: libvirt, uri: '{uri}', forward: route, boot_limit: 2min"
     path.write_text(LOCAL + "".join(f"  - {{name: {name}, domain: {name}, {options}}}\n" for name in domains))
@@ -344,7 +344,7 @@ main()
 """
 
 
-# QEMU, which answers late when libvirt asks what it can do: so long it takes before there is any process of a guest.
+# A QEMU that responds late to libvirt's query of its features, which delays the first process of a guest.
 SLOW = """#!/bin/sh
 case "$*" in *none,*) sleep 3 ;; esac
 exec qemu-system-x86_64 "$@"
@@ -364,13 +364,13 @@ def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended
         connection = libvirt.open(uri)
         connection.defineXML(LATE.format(emulator=slow))
         there = domains(connection)
-        os.utime(slow, (1, 1))  # libvirt asks it once more
+        os.utime(slow, (1, 1))  # libvirt queries it again
         words = list(map(str, ("run", copies(tmp_path, uri, "late"), "quick", "-o", results, *FEW)))
         code = KILLED_AS_IT_STARTS.format(after_s=after_s, words=words)
         done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
         assert done.returncode == -signal.SIGKILL
-        time.sleep(SETTLED_S)  # what was begun is there by then
-        wait_for(lambda: [one.name() for one in connection.listAllDomains()] == ["late"])
+        time.sleep(SETTLED_S)  # started domains exist by then
+        wait_for(lambda: [domain.name() for domain in connection.listAllDomains()] == ["late"])
         cleaned = netbench("clean")
         assert cleaned.returncode == 0, cleaned.stderr
         assert domains(connection) == there
@@ -391,10 +391,10 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
             OwnDomain(uri, "nb-theirs").found(Look(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             OwnDomain(uri, name).undo(HERE)
-        assert [one.name() for one in connection.listAllDomains()] == ["nb-theirs"]
+        assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]
         theirs.destroy()
         connection.close()
-    OwnDomain(uri, "nb-ours").undo(HERE)  # nobody is there any more
+    OwnDomain(uri, "nb-ours").undo(HERE)  # the daemon has ended
 
 
 def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):

@@ -1,4 +1,4 @@
-"""Guests beside guests: a second one under QEMU that is idle, computes or forwards, dies or never comes."""
+"""Guests beside guests: a second one under QEMU that is idle, computes or forwards, dies or never starts."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def qemu_of(guest: str) -> list[int]:
 
 
 def test_both_guests_are_measured_to_the_frame(results):
-    """At rates that an emulated guest forwards without loss, whatever the other does."""
+    """At rates that an emulated guest forwards without loss, independent of the other guest."""
     wanted = settings(scenarios="[dedicated, shared-idle, cpu-light, cpu-heavy, {network: [350fps, 700fps]}]")
     done = netbench(*RUN, "-o", results, *EXACT, *wanted, timeout_s=180)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,7 +71,7 @@ def test_both_guests_are_measured_to_the_frame(results):
 
 
 def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(results):
-    """And an idle one does not, as far as can be told."""
+    """An idle one has no significant effect."""
     wanted = settings(
         frame_sizes=64,
         loads="100Mbit/s",
@@ -86,7 +86,7 @@ def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(result
     )
     assert done.returncode == 0, done.stdout + done.stderr
     campaign = ResultDirectory(results).results()
-    changes = {one.scenario: one.ratio for one in relative_maxima(group_trials(campaign))}
+    changes = {maximum.scenario: maximum.ratio for maximum in relative_maxima(group_trials(campaign))}
     assert changes["cpu-heavy"].ratio is not None
     assert changes["cpu-heavy"].ratio < 0.9
     assert changes["shared-idle"].ratio is not None

@@ -1,4 +1,4 @@
-"""The kernel's own pktgen, on a real kernel: everything it says is held against that kernel and the captured frames."""
+"""The kernel's own pktgen, on a real kernel: its reports are compared with that kernel and the captured frames."""
 
 import re
 import threading
@@ -51,7 +51,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
 
 
 def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
-    """A frame waits up to 2 ms for its turn after it was stamped, which is not to be counted."""
+    """A frame waits up to 2 ms for its turn after it was stamped; that time must not be counted."""
     with lab.setup(tmp_path) as measure:
         for delay_ms in (1, 5, 20):
             netem = f"netem limit 10000 delay {delay_ms}ms"
@@ -76,7 +76,7 @@ def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
 
 
 def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
-    """This kernel would let one of them alone send."""
+    """Without precautions, this kernel would let only one of them send."""
     with ExitStack() as undone:
         host, generator = lab.host("source1"), PktGen(PktGenOptions(cpus=(0,)))
         sources = []
@@ -95,10 +95,10 @@ def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
             source.start(0)
         sent = {name: source.wait(5.0) for name, source in sources}
         counted = {name: sent_by(lab, name) - before[name] for name in sent}
-    assert {name: one.error for name, one in sent.items()} == dict.fromkeys(sent, "")
-    # One that sends alone leaves the others nothing; how equal their turns are depends on the emulated CPU.
-    assert min(one.frames for one in sent.values()) > 0.5 * max(one.frames for one in sent.values()) > 500
-    assert all(one.frames <= counted[name] <= one.frames + 20 for name, one in sent.items()), "and what a link says"
+    assert {name: done.error for name, done in sent.items()} == dict.fromkeys(sent, "")
+    # A single sender would leave the others nothing; how equal their turns are depends on the emulated CPU.
+    assert min(done.frames for done in sent.values()) > 0.5 * max(done.frames for done in sent.values()) > 500
+    assert all(done.frames <= counted[name] <= done.frames + 20 for name, done in sent.items()), "and what a link says"
 
 
 def sent_by(lab, name):
@@ -135,7 +135,7 @@ SET = "(while [ $(cat {file}) -lt {frames} ]; do sleep 0.02; done; date -s @$(($
 
 
 def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, tmp_path):
-    """Forward or back: frames look like none of the stream's, which must not pass for loss."""
+    """Forward or back: frames do not look like those of the stream, which must not count as loss."""
     with lab.setup(tmp_path) as measure:
         for seconds in (-3600, 3600):
             setting = SET.format(file=WHEN_SENT, frames=lab.transmitted() + 300, seconds=seconds)
@@ -144,13 +144,13 @@ def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, t
             assert result.verdict is Verdict.INVALID
             (failed,) = [reason for reason in result.reasons if reason.kind is ReasonKind.GENERATOR_FAILED]
             told = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
-            assert [float(found.replace(",", "")) for found in told] == [pytest.approx(seconds, abs=2)], failed.detail
+            assert [float(step.replace(",", "")) for step in told] == [pytest.approx(seconds, abs=2)], failed.detail
         result = measure("1000fps", duration="200ms").result
         assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
 
 
 def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):
-    """The last test of this file: what it removes stays away."""
+    """The last test of this file: the interface that it removes does not come back."""
 
     def remove():
         wait_for(lambda: lab.so_far() > 100)

@@ -1,4 +1,4 @@
-"""Guests under QEMU side by side, and what each takes of its machine's CPUs; loads of this kind inside a VM too."""
+"""Guests under QEMU side by side, and the CPU time of each on its machine; also such loads inside a VM."""
 
 import os
 import signal
@@ -112,7 +112,7 @@ def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
 
 
 def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
-    """Its kernel has control groups of version 2."""
+    """A VM whose kernel has control groups of version 2."""
     host = lab.host("lab")
     kernel = Machine("lab", host)
     before = run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"])

@@ -1,4 +1,4 @@
-"""The paper's loads inside a real guest that is as small as guests get: 1 vCPU, 256 MiB, emulated."""
+"""The paper's loads inside a real guest of the smallest size: 1 vCPU, 256 MiB, emulated."""
 
 import tempfile
 import time
@@ -44,7 +44,7 @@ def busy_s(guest):
 
 
 def test_the_papers_loads_run_are_watched_and_are_gone_after(guest):
-    """One after the other: what is unpacked when first wanted stays, and nothing is added to it."""
+    """One after the other: files unpacked on first use stay, and nothing is added to them."""
     before = None
     for workers, processes in ((Stress(cpu=1), 2), (Stress(cpu=8, vm=4), 17), (Stress(cpu=8, vm=4), 17)):
         load = StressLoad("guest small", guest, workers)

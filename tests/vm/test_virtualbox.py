@@ -73,7 +73,7 @@ def test_what_linux_would_change_as_guests_come_and_go_is_changed_before_them_wi
 
 @contextmanager
 def measuring(lab, captures, **options):
-    """A guest, and a function that makes a trial with it and pktgen: measure(load, **profile)."""
+    """A guest, and a function that runs a trial with it and pktgen: measure(load, **profile)."""
     there = topology_in_vm(2, uuts=[{"name": "box", "kind": "virtualbox", "boot_limit": 600, **options}])
     testbed = Testbed(there, "nbt", {"lab": lab.machine}, lab.hosts, lab.paths[:1], profile(generator="pktgen"))
     indices = iter(range(100))
@@ -92,7 +92,7 @@ def measuring(lab, captures, **options):
 
 
 def test_a_guest_with_a_part_of_the_cpus_accounts_for_every_frame_until_it_is_killed_in_mid_trial(lab, tmp_path):
-    """All of it with one guest, as one takes more than a minute to boot."""
+    """All checks with one guest, because a guest takes more than a minute to boot."""
     with measuring(lab, tmp_path, cpu_cap=70, cpu_weight=25) as (active, measure):
         accounts_for_every_frame_that_is_too_many(measure)
         has_no_more_of_the_cpus_than_its_cap_and_its_weight_give_it(lab, active)
@@ -120,10 +120,10 @@ def has_no_more_of_the_cpus_than_its_cap_and_its_weight_give_it(lab, active):
 
     computes = run_checked(inside, ["sh", "-c", f"({BUSY}) >/dev/null 2>&1 & echo $!"]).strip()
     try:
-        # Of 0.7 for its CPU, and what VirtualBox's other threads take.
+        # 0.7 is for its CPU; VirtualBox's other threads add to it.
         assert 0.5 < share() < 0.9
         busy = [f"taskset {mask} sh -c '{BUSY}' >/dev/null 2>&1 & echo $!" for mask in (1, 2)]
-        pids = [run_checked(machine, ["sh", "-c", one]).strip() for one in busy]
+        pids = [run_checked(machine, ["sh", "-c", command]).strip() for command in busy]
         try:
             assert 0.05 < share() < 0.4, "25 of 125 on either CPU"
         finally:

@@ -43,7 +43,7 @@ def lab(labs):
 def domains(yard):
     """The domains beside domain 0, by name."""
     listed = parse_list(yard.machine.host().run(["xl", "list"]).stdout)
-    return {name: one for name, one in listed.items() if one.number}
+    return {name: domain for name, domain in listed.items() if domain.number}
 
 
 class TestGuestsOfXen(VmmContract):
@@ -187,11 +187,11 @@ def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_s
             name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
             for name, (*counted, kinds) in said.items()
         }
-        assert without_time == {one.name: one.said for one in [*BREAKAGES, NOTHING]}
+        assert without_time == {breakage.name: breakage.said for breakage in [*BREAKAGES, NOTHING]}
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
 
 
-# Once the first frames have come, the domain takes in none for longer than its vif keeps one (rx_drain_timeout_msecs).
+# After the first frames, the domain accepts none for longer than its vif keeps one (rx_drain_timeout_msecs).
 PAUSE = """
 seen() { cat /sys/class/net/nb-in1/statistics/rx_packets; }
 first=$(seen)
@@ -203,8 +203,10 @@ first=$(seen)
 
 
 def counted(uut: Host) -> dict[str, int]:
-    """By the kernel's own tools: what came in, what the vif passed on, and what died in it or in front of it."""
-    links = {one["ifname"]: one["stats64"] for one in json.loads(run_checked(uut, ["ip", "-s", "-j", "link"])) if one}
+    """The frames received, passed on by the vif, and lost in it or in front of it, by the kernel's own tools."""
+    links = {
+        link["ifname"]: link["stats64"] for link in json.loads(run_checked(uut, ["ip", "-s", "-j", "link"])) if link
+    }
     (queue,) = json.loads(run_checked(uut, ["tc", "-s", "-j", "qdisc", "show", "dev", "nb-vi-s1"]))
     vif = links["nb-vi-s1"]
     return {

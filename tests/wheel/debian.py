@@ -17,8 +17,8 @@ PACKAGES = (
 )
 _LEFT_OUT = ("doc", "locale", "man")
 _TIME_LIMIT_S = 280
-# Run by a shell in mounts of its own. The machine's sources of Debian packages serve there too, and pip as it is set
-# up here; what netbench keeps in /run is apart. $1: the root; $2: a directory that is the same on both sides.
+# Run by a shell with private mounts. The machine's package sources and its pip configuration are used there too;
+# netbench's files in /run are separate. $1: the root; $2: a directory shared by both sides.
 _ENTER = """
 set -e
 root=$1 shared=$2
@@ -39,11 +39,11 @@ exec chroot $root "$@"
 
 
 class Unavailable(Exception):
-    """There are no packages to make a root of; says why."""
+    """No root can be made, for the given reason."""
 
 
 def root_of(release: str) -> Path:
-    """The root of a Debian release by its code name, made at first; Unavailable where that fails."""
+    """The root of a Debian release by its code name, made at the first call; Unavailable where that fails."""
     named = hashlib.sha256(" ".join((*PACKAGES, *_LEFT_OUT)).encode()).hexdigest()[:8]
     root = cache_directory() / "roots" / f"{release}-{named}"
     if root.is_dir():
@@ -51,10 +51,10 @@ def root_of(release: str) -> Path:
     if shutil.which("mmdebstrap") is None:
         raise Unavailable("there is no mmdebstrap: apt-get install mmdebstrap")
     unfinished = root.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # hardly ever there: of a run that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a run that was killed
     root.parent.mkdir(parents=True, exist_ok=True)
     options = ["--variant=apt", f"--include={','.join(PACKAGES)}", '--aptopt=Acquire::Languages "none"']
-    options += [f"--dpkgopt=path-exclude=/usr/share/{one}/*" for one in _LEFT_OUT]
+    options += [f"--dpkgopt=path-exclude=/usr/share/{path}/*" for path in _LEFT_OUT]
     argv = ["mmdebstrap", "--quiet", *options, release, str(unfinished), f"deb {_archive()} {release} main"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
@@ -67,12 +67,12 @@ def root_of(release: str) -> Path:
 
 
 def entering(root: Path, shared: Path) -> list[str]:
-    """What goes before a command that is to run in the root; `shared` is there too, under the same name."""
+    """The prefix of a command to run in the root; `shared` has the same path there."""
     return ["unshare", "--mount", "--propagation=private", "sh", "-c", _ENTER, "enter", str(root), str(shared)]
 
 
 def _archive() -> str:
-    """Where this machine has Debian's packages from."""
+    """The URI from which this machine gets Debian's packages."""
     argv = ["apt-get", "indextargets", "--format=$(ORIGIN) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
     try:
         lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()

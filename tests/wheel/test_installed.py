@@ -1,4 +1,4 @@
-"""netbench as somebody installs it: from a wheel, far from any checkout, under the Pythons of Debian's releases."""
+"""netbench as users install it: from a wheel, outside of any checkout, under the Pythons of Debian's releases."""
 
 import csv
 import io
@@ -18,18 +18,18 @@ from netbench.images.library import DEFAULT_IMAGE, cache_directory, find_image
 from tests.commands import FEW, settings, verdict_of
 from tests.wheel.debian import Unavailable, entering, root_of
 
-# At first a root is made, of packages that are downloaded.
+# The first run makes a root from downloaded packages.
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 CHECKOUT = Path(__file__).parents[2]
-# What a wheel is built from.
+# The sources of a wheel.
 SOURCES = ("netbench", "topologies", "pktgen-profiles", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 PYTHONS = {"bookworm": "Python 3.11", "trixie": "Python 3.13"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from copies: a build leaves things beside the sources, and finds what an earlier one left."""
+    """A wheel built from copies, because a build leaves files beside the sources and uses those of earlier builds."""
     source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
@@ -41,15 +41,15 @@ def wheel(tmp_path_factory):
 
 
 class Installed:
-    """netbench in an environment of its own, and a directory to work in."""
+    """netbench in its own virtual environment, and a working directory."""
 
     def __init__(self, inside: list[str], directory: Path) -> None:
         self._inside = inside
         self.directory = directory
 
     def run(self, *arguments: object) -> str:
-        """What a command prints, which must succeed."""
-        # From PATH as a login finds it; whatever else Python would look into is left out.
+        """The output of a command, which must succeed."""
+        # With the PATH of a login, and without Python's other variables.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
         environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         done = subprocess.run(
@@ -63,13 +63,13 @@ class Installed:
         return done.stdout
 
     def netbench(self, *arguments: object) -> str:
-        """What netbench prints."""
+        """The output of netbench."""
         return self.run(self.directory / "venv/bin/netbench", *arguments)
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
 def installed(request, wheel):
-    """Under the Python of a release: this machine's own where it is of that release."""
+    """netbench under the Python of a release: that of this machine if it runs that release."""
     with tempfile.TemporaryDirectory(prefix="nbt-wheel-") as name:
         directory = Path(name)
         shutil.copy(wheel, directory)
@@ -109,7 +109,7 @@ def test_it_measures_and_reports(installed):
 
 
 def test_it_builds_the_same_guest_image(installed):
-    """Another Python, apt and dpkg make the very bytes that those of this machine do."""
+    """Another Python, apt and dpkg make the same bytes as those of this machine."""
     try:
         expected = find_image(DEFAULT_IMAGE)
     except MissingError as error:

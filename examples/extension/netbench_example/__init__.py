@@ -1,1 +1,1 @@
-"""What netbench does not have, added to it from outside."""
+"""Plug-ins that are not part of netbench, added by an extension."""

@@ -21,7 +21,7 @@ class Halving(Schedule):
     """The highest load without loss of each UUT, scenario and frame size, by halving."""
 
     Options = HalvingOptions
-    wants_steady = True  # or where the source changes would pass for a limit
+    wants_steady = True  # otherwise a change of the source would look like a limit
 
     def __init__(self, wanted: Wanted, options: HalvingOptions) -> None:
         """As every schedule."""

@@ -13,7 +13,7 @@ from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm
 
-# What is in it lives as long as this process, which says its number first.
+# The namespace lives as long as this process, which prints its process id first.
 INIT = ["sh", "-c", "echo $$; exec sleep infinity"]
 
 

@@ -18,7 +18,7 @@ class Plain(Generator):
 
 
 class PlainWorker(Worker):
-    """What its process does, to which `serve` hands what the campaign asks for."""
+    """The part in the source's process; `serve` passes the campaign's requests to it."""
 
     def __init__(self, interface: str, *cpus: str) -> None:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

@@ -1,1 +1,1 @@
-"""Numbers that others published, as data, to be read beside one's own."""
+"""Published measurements of others, as data, to compare with one's own."""
