@@ -25,7 +25,7 @@ USER = 65534
 
 
 class Boxes(Vmm):
-    """The guests of a VMM from an external package."""
+    """Guests of a VMM from an external package."""
 
     kinds = (Virtualisation.PARA,)
     may_need = (Tool("boxctl", "box-tools", "boxes", optional=True),)
@@ -97,7 +97,7 @@ def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch,
     monkeypatch.setattr(listing, "judge_platforms", lambda: judged)
     text = listing.uut_listing(80)
     assert max(map(len, text.splitlines())) <= 80
-    assert "boxes (para virtualisation)\n  The guests of a VMM from an external package.\n  attachments:   tap\n" in text
+    assert "boxes (para virtualisation)\n  Guests of a VMM from an external package.\n  attachments:   tap\n" in text
     assert "  NICs:          virtio-net-pci, vmxnet3 (paravirtual); e1000, rtl8139" in text
     assert "raw (no virtualisation)" in text
     assert "external (unknown virtualisation)" in text
