@@ -117,7 +117,7 @@ class LiveCapture:
     def begin(self, pipe: int, cpus: Sequence[int]) -> None:
         """Read from the descriptor `pipe`, on `cpus` (empty: any), until its end, and close it; returns at once."""
         self._pipe = GatheringPipe(pipe)
-        # A daemon thread: netbench can exit whatever the state of the writer.
+        # A daemon thread: netbench can exit in any state of the writer.
         self._thread = threading.Thread(target=self._read, args=(self._pipe, cpus), daemon=True)
         self._thread.start()
 

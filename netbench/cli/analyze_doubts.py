@@ -21,7 +21,7 @@ _FEWEST_COPIES = 10
 class Doubt(NamedTuple):
     """A warning with effect, cause and remedy, and the numbers that it replaces.
 
-    `time` stands for capture times, with duration and rate; `variation` for PDV and IPDV; `order` for reordered frames;
+    `time` means capture times, with duration and rate; `variation` for PDV and IPDV; `order` for reordered frames;
     `loss` for missing frames.
     """
 

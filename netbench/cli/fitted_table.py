@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells in the order of the columns; a new `group` gets a heading line of its own."""
+    """Cells in the order of the columns; a new `group` gets its own heading line."""
 
     cells: tuple[Text | str, ...]
     group: str = ""

@@ -165,7 +165,7 @@ class Problems:
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
 
     def _written(self, path: KeyPath) -> KeyPath:
-        """Return where a value was written: one scenario of a file may stand for several."""
+        """Return where a value was written: one scenario of a file may define several."""
         scenarios = self._document.data.get("scenarios")
         if path[:1] != ("scenarios",) or len(path) < 2 or not isinstance(scenarios, list):
             return path

@@ -37,7 +37,7 @@ class _Written(GenerateJsonSchema):
         return made
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
-        """Accept anything for values that a plug-in reads with a function of its own."""
+        """Accept anything for values that a plug-in reads with its own function."""
         return _ANYTHING
 
 
@@ -79,7 +79,7 @@ def schema_text(what: str) -> str:
 
 
 def _steps(definitions: Mapping[str, Schema]) -> Schema:
-    """Return the schema of a scenario that stands for several scenarios, one per rate."""
+    """Return the schema of a scenario that defines several scenarios, one per rate."""
     of_one = definitions["Scenario"]["properties"]
     rates = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     kept = {key: schema for key, schema in of_one.items() if key != "activity"}

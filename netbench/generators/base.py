@@ -23,7 +23,7 @@ class Source(Protocol):
     """
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """Return the commands that stand for open(), for `--dry-run`; nothing is touched."""
+        """Return the commands of open(), for `--dry-run`; nothing is touched."""
         return []
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
@@ -61,7 +61,7 @@ class Source(Protocol):
         """Start sending at `at_monotonic_ns` (CLOCK_MONOTONIC of the source's host); returns at once."""
 
     def wait(self, timeout_s: float) -> Sent:
-        """Wait for the end of sending and return what was sent; a source that exceeds the time limit is stopped."""
+        """Wait for the end of sending and return the sent frames; a source that exceeds the time limit is stopped."""
 
     def close(self) -> None:
         """End the source; harmless when called twice or before open()."""

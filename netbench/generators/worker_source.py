@@ -71,7 +71,7 @@ class WorkerSource(Source):
         self._opened.tell({"do": "start", "at_monotonic_ns": at_monotonic_ns})
 
     def wait(self, timeout_s: float) -> Sent:
-        """Wait for the end of sending and return what was sent; a worker over the time limit is stopped or killed.
+        """Wait for the end of sending and return the sent frames; a worker over the time limit is stopped or killed.
 
         Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported
         as 0 frames.

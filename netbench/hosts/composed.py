@@ -238,5 +238,5 @@ def outside(host: Host) -> Host:
 def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:
     """Return the command that runs `argv` and its children on these CPUs (empty: any), in a group (empty: none)."""
     bound = ["taskset", "-c", ",".join(map(str, cpus)), *argv] if cpus else list(argv)
-    # 0 stands for the process that writes it.
+    # 0 means the process that writes it.
     return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', door, *bound] if door else bound

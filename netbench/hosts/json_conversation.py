@@ -81,7 +81,7 @@ class Conversation:
         return f"{self._who} {what}" + (f"; its stderr: {words}" if words else "")
 
     def kill(self) -> None:
-        """Kill it at once, whatever it is doing."""
+        """Kill it at once, in any state."""
         self._process.kill()
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class LocalHost:
         require_tool(command[0])
         require_tool(argv[0])
         try:
-            # A session of its own: netbench handles Ctrl-C at the terminal, not the child.
+            # Its own session: netbench handles Ctrl-C at the terminal, not the child.
             return _Leader(
                 command,
                 stdin=subprocess.PIPE,

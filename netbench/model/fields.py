@@ -23,7 +23,7 @@ Shared = TypeVar("Shared", bound=Hashable)
 
 
 def listed(value: object) -> object:
-    """Return the value as a list: a single value stands for a list of it."""
+    """Return the value as a list: a single value means a list of it."""
     return value if isinstance(value, list | tuple) else [value]
 
 

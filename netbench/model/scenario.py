@@ -218,9 +218,9 @@ class Scenario(BaseModel):
 
 
 def expanded(items: object) -> object:
-    """Return the scenarios of a profile, with each item that stands for several replaced by these.
+    """Return the scenarios of a profile, with each item that defines several replaced by these.
 
-    A name stands for a scenario of that name. `{network: [50%, 95%]}` stands for one scenario per rate, named after
+    A name means the scenario of that name. `{network: [50%, 95%]}` defines one scenario per rate, named after
     the item (`network` without a name): `network-50`, `network-95`. Other items are left for validation.
     """
     if items in (None, [None]):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from netbench.model.frame_mix import FrameMix, FrameSize
 
-# How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by a thread of its own.
+# How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by its own thread.
 Receive = Literal["inline", "napi"]
 # Scheduling policies of Linux, sched(7); `other` is the default of every thread.
 NapiPolicy = Literal["other", "rr", "fifo"]
@@ -136,7 +136,7 @@ class Sent:
     cpu: int | None = None
 
 
-# Also for a source that cannot report any more: 0 frames then stand for an unknown number, and `error` is the reason.
+# Also for a source that cannot report any more: 0 frames then mean an unknown number, and `error` is the reason.
 NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
 

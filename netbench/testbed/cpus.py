@@ -28,7 +28,7 @@ def usable_cpus() -> list[int]:
 def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
     """Return the CPUs of each stream's source and sink.
 
-    Every source gets a CPU of its own if there are enough; the sinks share the rest. With too few CPUs nothing
+    Every source gets its own CPU if there are enough; the sinks share the rest. With too few CPUs nothing
     is pinned (empty), because the scheduler balances better than a fixed overload would.
     """
     if len(cpus) >= 2 * streams:
@@ -41,7 +41,7 @@ def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
 def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the CPUs of the kernel thread that receives each stream at the UUT.
 
-    Each thread gets a CPU of its own if there are enough, else the CPU of the stream's sink: a source that paces
+    Each thread gets its own CPU if there are enough, else the CPU of the stream's sink: a source that paces
     leaves no CPU time.
     """
     if len(cpus) >= 3 * streams:

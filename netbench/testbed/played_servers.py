@@ -1,4 +1,4 @@
-"""Servers that netbench emulates: each a network namespace with an address and an SSH server of its own.
+"""Servers that netbench emulates: each a network namespace with an address and its own SSH server.
 
 Apart from its network, a server has its own processes and its own files below /run and /var/tmp. It sees none of the
 files that netbench, or another server, has there. Its control groups are those of this machine. All servers and the

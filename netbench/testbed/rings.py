@@ -138,7 +138,7 @@ class Rings:
 
     def _switched_on(self, ring: Ring) -> LinkIdentity:
         if not ring.cpus:
-            # A thread without a CPU of its own would take CPU time from a source, and sources from a thread.
+            # A thread without its own CPU would take CPU time from a source, and sources from a thread.
             why = f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams"
             return self._inline(ring, why)
         machine = self._machines[ring.nic.machine]

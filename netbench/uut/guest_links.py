@@ -158,7 +158,7 @@ def _behind(path: StreamPath) -> CountingPoint:
 
 
 def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kind = Kind.IP_COUNTERS) -> Points:
-    """Return the counting points inside a guest, by stream, as places of its own machine.
+    """Return the counting points inside a guest, by stream, as places of its machine.
 
     The backlog is counted only in a guest with its own kernel: otherwise its machine counts it. `stack` is the part of
     the kernel that forwards.

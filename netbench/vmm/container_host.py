@@ -17,7 +17,7 @@ class ContainerHost(RemoteByCommand):
     def __init__(
         self, name: str, title: str, machine: Host, outside: Host, pid: int, memory_mib: int | None = None
     ) -> None:
-        """`memory_mib` limits the memory of all its processes together; None: no limit of its own."""
+        """`memory_mib` limits the memory of all its processes together; None: no separate limit."""
         super().__init__(name, title)
         self._machine = machine
         self._outside = outside

@@ -228,6 +228,6 @@ def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
 
 
 def asked(options: EsxiOptions, question: Callable[[Session], R]) -> R:
-    """Return the result of one request, in a session of its own; raises the same errors as `session`."""
+    """Return the result of one request, in its own session; raises the same errors as `session`."""
     with session(options) as connection:
         return question(connection)

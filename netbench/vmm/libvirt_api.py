@@ -185,7 +185,7 @@ class LibvirtConnection:
         return [domain.name() for domain in self._connection.listAllDomains()]
 
     def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
-        """Return the result of a call. It runs in a thread of its own, which a daemon that hangs may block forever."""
+        """Return the result of a call. It runs in its own thread, which a daemon that hangs may block forever."""
         answers: list[R] = []
         errors: list[Exception] = []
 

@@ -117,7 +117,7 @@ class VirtualBox(Vmm):
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
         yield AddNamespace(spec.own_netns)
-        # Otherwise its end of each pair would send IPv6 frames of its own.
+        # Otherwise its end of each pair would send its own IPv6 frames.
         yield SetSysctl(spec.own_netns, "net.ipv6.conf.default.disable_ipv6", "1", optional=True)
 
     def command(self, spec: GuestSpec) -> str:

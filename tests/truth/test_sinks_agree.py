@@ -1,4 +1,4 @@
-"""Two sinks, each at the end of its own pair, report the same for the same frames: tcpdump, the reference, and bpf."""
+"""Two sinks, each at the end of its pair, report the same for the same frames: tcpdump, the reference, and bpf."""
 
 import ctypes
 import os

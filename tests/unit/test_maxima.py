@@ -142,7 +142,7 @@ OF_VICTIM = {"loads": ["25% of maximum", "100% of maximum", "150% of maximum"]}
 
 
 def test_loads_may_be_shares_of_what_each_uut_forwards_alone(campaign):
-    """The fake UUT loses the frames above its capacity, and a second frame size has a maximum of its own."""
+    """The fake UUT loses the frames above its capacity, and a second frame size has its own maximum."""
     results = campaign.run(**OF_VICTIM, frame_sizes=[64, 1500], scenarios=["dedicated", {"network": ["100fps"]}])
     finding = [trial.spec for trial in results.trials if trial.spec.finds_maximum]
     assert {(spec.scenario, spec.streams, spec.frame_size) for spec in finding} == {

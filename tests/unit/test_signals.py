@@ -224,7 +224,7 @@ class Interrupted(BaseModel):
     ids=["plain", "plain_text", "plain_value", "document_of"],
 )
 def test_a_signal_while_a_model_is_spelled_stops(spell):
-    """pydantic would replace Stopped by an error of its own."""
+    """pydantic would replace Stopped by its own error."""
     with pytest.raises(Stopped), stopping_on_signals():
         spell()
 

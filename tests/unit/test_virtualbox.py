@@ -44,7 +44,7 @@ def guest(**more) -> VirtualBox:
 
 
 class Lab(FakeHost):
-    """A machine of its own that records its commands, all of which succeed; `there` are its files."""
+    """A machine that records its commands, all of which succeed; `there` are its files."""
 
     def __init__(self, *there: str, cpuinfo: str = "", lacks: str = "") -> None:
         super().__init__(files={"/proc/cpuinfo": cpuinfo})

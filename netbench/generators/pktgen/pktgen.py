@@ -175,7 +175,7 @@ class PktGenSource(Source):
             control.start(sender, at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """Return what was sent, by the kernel's own counters; a run that takes too long is stopped.
+        """Return the sent frames, by the kernel's own counters; a run that takes too long is stopped.
 
         Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported as 0
         frames.

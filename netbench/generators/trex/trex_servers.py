@@ -95,7 +95,7 @@ class TrexServer:
         return self._started().failure(what)
 
     def kill(self) -> None:
-        """End the worker at once, whatever its state."""
+        """End the worker at once, in any state."""
         if self._worker is not None:
             self._worker.kill()
 

@@ -64,7 +64,7 @@ class TrexSource(Source):
         self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """Wait for the end of sending and return what was sent; as in WorkerSource."""
+        """Wait for the end of sending and return the sent frames; as in WorkerSource."""
         server = self._opened
         try:
             try:

@@ -115,7 +115,7 @@ class Trial:
         return int(self._shared.end_ns)
 
     def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None) -> Sent:
-        """Return what was sent, after the end of the program; `error` is the reason for an early end.
+        """Return the sent frames, after the end of the program; `error` is the reason for an early end.
 
         `spent` has the CPU time and waits of its thread, which is bound to `cpu`.
         """
