@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 
 from netbench.statistics.comparison import compare
-from netbench.statistics.regression_gate import Outcome, judge
+from netbench.statistics.regression_gate import GateResult, judge
 from tests.unit.comparison_factory import SCATTER, as_compared, made_up
 
 _SCATTER = {"normal, 0.2 %": lambda chance: chance.gauss(1, 0.002), **SCATTER}
@@ -35,11 +35,11 @@ def main(comparisons: int = 200) -> None:
 
 def _shares(how: str, repetitions: int, between: float, part: float, number: int) -> str:
     found = Counter(_outcome(how, repetitions, between, seed, part) for seed in range(number))
-    order = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
+    order = GateResult.PASSED, GateResult.FAILED, GateResult.INCONCLUSIVE
     return " / ".join(f"{100 * found[outcome] / number:.1f}" for outcome in order)
 
 
-def _outcome(how: str, repetitions: int, between: float, seed: int, part: float) -> Outcome:
+def _outcome(how: str, repetitions: int, between: float, seed: int, part: float) -> GateResult:
     chance = random.Random(seed)
     base, new = (
         as_compared(

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from math import exp
 
-from netbench.statistics.counted import Counted
+from netbench.statistics.counted import CountedNumber
 from netbench.statistics.intervals import ratio_of_means
 
 DRAWS = 10_000
@@ -24,7 +24,9 @@ SCATTER = {
 }
 FRAMES = 1_000_000  # sent in a trial of which few frames are lost
 LOST = (0.02, 0.1, 0.3, 1, 3, 10, 30)  # in a trial, on average
-LOSSES: Counted[int] = Counted(float, int, lambda _: FRAMES, lambda _: float(FRAMES))  # the number lost in a trial
+LOSSES: CountedNumber[int] = CountedNumber(
+    float, int, lambda _: FRAMES, lambda _: float(FRAMES)
+)  # the number lost in a trial
 
 
 def coverage(held: Callable[[random.Random], bool], draws: int) -> float:

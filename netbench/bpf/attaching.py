@@ -25,7 +25,7 @@ class _LinkOptions(ctypes.Structure):
 
 
 @dataclass(slots=True)
-class Link:
+class BpfLink:
     """An attached program, until this object is closed or its process ends in any way."""
 
     fd: int | None
@@ -41,7 +41,7 @@ class Link:
             os.close(fd)
 
 
-def attach_xdp(program: int, interface: int, mode: XdpMode) -> Link:
+def attach_xdp(program: int, interface: int, mode: XdpMode) -> BpfLink:
     """Run a program on each frame that an interface (its index) receives, in its driver or behind it.
 
     PlaceTakenError where another program is attached in any mode; BpfError where the driver has no XDP, or frames of
@@ -50,15 +50,15 @@ def attach_xdp(program: int, interface: int, mode: XdpMode) -> Link:
     return _attach(program, interface, _XDP, _XDP_FLAGS[mode], f"XDP in {mode} mode (Linux 5.9 or newer)")
 
 
-def attach_tc_ingress(program: int, interface: int) -> Link:
+def attach_tc_ingress(program: int, interface: int) -> BpfLink:
     """Run a program on each frame that an interface hands to the kernel; BpfError before Linux 6.6."""
     return _attach(program, interface, _TCX_INGRESS, 0, "tc ingress (tcx, Linux 6.6 or newer)")
 
 
-def _attach(program: int, interface: int, where: int, flags: int, name: str) -> Link:
+def _attach(program: int, interface: int, where: int, flags: int, name: str) -> BpfLink:
     options = _LinkOptions(ctypes.sizeof(_LinkOptions), flags)
     try:
-        return Link(libbpf()("bpf_link_create", program, interface, where, ctypes.byref(options)))
+        return BpfLink(libbpf()("bpf_link_create", program, interface, where, ctypes.byref(options)))
     except BpfError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in (errno.EBUSY, errno.EEXIST):

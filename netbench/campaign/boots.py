@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from netbench.campaign.record import Record
+from netbench.campaign.record import CampaignRecord
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import MachineGoneError, NeighbourError, UutError
 from netbench.model.campaign import Boot
@@ -81,7 +81,7 @@ class Boots:
     testbeds: Testbeds
     profile: Profile
     captures: Path
-    record: Record
+    record: CampaignRecord
     numbers: Iterator[int]
     ceilings: dict[str | None, Ceilings] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)

@@ -72,7 +72,7 @@ class Results(Mapping[str, TrialResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CampaignRecord:
     """The outputs of a campaign; methods raise TestbedError if they cannot write."""
 
     directory: ResultDirectory

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.campaign.boots import Boots
-from netbench.campaign.record import Record, Results
+from netbench.campaign.record import CampaignRecord, Results
 from netbench.campaign.testbeds import Testbeds
 from netbench.config.against import with_base_versions
 from netbench.config.loading import load_profile, load_topology
@@ -78,7 +78,7 @@ _VM_TRIAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CampaignRequest:
     """A campaign to measure, read and checked; it has not touched the machine yet."""
 
     resolved: Resolved
@@ -127,7 +127,7 @@ def read_request(
     against: Sequence[str] = (),
     loads_from: Path | None = None,
     time_budget_s: float | None = None,
-) -> Request:
+) -> CampaignRequest:
     """Read and check a topology and a profile with `--set` overrides; UsageError describes any fault.
 
     `against` is another topology file, or overrides of this one: its UUTs alternate with those of the same name here.
@@ -183,7 +183,7 @@ def make_request(
     scenarios: Sequence[str] = (),
     replayed: ReplayedLoads | None = None,
     time_budget_s: float | None = None,
-) -> Request:
+) -> CampaignRequest:
     """Plan a topology and a profile that were read already; UsageError if they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, wanted.uuts)
@@ -201,7 +201,7 @@ def make_request(
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(resolved, schedule, tuple(scenario.name for scenario in wanted.scenarios), replayed)
+    return CampaignRequest(resolved, schedule, tuple(scenario.name for scenario in wanted.scenarios), replayed)
 
 
 def _check_loads(resolved: Resolved) -> None:
@@ -217,7 +217,7 @@ def _check_loads(resolved: Resolved) -> None:
 
 
 def start(
-    request: Request,
+    request: CampaignRequest,
     directory: ResultDirectory,
     command: Sequence[str],
     observers: Sequence[Observer],
@@ -253,7 +253,7 @@ def start(
 
 def resume(
     directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer], *, wait: bool = False
-) -> Request:
+) -> CampaignRequest:
     """Continue a campaign at the first missing trial; return its request, as read from the directory.
 
     Raises as `start` does, and UsageError if the directory is not a result directory.
@@ -305,7 +305,7 @@ def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
 
 
 @contextmanager
-def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Iterator[Testbeds]:
+def _testbeds(request: CampaignRequest, observers: Sequence[Observer], *, wait: bool) -> Iterator[Testbeds]:
     """Yield the testbeds of a campaign; their part of this machine stays reserved between two testbeds too."""
     with (
         machine_held(request.resolved, _telling(observers) if wait else None) as held,
@@ -314,7 +314,7 @@ def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) ->
         yield testbeds
 
 
-def _first(request: Request, following: Sequence[str]) -> str:
+def _first(request: CampaignRequest, following: Sequence[str]) -> str:
     """Return the first UUT without missing requirements: of the following trials, else of the plan."""
     planned = (trial.uut for trial in request.schedule.trials or ())
     return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
@@ -331,7 +331,7 @@ def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
 
 
 def _walk(
-    request: Request,
+    request: CampaignRequest,
     testbeds: Testbeds,
     testbed: Testbed,
     directory: ResultDirectory,
@@ -340,7 +340,7 @@ def _walk(
 ) -> None:
     """Measure the missing trials; TestbedError if the testbed breaks, and the results so far are kept."""
     with closing(Store.open(directory.store)) as store:
-        record = Record(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
+        record = CampaignRecord(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
         try:
             _keep_what_it_is(testbed, record)
             _measure_missing(request, testbeds, testbed, record)
@@ -350,7 +350,7 @@ def _walk(
             raise
 
 
-def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
+def _keep_what_it_is(testbed: Testbed, record: CampaignRecord) -> None:
     """Record the identities of sources, sinks and hosts, and the remarks on them."""
     identities = testbed.identities()
     record.keep_identities(identities)
@@ -360,7 +360,7 @@ def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
     record.store.keep_warnings(remarks)
 
 
-def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, record: Record) -> None:
+def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Testbed, record: CampaignRecord) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     time_left = TimeLeft(request.schedule, store.keys())
     record = replace(record, time_left=time_left)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.clock_offset import NO_FLUSH_FRAMES, FlushFrames
-from netbench.capture.layers import IPV4, LEAST_IP_BYTES, PKTGEN_BYTES, UDP_BYTES, Found, Path, Walk
+from netbench.capture.layers import IPV4, LEAST_IP_BYTES, PKTGEN_BYTES, UDP_BYTES, DecodedFrames, Path, Walk
 from netbench.capture.pcap import FrameBatch, is_one_number
 from netbench.capture.rows import U8, U16, U32, U64, Rows
 from netbench.model.units import FCS_BYTES
@@ -32,7 +32,7 @@ _PLAIN = IPV4 << 16 | 0x45 << 8  # and an IP header without options
 _AF_INET, _AF_INET6 = 2, (10, 24, 28, 30)
 
 
-class Link(NamedTuple):
+class LinkType(NamedTuple):
     """The header length of one link type, and the function that follows the headers after it.
 
     Frames of a `deep` type are decoded only where decoding is deep.
@@ -66,19 +66,19 @@ def _ppp(walk: Walk, rows: Rows) -> None:
 # By number of the link type (draft-ietf-opsawg-pcaplinktype).
 ETHERNET, COOKED, COOKED_2 = 1, 113, 276
 LINKS = {
-    ETHERNET: Link("Ethernet", 14, lambda walk, rows: walk.ethernet(rows, 0, ())),
-    COOKED: Link("Linux cooked v1", 16, lambda walk, rows: walk.ether_type(rows, 14, 16, ())),
-    COOKED_2: Link("Linux cooked v2", 20, lambda walk, rows: walk.ether_type(rows, 0, 20, ())),
-    0: Link("BSD loopback", 4, _loopback, deep=True),
-    9: Link("PPP", 4, _ppp, deep=True),
-    12: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    14: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    50: Link("PPP", 4, _ppp, deep=True),
-    101: Link("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    104: Link("Cisco HDLC", 4, lambda walk, rows: walk.ether_type(rows, 2, 4, ()), deep=True),
-    108: Link("OpenBSD loopback", 4, _loopback, deep=True),
-    228: Link("raw IPv4", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    229: Link("raw IPv6", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    ETHERNET: LinkType("Ethernet", 14, lambda walk, rows: walk.ethernet(rows, 0, ())),
+    COOKED: LinkType("Linux cooked v1", 16, lambda walk, rows: walk.ether_type(rows, 14, 16, ())),
+    COOKED_2: LinkType("Linux cooked v2", 20, lambda walk, rows: walk.ether_type(rows, 0, 20, ())),
+    0: LinkType("BSD loopback", 4, _loopback, deep=True),
+    9: LinkType("PPP", 4, _ppp, deep=True),
+    12: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    14: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    50: LinkType("PPP", 4, _ppp, deep=True),
+    101: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    104: LinkType("Cisco HDLC", 4, lambda walk, rows: walk.ether_type(rows, 2, 4, ()), deep=True),
+    108: LinkType("OpenBSD loopback", 4, _loopback, deep=True),
+    228: LinkType("raw IPv4", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
+    229: LinkType("raw IPv6", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
 }
 _OTHER_LINKS = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 192: "PPI", 239: "NFLOG", 249: "USBPcap"}
 _ETHERNET_HEADER_BYTES = 14
@@ -269,7 +269,7 @@ def _stamped(flush: Rows) -> FlushFrames:
     return FlushFrames(number, before, previous, whole.of(whole.batch.times_ns))
 
 
-def _by_pair(found: list[Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
+def _by_pair(found: list[DecodedFrames], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
     """Yield the frames of all layouts by their addresses, each pair's in the order of the file."""
     if not found:
         return
@@ -294,11 +294,11 @@ def _by_pair(found: list[Found], sizes: NDArray[np.int64]) -> Iterator[PairFrame
         left = left.where(~is_pair)
 
 
-def _in_order(found: list[Found]) -> Found:
+def _in_order(found: list[DecodedFrames]) -> DecodedFrames:
     """Return frames of several layouts as one object, in the order of the file."""
     batch = found[0].rows.batch
     every = np.arange(len(batch.frames))
     indices = np.concatenate([part.rows.of(every) for part in found])
     order = np.argsort(indices)
     columns: Any = (np.concatenate(parts)[order] for parts in zip(*(part[1:] for part in found), strict=True))
-    return Found(Rows(batch, indices[order]), *columns)
+    return DecodedFrames(Rows(batch, indices[order]), *columns)

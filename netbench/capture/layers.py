@@ -78,7 +78,7 @@ _TUNNEL_PORTS = (*_VXLAN_PORTS, _VXLAN_GPE, _GENEVE, _GTP, _MPLS_IN_UDP, _GRE_IN
 _OPAQUE_PORTS = {1701: "L2TP", 4500: "ESP in UDP", 51820: "WireGuard"}
 
 
-class Found(NamedTuple):
+class DecodedFrames(NamedTuple):
     """Pktgen frames and their fields, in arrays with one element per frame.
 
     `addresses` are source and destination in the byte order of the file: uint64 of shape (n, 1) for IPv4, (n, 4)
@@ -95,12 +95,12 @@ class Found(NamedTuple):
         """The IP version: 4 or 6."""
         return 4 if self.addresses.shape[1] == 1 else 6
 
-    def where(self, condition: NDArray[np.bool_]) -> "Found":
+    def where(self, condition: NDArray[np.bool_]) -> "DecodedFrames":
         """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         columns: Any = (column[condition] for column in self[1:])
-        return Found(self.rows.where(condition), *columns)
+        return DecodedFrames(self.rows.where(condition), *columns)
 
 
 class Walk:
@@ -114,7 +114,7 @@ class Walk:
 
     def __init__(self, *, deep: bool) -> None:
         self._deep = deep
-        self.found: list[Found] = []
+        self.found: list[DecodedFrames] = []
         self.others: Counter[str] = Counter()
         self.undecoded: Counter[str] = Counter()
         self.encapsulated: Counter[Path] = Counter()
@@ -439,7 +439,7 @@ class Walk:
         sent_us += fraction
         if fraction.max() >= 1_000_000:
             sent_us[fraction >= 1_000_000] = INVALID_STAMP
-        self.found.append(Found(rows, addresses, header[:, 1].astype(np.int64), sent_us))
+        self.found.append(DecodedFrames(rows, addresses, header[:, 1].astype(np.int64), sent_us))
         if path:
             self.encapsulated[path] += rows.size
 

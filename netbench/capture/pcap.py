@@ -137,7 +137,7 @@ class Ending(NamedTuple):
     damage: str = ""
 
 
-class Window:
+class ReadWindow:
     """The part of a file in memory, from the first byte not yet consumed, in constant memory for any file.
 
     `memory[start:stop]` has the bytes, `data` is the same memory for struct, and `offset` is the offset of the
@@ -232,7 +232,7 @@ class CaptureReader:
 class PcapReader(CaptureReader):
     """Reads a classic pcap from a window at its first byte."""
 
-    def __init__(self, window: Window, order: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
+    def __init__(self, window: ReadWindow, order: str, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
         """`order` is struct's and numpy's symbol of the byte order, "<" or ">"; the header is in the window.
 
         Of frames in records that differ in length, `headers_bytes` are kept.

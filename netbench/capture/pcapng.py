@@ -20,7 +20,7 @@ from netbench.capture.pcap import (
     FrameBatch,
     Interface,
     Oddities,
-    Window,
+    ReadWindow,
     are_wrong_lengths,
     corrected_lengths,
     field,
@@ -144,7 +144,7 @@ class PcapngReader(CaptureReader):
 
     flavour = "pcapng"
 
-    def __init__(self, window: Window, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
+    def __init__(self, window: ReadWindow, headers_bytes: int = PLAIN_HEADERS_BYTES) -> None:
         """Of frames in blocks that differ in length, `headers_bytes` are kept."""
         self.ending = Ending()
         self._window = window

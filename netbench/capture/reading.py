@@ -6,14 +6,7 @@ from contextlib import contextmanager
 from io import FileIO, RawIOBase
 from pathlib import Path
 
-from netbench.capture.pcap import (
-    FILE_HEADER_BYTES,
-    MAGICS,
-    PLAIN_HEADERS_BYTES,
-    CaptureReader,
-    PcapReader,
-    Window,
-)
+from netbench.capture.pcap import FILE_HEADER_BYTES, MAGICS, PLAIN_HEADERS_BYTES, CaptureReader, PcapReader, ReadWindow
 from netbench.errors import UsageError
 
 SECTION_START = b"\x0a\x0d\x0d\x0a"  # the first bytes of a pcapng
@@ -44,7 +37,7 @@ def read_stream(file: RawIOBase, name: str, headers_bytes: int = PLAIN_HEADERS_B
     Where records differ in length, the reader keeps `headers_bytes` of each frame. UsageError when the file is not a
     capture; its batches may raise OSError.
     """
-    window = Window(file)
+    window = ReadWindow(file)
     whole_header = window.fill(FILE_HEADER_BYTES)
     start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
     if not start:

@@ -308,7 +308,7 @@ def compare(
     from netbench.cli.compare import CompareOptions, PrintingConsole, run_compare
     from netbench.errors import UsageError
     from netbench.report.comparison_exports import DOCUMENTS
-    from netbench.statistics.comparison import Selection
+    from netbench.statistics.comparison import CellSelection
 
     if output is not None and form is ComparisonFormat.TEXT:
         raise UsageError("--output: needs --format json, junit or markdown; the text is printed")
@@ -317,7 +317,7 @@ def compare(
     stream = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
     console = PrintingConsole(file=stream, width=width_of(sys.stdout))
     options = CompareOptions(
-        Selection(tuple(uut or ()), tuple(scenario or ()), tuple(size or ())),
+        CellSelection(tuple(uut or ()), tuple(scenario or ()), tuple(size or ())),
         fail_on_regression,
         accept_disturbed=accept_disturbed,
         html=html,
@@ -380,7 +380,7 @@ def selftest(
     from netbench.config.loading import load_profile, load_topology
     from netbench.config.plugins import UUTS, option_models, profile_kinds
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
-    from netbench.selftest.suite import Wanted, run_selftest
+    from netbench.selftest.suite import SelftestPlan, run_selftest
     from netbench.signals import stopping_on_signals
 
     wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
@@ -389,7 +389,7 @@ def selftest(
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
-        asked = Wanted(wanted, tester.generator, tester.sink, frames, cabled)
+        asked = SelftestPlan(wanted, tester.generator, tester.sink, frames, cabled)
         console = console_on(LastingOutput(sys.stdout))
         passed = run_selftest(ConsolePresenter(console), asked, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)

@@ -11,7 +11,7 @@ from textwrap import fill
 from rich.console import Console
 from rich.text import Text
 
-from netbench.cli.fitted_table import Column, FittedTable, Row
+from netbench.cli.fitted_table import FittedTable, Row, TerminalColumn
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
@@ -51,16 +51,16 @@ from netbench.statistics.comparison import (
     ALL_CELLS,
     DISTURBING,
     Campaign,
+    CellSelection,
+    ComparedCell,
     Comparison,
     Difference,
-    Place,
-    Selection,
     compare,
     why_nothing_compares,
 )
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group
-from netbench.statistics.regression_gate import Gate, Outcome, judge, judge_searches, total
+from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
 from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
 
 _SHOWN = 12  # at most, of different settings and of regressions
@@ -103,7 +103,7 @@ class CompareOptions:
     disturbed campaigns are judged like others. A `document` is written to `output`, or printed instead of the text.
     """
 
-    selection: Selection = ALL_CELLS
+    selection: CellSelection = ALL_CELLS
     fail_on_regression: float | None = None
     accept_disturbed: bool = False
     html: Path | None = None
@@ -176,7 +176,7 @@ def _gate(comparison: Comparison, maxima: SearchComparison, options: CompareOpti
     return judge(comparison, options.fail_on_regression / 100, maxima)
 
 
-def _refuse_unknown(selection: Selection, found: Sequence[_Read]) -> None:
+def _refuse_unknown(selection: CellSelection, found: Sequence[_Read]) -> None:
     """UsageError for a name or pattern that matches no measurement of any campaign."""
     if selection == ALL_CELLS:
         return  # no trials need to be read for all cells
@@ -217,22 +217,22 @@ def _concluded(console: Console, options: CompareOptions, gates: Sequence[Gate])
     if options.prints_text:
         for gate in gates:
             _show_gate(console, gate)
-    codes = {Outcome.PASSED: ExitCode.DONE, Outcome.FAILED: ExitCode.INVALID_RESULTS}
+    codes = {GateResult.PASSED: ExitCode.DONE, GateResult.FAILED: ExitCode.INVALID_RESULTS}
     return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
 
 
-_STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.INCONCLUSIVE: "yellow"}
+_STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
 
 
 def _show_gate(console: Console, gate: Gate) -> None:
     console.print()
-    for outcome, lead in ((Outcome.FAILED, "regression"), (Outcome.INCONCLUSIVE, "inconclusive")):
+    for outcome, lead in ((GateResult.FAILED, "regression"), (GateResult.INCONCLUSIVE, "inconclusive")):
         cells = gate.with_outcome(outcome)
         for cell in cells[:_SHOWN]:
             console.print(Text(visible(f"{lead}: {gate.name}: {cell_result_words(cell)}"), style=_STYLES[outcome]))
         if len(cells) > _SHOWN:
             console.print(Text(f"{lead}: {len(cells) - _SHOWN:,} more", style=_STYLES[outcome]))
-    if left := gate.with_outcome(Outcome.NOT_JUDGED):
+    if left := gate.with_outcome(GateResult.NOT_JUDGED):
         console.print(Text(f"not judged: {count(len(left), 'cell')}, see above", style="yellow"))
     for line in gate_advice(gate):
         console.print(Text(line))
@@ -342,10 +342,10 @@ def _searches_table(
     several = len({difference.what.scenario for difference in comparison.differences}) > 1
     sources = len({difference.what.sources for difference in comparison.differences}) > 1
     columns = [
-        Column("UUT", is_number=False, wraps=True),
-        Column("Frame\nsize"),
-        Column("Goal", is_number=False, wraps=True),
-        *(Column(heading, wraps=True) for heading in ("Base", "New", "Difference")),
+        TerminalColumn("UUT", is_number=False, wraps=True),
+        TerminalColumn("Frame\nsize"),
+        TerminalColumn("Goal", is_number=False, wraps=True),
+        *(TerminalColumn(heading, wraps=True) for heading in ("Base", "New", "Difference")),
     ]
     rows = []
     for difference in comparison.differences:
@@ -497,13 +497,13 @@ _LOSS = _Columns(
 def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> FittedTable:
     several = len({cell.place.scenario for cell in cells}) > 1, len({cell.place.sources for cell in cells}) > 1
     heads = [
-        Column("UUT", is_number=False, wraps=True),
-        Column("Frame\nsize"),
-        Column("Load", is_number=False),
-        Column("Base"),
-        Column("New"),
-        Column("Difference", is_number=False, wraps=True),
-        Column("p"),
+        TerminalColumn("UUT", is_number=False, wraps=True),
+        TerminalColumn("Frame\nsize"),
+        TerminalColumn("Load", is_number=False),
+        TerminalColumn("Base"),
+        TerminalColumn("New"),
+        TerminalColumn("Difference", is_number=False, wraps=True),
+        TerminalColumn("p"),
     ]
     rows, heading = [], ""
     for cell in cells:
@@ -518,7 +518,7 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
     return FittedTable(heads, rows, title)
 
 
-def _heading(place: Place, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
+def _heading(place: ComparedCell, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
     """Return the UUT of these cells, with scenario and number of sources where there are several."""
     parts = [label(place.uut, emulated)]
     parts += [place.scenario] if scenarios else []

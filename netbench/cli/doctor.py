@@ -11,7 +11,7 @@ from rich.text import Text
 from netbench.cli.output import UNLIMITED, wrapped
 from netbench.errors import ExitCode
 from netbench.testbed.diagnosis import diagnose, exit_code
-from netbench.testbed.host_checks import Check, Status
+from netbench.testbed.host_checks import HostCheck, Status
 
 _LEAST = 20  # minimum columns of text, even in a narrow terminal
 _STYLES = {
@@ -23,7 +23,7 @@ _STYLES = {
 }
 
 
-def doctor_text(checks: Iterable[Check], columns: int = UNLIMITED) -> Text:
+def doctor_text(checks: Iterable[HostCheck], columns: int = UNLIMITED) -> Text:
     """Return one line per check, its remedy below it (once), and a summary; print it with `soft_wrap=True`.
 
     The finding and its purpose wrap between words at this number of columns; the remedy is one line, to be copied.
@@ -55,7 +55,7 @@ def _broken(text: str, indent: str, columns: int) -> str:
     return wrapped(indent, text, max(columns, len(indent) + _LEAST)).removeprefix(indent)
 
 
-def doctor_json(checks: Iterable[Check]) -> str:
+def doctor_json(checks: Iterable[HostCheck]) -> str:
     """`{"ok": …, "checks": [{name, status, found, remedy, needed_for}, …]}`."""
     checks = list(checks)
     ok = exit_code(checks) is ExitCode.DONE
@@ -66,7 +66,7 @@ def run_doctor(
     needs: frozenset[str] | None = None,
     *,
     addresses: Mapping[str, Collection[str]] = {},
-    elsewhere: Iterable[Check] = (),
+    elsewhere: Iterable[HostCheck] = (),
     as_json: bool = False,
     console: Console | None = None,
 ) -> ExitCode:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from netbench.campaign.runner import Request
+from netbench.campaign.runner import CampaignRequest
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
@@ -18,8 +18,8 @@ from netbench.report.formats import count
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
+from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.played_servers import server_changes
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
@@ -28,7 +28,7 @@ from netbench.trial.setup import Endpoints
 from netbench.vmm.base import guest_directory
 
 
-def describe(request: Request) -> Iterator[str]:
+def describe(request: CampaignRequest) -> Iterator[str]:
     """Yield the lines of `--dry-run`."""
     topology, profile, planned = request.topology, request.profile, len(request.schedule.planned)
     expected = request.schedule.expected_number(())
@@ -46,7 +46,7 @@ def describe(request: Request) -> Iterator[str]:
     yield from _trials(request)
 
 
-def _testbed(request: Request, place: str | None) -> Iterator[str]:
+def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     """Yield the changes for the testbed of the UUTs on one VM, or on none, those UUTs, and their sources and sinks."""
     topology, profile = request.topology, request.profile
     yield f"# testbed of UUTs on VM {place}" if place else "# testbed"
@@ -87,7 +87,7 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
             yield f"  {_inside(path.sink)}{command}"
 
 
-def _trials(request: Request) -> Iterator[str]:
+def _trials(request: CampaignRequest) -> Iterator[str]:
     """Yield all trials in order, boot by boot."""
     if replayed := request.replayed:
         what = (
@@ -115,7 +115,7 @@ def _trials(request: Request) -> Iterator[str]:
         yield f"# expected total time{about}: {_clock(expected_s)} ({expected_s:.0f} s)"
 
 
-def _in_order(request: Request, trials: Sequence[TrialSpec]) -> Iterator[str]:
+def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator[str]:
     yield "# then trials, in order" if request.schedule.announced else "# trials, in order"
     if in_a_row := request.profile.stop_when_saturated:
         in_words = "a load is" if in_a_row == 1 else f"{in_a_row} loads in a row are"
@@ -146,7 +146,7 @@ def _warm_up(profile: Profile) -> Iterator[str]:
         yield f"    {count(wanted, 'warm-up trial')}"
 
 
-def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
+def _guests(request: CampaignRequest, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
     """Yield the changes that bring up a UUT and each neighbour that any trial needs."""
     topology = request.topology
     for name, guest in request.resolved.guests[uut].items():
@@ -164,7 +164,7 @@ def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
             yield f"  {_on(topology.uut_machine)}{step.command}"
 
 
-def _neighbours(request: Request) -> Iterator[str]:
+def _neighbours(request: CampaignRequest) -> Iterator[str]:
     """Yield the activities of the neighbours in each scenario with neighbours."""
     topology, profile = request.topology, request.profile
     if not request.resolved.activities:

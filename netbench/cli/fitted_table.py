@@ -14,7 +14,7 @@ from netbench.cli.output import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TerminalColumn:
     """A column; numbers are right-aligned. Cells of a column that `wraps` may take several lines, broken at words."""
 
     heading: str
@@ -38,7 +38,7 @@ class FittedTable:
     If it is still too wide, the cells of the first column become heading lines above their rows.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TerminalColumn]
     rows: Sequence[Row]
     title: str = ""
 
@@ -65,7 +65,7 @@ def _named(rows: Sequence[Row]) -> Iterator[Row]:
         yield Row(row.cells[1:], ", ".join(filter(None, (row.group, name))))
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int] | None) -> Table:
+def _table(columns: Sequence[TerminalColumn], rows: Sequence[Row], widths: Sequence[int] | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         width = widths[number] if widths else None
@@ -82,7 +82,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]
 
 
 def _widths(
-    console: Console, options: ConsoleOptions, columns: Sequence[Column], rows: Sequence[Row]
+    console: Console, options: ConsoleOptions, columns: Sequence[TerminalColumn], rows: Sequence[Row]
 ) -> list[int] | None:
     """Return the width of each column, at least its longest word; None if the console is too narrow."""
     measured = []

@@ -49,12 +49,12 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Build even what is up to date.")] = False,
 ) -> None:
     """Build a guest image from Debian packages; no root needed."""
-    from netbench.images.build import Order
+    from netbench.images.build import ImageOrder
     from netbench.images.build import build as carry_out
     from netbench.images.library import cache_directory
     from netbench.signals import stopping_on_signals
 
-    order = Order(name, (cache or cache_directory()).absolute(), kernel, modules, tuple(package or ()))
+    order = ImageOrder(name, (cache or cache_directory()).absolute(), kernel, modules, tuple(package or ()))
     with stopping_on_signals():
         image = carry_out(order, partial(print, file=LastingOutput(sys.stdout)), force=force)
     if absent := image.manifest["modules"]["absent"]:

@@ -10,7 +10,7 @@ from string import Template
 from netbench.cli.output import visible
 from netbench.config.shipped import schema_file
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+from netbench.linux.safety import CandidatePort, read_ports, refuse_unsafe_port
 from netbench.model.foreign_text import well_formed
 from netbench.model.names import PORT_NAME
 from netbench.model.units import format_bit_rate
@@ -70,7 +70,7 @@ def _asked(ask: Callable[[str], str] | None) -> list[str]:
     return [first, ask(visible(f"Which port receives what the UUT forwards? ({others or 'none is free'})")).strip()]
 
 
-def _about(port: Port) -> str:
+def _about(port: CandidatePort) -> str:
     speed = "" if port.speed_mbps is None else f"{format_bit_rate(port.speed_mbps * 1e6)}, "
     return speed + ("free" if not port.in_use else f"in use: {'; '.join(port.in_use)}")
 

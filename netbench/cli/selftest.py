@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from netbench.model.selftest_record import Check, SelftestRecord
+from netbench.model.selftest_record import SelftestCheck, SelftestRecord
 from netbench.report.tester_section import selftest_sentence
 from netbench.testbed.cpus import receiving_cpus, usable_cpus
 
@@ -22,7 +22,7 @@ class ConsolePresenter:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def row(self, check: Check) -> None:
+    def row(self, check: SelftestCheck) -> None:
         """Print truth and measurement in one line, and below it the fault or the missing part."""
         parts = [part for part in (check.truth and f"truth: {check.truth}", check.measured) if part]
         self._say(f"{_WORDS[check.passed]}  {check.name}{': ' if parts else ''}{'; measured: '.join(parts)}")

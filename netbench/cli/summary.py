@@ -9,7 +9,7 @@ from rich.console import Group as RenderGroup
 from rich.console import RenderableType
 from rich.text import Text
 
-from netbench.cli.fitted_table import Column, FittedTable, Row
+from netbench.cli.fitted_table import FittedTable, Row, TerminalColumn
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
@@ -63,9 +63,9 @@ def summary_table(results: CampaignResults) -> RenderableType:
     scenarios = len({group.scenario for group in groups}) > 1
     numbers = list(_columns(groups))
     columns = [
-        Column("UUT,\nscenario" if scenarios else "UUT", is_number=False, wraps=True),
-        *(Column(column.heading) for column in numbers),
-        Column("Verdict", is_number=False),
+        TerminalColumn("UUT,\nscenario" if scenarios else "UUT", is_number=False, wraps=True),
+        *(TerminalColumn(column.heading) for column in numbers),
+        TerminalColumn("Verdict", is_number=False),
     ]
     rows = []
     for previous, group in zip((None, *groups), groups, strict=False):
@@ -100,12 +100,12 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     scenarios, sources = _differ(found, lambda search: search.scenario), _differ(found, lambda search: search.streams)
     repeated = _differ(found, lambda search: search.repetition)
     columns = [
-        Column("UUT", is_number=False, wraps=True),
-        *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
-        *([Column("Sources")] if sources else []),
-        Column("Frame\nsize"),
-        Column("Goal", is_number=False, wraps=True),
-        *map(Column, ("Highest load\nkfps", "Out\nMbit/s", "Trials")),
+        TerminalColumn("UUT", is_number=False, wraps=True),
+        *([TerminalColumn("Scenario", is_number=False, wraps=True)] if scenarios else []),
+        *([TerminalColumn("Sources")] if sources else []),
+        TerminalColumn("Frame\nsize"),
+        TerminalColumn("Goal", is_number=False, wraps=True),
+        *map(TerminalColumn, ("Highest load\nkfps", "Out\nMbit/s", "Trials")),
     ]
     rows, previous = [], ""
     for search in found:
@@ -142,11 +142,11 @@ def rfc2544_table(results: CampaignResults) -> RenderableType | None:
     )
     repeated = _differ(searches, lambda search: search.repetition)
     columns = [
-        Column("UUT", is_number=False, wraps=True),
-        *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
-        *map(Column, (*(["Sources"] if sources else []), *(["Search"] if repeated else []), "Frame\nsize")),
-        *(Column(heading, wraps=True) for heading in ("Latency\nµs", "Back to back\nframes", "Buffer\nµs")),
-        *(Column(heading, wraps=True) for heading in ("Recovery", "Reset")),
+        TerminalColumn("UUT", is_number=False, wraps=True),
+        *([TerminalColumn("Scenario", is_number=False, wraps=True)] if scenarios else []),
+        *map(TerminalColumn, (*(["Sources"] if sources else []), *(["Search"] if repeated else []), "Frame\nsize")),
+        *(TerminalColumn(heading, wraps=True) for heading in ("Latency\nµs", "Back to back\nframes", "Buffer\nµs")),
+        *(TerminalColumn(heading, wraps=True) for heading in ("Recovery", "Reset")),
     ]
     rows = [
         Row(

@@ -21,21 +21,21 @@ from netbench.model.traffic import Sent, Stamps, Traffic
 _HIGH_FPS = 200_000
 
 
-class AutoOptions(BaseModel, extra="forbid"):
+class AutoGeneratorOptions(BaseModel, extra="forbid"):
     """With `steady`, the source of the highest loads sends all loads: a search has one source throughout."""
 
     steady: bool = False
     realtime: int = Field(default=0, ge=0, le=98)  # of afpacket and xdp: priority in SCHED_FIFO; 0: another class
 
 
-class Auto(Generator):
+class AutoGenerator(Generator):
     """The kernel's pktgen where it works, else afpacket; above 200,000 frames/s xdp, where the link takes it."""
 
-    Options: ClassVar[type[BaseModel]] = AutoOptions
+    Options: ClassVar[type[BaseModel]] = AutoGeneratorOptions
     sends_mixes: ClassVar[bool] = True  # afpacket and xdp do
 
-    def __init__(self, options: AutoOptions | None = None) -> None:
-        options = options or AutoOptions()
+    def __init__(self, options: AutoGeneratorOptions | None = None) -> None:
+        options = options or AutoGeneratorOptions()
         self._high_fps = 0 if options.steady else _HIGH_FPS
         self._pktgen = PktGen(PktGenOptions())
         self._afpacket = AfPacket(AfPacketOptions(realtime=options.realtime))

@@ -73,7 +73,7 @@ def flow_ports(flows: int, seed: int) -> Ports:
     return ports
 
 
-class Frames:
+class FrameBlock:
     """A block of `capacity` frames in one buffer; each stamp renumbers some consecutive rows.
 
     `buffer` has one frame per row, in shape (rows, bytes of the largest frame without FCS). Frame r is the first

@@ -35,7 +35,7 @@ _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ImageOrder:
     """An image to build. `cache` is the directory of images and packages.
 
     `kernel` has the format of `--kernel`, None for Debian's default; `modules` is the directory of a kernel's modules.
@@ -73,7 +73,7 @@ class _Ingredients:
         }
 
 
-def build(order: Order, say: Say, *, force: bool = False) -> Image:
+def build(order: ImageOrder, say: Say, *, force: bool = False) -> Image:
     """Build the image unless the same one exists and `force` is False; never leaves a partial image.
 
     UsageError where a chosen kernel or package cannot be used, MissingError where this machine lacks tools, package
@@ -105,7 +105,7 @@ def build(order: Order, say: Say, *, force: bool = False) -> Image:
     return find_image(order.name, order.cache)
 
 
-def _resolve(order: Order, apt: Apt) -> _Ingredients:
+def _resolve(order: ImageOrder, apt: Apt) -> _Ingredients:
     architecture = run_tool(["dpkg", "--print-architecture"]).stdout.decode().strip()
     if architecture not in recipe.DEFAULT_KERNELS:
         raise MissingError(
@@ -127,7 +127,7 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
     return _Ingredients(architecture, packages, whole, kernel, lab)
 
 
-def _existing(order: Order) -> Image | None:
+def _existing(order: ImageOrder) -> Image | None:
     with suppress(MissingError):  # not built, or damaged
         return find_image(order.name, order.cache)
     return None

@@ -7,7 +7,7 @@ from typing import IO
 
 from netbench.errors import UsageError
 from netbench.images.tools import last_words, run_tool, start_tool
-from netbench.images.tree import File, Link, Node, merged
+from netbench.images.tree import File, Node, Symlink, merged
 
 # No program in a guest reads these, and they are the largest part of many packages.
 _UNREAD = ("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/")
@@ -25,7 +25,7 @@ def contents(deb: Path) -> dict[str, Node]:
         if path.startswith(_UNREAD):
             continue
         if member.issym():
-            tree[path] = Link(member.linkname)
+            tree[path] = Symlink(member.linkname)
         elif member.islnk():
             tree[path] = tree[merged(member.linkname)]
         elif file is not None:

@@ -16,7 +16,7 @@ from netbench.images.programs import (
     python_modules,
 )
 from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS, START, Lab
-from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
+from netbench.images.tree import MERGED, DeviceNode, Directory, File, Node, Symlink, Tree, follow
 
 
 def guest_tree(
@@ -28,7 +28,7 @@ def guest_tree(
     others, only the commands, libraries and files in the recipe. `scratch` is an empty working directory.
     """
     everything = {path: node for contents in packages.values() for path, node in contents.items()}
-    links = {path: Link(target) for path, target in lab.links.items()}
+    links = {path: Symlink(target) for path, target in lab.links.items()}
     everything.update(links)
     busybox = Busybox(everything, scratch)
     chosen: dict[str, Node] = {}
@@ -76,7 +76,7 @@ def _files(packages: Tree, patterns: Iterable[str]) -> set[str]:
 
 def _applets(busybox: Busybox, besides: Collection[str]) -> dict[str, Node]:
     """Return a link for each applet of busybox whose name is not in `besides`, in any directory."""
-    link = Link(f"/{BUSYBOX}")
+    link = Symlink(f"/{BUSYBOX}")
     return {path: link for path in busybox.applets() if PurePosixPath(path).name not in besides}
 
 
@@ -84,8 +84,8 @@ def _own_files() -> dict[str, Node]:
     return {
         "init": File(INIT.read_bytes(), executable=True),
         "usr/lib/netbench/agent.py": File(AGENT.read_bytes()),
-        "dev/console": Device(5, 1),
-        **{name: Link(f"usr/{name}") for name in MERGED},
+        "dev/console": DeviceNode(5, 1),
+        **{name: Symlink(f"usr/{name}") for name in MERGED},
         **{path: File(text.encode()) for path, text in ACCOUNTS.items()},
         **dict.fromkeys(MOUNT_POINTS, Directory()),
     }

@@ -10,7 +10,7 @@ from netbench.errors import UsageError
 from netbench.images.apt import Apt, Package
 from netbench.images.debs import control_field, unpack_kernel
 from netbench.images.library import content_digest, file_digest
-from netbench.images.modules import Selection, select
+from netbench.images.modules import ModuleSelection, select
 from netbench.images.recipe import REQUIRED, WANTED
 
 # The x86 boot protocol (Documentation/arch/x86/boot.rst): a magic, the offset of the version text, a flag "64 bit".
@@ -26,7 +26,7 @@ class Kernel:
 
     release: str
     content: bytes
-    selection: Selection
+    selection: ModuleSelection
 
 
 class KernelSource(Protocol):
@@ -150,7 +150,7 @@ def read_kernel(source: KernelSource, directory: Path, architecture: str, beside
     return Kernel(release or modules.name, image.read_bytes(), selection)
 
 
-def _selection(modules: Path, besides: Iterable[str] = ()) -> Selection:
+def _selection(modules: Path, besides: Iterable[str] = ()) -> ModuleSelection:
     return select(modules, (*(name for names in WANTED.values() for name in names), *besides), REQUIRED)
 
 

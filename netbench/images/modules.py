@@ -24,7 +24,7 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ModuleSelection:
     """The modules of a guest, each after its dependencies.
 
     `builtin` and `absent` are the wanted modules that the kernel has built in, or lacks.
@@ -35,7 +35,7 @@ class Selection:
     absent: tuple[str, ...]
 
 
-def select(directory: Path, wanted: Iterable[str], required: Iterable[str] = ()) -> Selection:
+def select(directory: Path, wanted: Iterable[str], required: Iterable[str] = ()) -> ModuleSelection:
     """Return the wanted modules of `directory` (/lib/modules/RELEASE) and their dependencies.
 
     UsageError where there are no modules, one cannot be read, or a required one is neither present nor built in.
@@ -55,14 +55,14 @@ def select(directory: Path, wanted: Iterable[str], required: Iterable[str] = ())
     for name in names:
         if name in files:
             _load(name, directory, files, builtin, modules)
-    return Selection(
+    return ModuleSelection(
         tuple(modules.values()),
         builtin=tuple(name for name in names if name in builtin and name not in files),
         absent=tuple(name for name in names if name not in available),
     )
 
 
-def module_files(selection: Selection, directory: str) -> dict[str, Node]:
+def module_files(selection: ModuleSelection, directory: str) -> dict[str, Node]:
     """Return the modules below `directory` in the guest, with modules.dep, .alias and .builtin for modprobe."""
     by_name = {module.name: module for module in selection.modules}
     tables = {

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from netbench.errors import TestbedError
 from netbench.images.elf import Elf
 from netbench.images.tools import last_words, run_tool
-from netbench.images.tree import Directory, File, Link, Node, Tree, archive, follow, merged
+from netbench.images.tree import Directory, File, Node, Symlink, Tree, archive, follow, merged
 
 BUSYBOX = "usr/bin/busybox"
 SHELF = "usr/lib/netbench"
@@ -178,7 +178,7 @@ def write_files(directory: Path, tree: Tree) -> None:
             case File(content, executable):
                 target.write_bytes(content)
                 target.chmod(0o755 if executable else 0o644)
-            case Link(leads_to):
+            case Symlink(leads_to):
                 target.symlink_to(leads_to)
             case _:
                 raise AssertionError(f"{path}: only files and links are written")

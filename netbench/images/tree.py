@@ -21,14 +21,14 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Symlink:
     """A symbolic link; `target` as returned by readlink(2)."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceNode:
     """A character device."""
 
     major: int
@@ -40,7 +40,7 @@ class Directory:
     """An empty directory; the parents of other nodes need no entry."""
 
 
-Node: TypeAlias = File | Link | Device | Directory
+Node: TypeAlias = File | Symlink | DeviceNode | Directory
 # Guest paths without a leading slash, such as usr/bin/python3. No path leads through a link.
 Tree: TypeAlias = Mapping[str, Node]
 
@@ -63,7 +63,7 @@ def follow(tree: Tree, path: str) -> list[str]:
     while path in tree and path not in chain:
         chain.append(path)
         node = tree[path]
-        if not isinstance(node, Link):
+        if not isinstance(node, Symlink):
             break
         path = merged(_absolute(path, node.target))
     return chain
@@ -94,9 +94,9 @@ def _entry(number: int, path: str, node: Node) -> Iterator[bytes]:
     match node:
         case File(content, executable):
             return _record(number, path, stat.S_IFREG | (0o755 if executable else 0o644), content)
-        case Link(target):
+        case Symlink(target):
             return _record(number, path, stat.S_IFLNK | 0o777, target.encode())
-        case Device(major, minor):
+        case DeviceNode(major, minor):
             return _record(number, path, stat.S_IFCHR | 0o600, b"", (major, minor))
         case Directory():
             return _record(number, path, stat.S_IFDIR | 0o755, b"")

@@ -12,7 +12,7 @@ from netbench.linux.proc import busy_s
 from netbench.linux.readings import (
     CLASSIFIERS,
     FORWARDED,
-    Counted,
+    MachineReading,
     NamespaceCounters,
     Queue,
     by_namespace,
@@ -73,7 +73,7 @@ cat /proc/net/softnet_stat && echo {_NEXT.strip()} && cat /proc/stat
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 
 
-def count_by_command(host: Host, points: Points) -> Counted:
+def count_by_command(host: Host, points: Points) -> MachineReading:
     """Return the counts of `Machine.count`, by one command at nearly one moment.
 
     `host` is the machine outside all namespaces. XDP programs and pause frames are not read: netbench alone uses the
@@ -87,7 +87,7 @@ def count_by_command(host: Host, points: Points) -> Counted:
         for netns, point in ((netns, point) for netns, here in by_netns.items() for point in here):
             if point.kind is Kind.NIC and point.place and point.place.interface not in counted[netns].nics:
                 raise TestbedError(f"{host}: its NIC {point.place.interface} is gone")
-        return Counted(counter_readings(points, counted, softnet), busy_s(stat))
+        return MachineReading(counter_readings(points, counted, softnet), busy_s(stat))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise TestbedError(f"{host}: its counters make no sense: {error}") from error
 

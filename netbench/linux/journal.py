@@ -29,7 +29,7 @@ _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 _MANY = 200
 
 
-class Record:
+class ChangeRecord:
     """Changes that were made and not yet undone, in the order they were made."""
 
     def __init__(self, pending: dict[int, Change] | None = None) -> None:
@@ -53,7 +53,7 @@ class Record:
         del self._pending[number]
 
 
-class Journal(Record):
+class Journal(ChangeRecord):
     """The record of one run's changes in a file of its own, `header` first."""
 
     def __init__(

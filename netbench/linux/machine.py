@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from netbench.errors import MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Named, Namespaced
-from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
+from netbench.linux.changes import AddNamespace, Change, KernelRequest, MachineState, MovePort
 from netbench.linux.changes.base import is_gone, tell
 from netbench.linux.count_by_command import count_by_command
 from netbench.linux.count_here import read_local_counters
-from netbench.linux.journal import Record
+from netbench.linux.journal import ChangeRecord
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
 from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
-from netbench.linux.readings import Counted
+from netbench.linux.readings import MachineReading
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CounterReading, Points
 
 _EXISTS = "File exists"
@@ -36,7 +36,7 @@ class Machine:
         name: str | None,
         host: Host,
         *,
-        record: Record | None = None,
+        record: ChangeRecord | None = None,
         netlink: Netlink | None = None,
         cpus: Sequence[int] = (),
         facts: Mapping[str, str] | None = None,
@@ -45,7 +45,7 @@ class Machine:
         self.cpus = cpus
         self.facts = facts or {}
         self._host = host
-        self._record = Record() if record is None else record
+        self._record = ChangeRecord() if record is None else record
         self._netlink = netlink
 
     def host(self, netns: str | None = None, name: str = "") -> Host:
@@ -71,7 +71,7 @@ class Machine:
     def make(self, changes: Iterable[Change]) -> None:
         """Make changes in order; TestbedError for one that failed, MissingError for one that the machine rejects."""
         for batch in _batches(changes):
-            look = Look(self._host)
+            look = MachineState(self._host)
             found = [change.found(look) for change in batch]
             numbers = [self._record.record(change) for change in found]
             for place, words in self._make(found).items():
@@ -127,18 +127,18 @@ class Machine:
                 self._record.undone(numbers[id(change)])  # it went with its namespace
         return failures
 
-    def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+    def read_nics(self, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
         """Return the counters of NICs; without NICs that are gone. TestbedError when the machine does not answer."""
         return read_nics(self._host, self._netlink, places)
 
-    def count(self, points: Points) -> Counted:
+    def count(self, points: Points) -> MachineReading:
         """Return the counts at these points, and the CPU time; TestbedError without an answer, or for a missing NIC.
 
         Drops by hooks of an interface (rules, classifiers, queueing disciplines) count at the point of the interface.
         Counters of the forwarding layer and the backlog are common to all streams. netbench's own rules are left out.
         """
         if self._netlink:
-            return Counted(read_local_counters(self._netlink, self.host, points), self.cpu_s())
+            return MachineReading(read_local_counters(self._netlink, self.host, points), self.cpu_s())
         return count_by_command(self._host, points)
 
     def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
@@ -159,7 +159,7 @@ class Machine:
 
     def _make(self, batch: Sequence[Change]) -> dict[int, str]:
         """Make a batch; return the failures by place in the batch; changes after one were not attempted."""
-        requests = [change for change in batch if isinstance(change, Request)]
+        requests = [change for change in batch if isinstance(change, KernelRequest)]
         if requests:
             return tell(self._host, requests[0].tool, [request.line for request in requests])
         try:
@@ -174,7 +174,7 @@ class Machine:
             for change in batch:
                 if isinstance(change, AddNamespace):
                     self._netlink.forget(change.name)
-        requests = [change for change in batch if isinstance(change, Request)]
+        requests = [change for change in batch if isinstance(change, KernelRequest)]
         try:
             if requests:
                 places = [place for place, request in enumerate(requests) if request.undo_line]
@@ -205,7 +205,7 @@ def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[li
     batch: list[Change] = []
     tool: tuple[str, ...] | None = None
     for change in changes:
-        own = (change.undo_tool if undoing else change.tool) if isinstance(change, Request) else None
+        own = (change.undo_tool if undoing else change.tool) if isinstance(change, KernelRequest) else None
         if batch and (own is None or own != tool):
             yield batch
             batch = []

@@ -10,7 +10,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.netlink import Netlink, ask, attributes, nested, number
 from netbench.model.foreign_text import decoded
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not report its state (operstates.rst)
@@ -51,15 +51,15 @@ class NicCounters:
     forwards: bool = True  # in operation, and not blocked as a bridge port: up to a second later than `up`
 
 
-def read_nics(host: Host, netlink: Netlink | None, places: Iterable[Place]) -> dict[Place, NicCounters]:
+def read_nics(host: Host, netlink: Netlink | None, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
     """Return the counters of NICs of a machine, by netlink if it is this one; without NICs that are gone.
 
     TestbedError when the machine does not answer, or a whole namespace is gone.
     """
-    wanted: dict[str | None, list[Place]] = {}
+    wanted: dict[str | None, list[InterfaceRef]] = {}
     for place in places:
         wanted.setdefault(place.netns, []).append(place)
-    found: dict[Place, NicCounters] = {}
+    found: dict[InterfaceRef, NicCounters] = {}
     for netns, members in wanted.items():
         links = _ask_netlink(netlink, netns) if netlink else _ask_ip(host, netns)
         found |= {place: links[place.interface] for place in members if place.interface in links}

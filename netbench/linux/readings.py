@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
-from netbench.linux.rules import Dropper, Hook
+from netbench.linux.rules import Dropper, NftHook
 from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
 
 FORWARDED = "ForwDatagrams"
@@ -75,7 +75,7 @@ class NamespaceCounters:
     out_of_buffers: Mapping[str, int] = field(default_factory=dict)
 
 
-class Counted(NamedTuple):
+class MachineReading(NamedTuple):
     """The counters of a machine at one moment, and the CPU time it has used since its boot, in s."""
 
     counters: tuple[CounterReading, ...]
@@ -237,11 +237,11 @@ def _of_rule(rule: Dropper, stream: str, point: CountingPoint) -> CounterReading
     return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, owner, counts)
 
 
-def _meets(one: _Met, hook: Hook) -> bool:
+def _meets(one: _Met, hook: NftHook) -> bool:
     return hook.device == one.interface and hook.name == _ON_DEVICE[one.point.direction]
 
 
-def _in_stack(hook: Hook, stack: Kind, bridged_ip: bool) -> bool:
+def _in_stack(hook: NftHook, stack: Kind, bridged_ip: bool) -> bool:
     if hook.name not in _ON_THE_WAY:
         return False
     if hook.family == "bridge":

@@ -10,15 +10,15 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Explained, Named
 from netbench.hosts.ssh import Connecting, SshHost
-from netbench.linux import guard
+from netbench.linux import watchdog
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.journal import Record, to_json
+from netbench.linux.journal import ChangeRecord, to_json
 from netbench.linux.machine import Machine
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
 
 
-class RemoteRecord(Record):
+class RemoteRecord(ChangeRecord):
     """The record of changes on another machine, kept in a journal there by its guard, which undoes what is left."""
 
     def __init__(self, host: SshHost) -> None:
@@ -75,6 +75,6 @@ def begin_connection(
     name: str, spec: SshSpec, here: Host, run: str, resources: Iterable[str], askpass: Path | None = None
 ) -> Connecting:
     """Begin to connect to a machine: ssh runs on `here`, `run` names the journal there, `resources` are locked."""
-    directory = f"{guard.CODE_DIRECTORY}/{uuid4().hex[:12]}"
+    directory = f"{watchdog.CODE_DIRECTORY}/{uuid4().hex[:12]}"
     arguments = [run, directory, f"{spec.silence_limit:g}", *resources]
-    return Connecting(name, spec, here, directory, guard.__name__, arguments, askpass)
+    return Connecting(name, spec, here, directory, watchdog.__name__, arguments, askpass)

@@ -58,7 +58,7 @@ _Statement = Mapping[str, Any]
 _Named = tuple[str, str, str]  # family and table of a counter or map, and its name
 
 
-class Hook(NamedTuple):
+class NftHook(NamedTuple):
     """Where the kernel calls a base chain; `device` is empty where it is called for all devices."""
 
     family: str
@@ -77,7 +77,7 @@ class Dropper:
     """
 
     name: str
-    hooks: frozenset[Hook]
+    hooks: frozenset[NftHook]
     frames: int | None
     table: str = ""
     handle: tuple[str, ...] = ()
@@ -231,11 +231,11 @@ def _devices(chains: str) -> dict[_ChainName, list[str]]:
     return found
 
 
-def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> dict[_ChainName, frozenset[Hook]]:
+def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> dict[_ChainName, frozenset[NftHook]]:
     """Return the hooks from which frames reach each chain, also by jumps."""
-    found: dict[_ChainName, frozenset[Hook]] = {}
+    found: dict[_ChainName, frozenset[NftHook]] = {}
     for name, base in ruleset.bases.items():
-        own = frozenset(Hook(name.family, base["hook"], device) for device in devices.get(name, [""]))
+        own = frozenset(NftHook(name.family, base["hook"], device) for device in devices.get(name, [""]))
         reached, ahead = {name}, [name]
         while ahead:
             here = ahead.pop()

@@ -42,7 +42,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class CandidatePort:
     """An interface, and why it cannot be used as a port of a testbed (`in_use` empty: it can).
 
     `kind` is the kernel's link kind (`veth`, `bridge`, …), None for a NIC. `driver` and `speed_mbps` come
@@ -62,7 +62,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class KernelLink:
     """One interface of the kernel's link dump. `lower` are the indexes of the interfaces it sends through."""
 
     index: int
@@ -78,14 +78,14 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class NamespaceSnapshot:
     """The facts that decide about the interfaces of one namespace, read in one pass; keys are interface indexes.
 
     `routes` lead beyond the subnets of the interface. `carried` are users of the interface that are not among `links`.
     Both are descriptions (`default route (IPv4, table main)`). `ssh` and `wireless` are sets of indexes.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[KernelLink, ...]
     addresses: Mapping[int, tuple[str, ...]]
     routes: Mapping[int, tuple[str, ...]]
     carried: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def refuse_unsafe_port(
         )
 
 
-def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()) -> list[Port]:
+def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()) -> list[CandidatePort]:
     """Return all interfaces of a named namespace (None: netbench's own), in the kernel's order.
 
     Addresses in `allowed_addresses` do not count as a use. Wireless interfaces and SSH sessions are only
@@ -134,7 +134,7 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
     allowed = frozenset(_allowed_address(text) for text in allowed_addresses)
     snapshot = _read_snapshot(netns)
     return [
-        Port(
+        CandidatePort(
             name=link.name,
             mac=link.mac,
             driver=driver_of(link.name) if netns is None else None,
@@ -149,7 +149,7 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
     ]
 
 
-def uses(link: Link, snapshot: Snapshot, allowed: Collection[Address] = ()) -> Iterator[str]:
+def uses(link: KernelLink, snapshot: NamespaceSnapshot, allowed: Collection[Address] = ()) -> Iterator[str]:
     """Yield every reason why `link` must be left alone, worded to follow "it".
 
     IPv6 link-local addresses are no reason: the kernel assigns one to every interface that is up.
@@ -183,7 +183,7 @@ def uses(link: Link, snapshot: Snapshot, allowed: Collection[Address] = ()) -> I
             yield f"{_ADDRESS_REASON} {text}"
 
 
-def _way_out(ports: Mapping[str, Port], name: str) -> str:
+def _way_out(ports: Mapping[str, CandidatePort], name: str) -> str:
     if free := sorted(port.name for port in ports.values() if not port.in_use):
         way_out = f"Name a port that nothing else uses, here: {', '.join(free)}"
     else:
@@ -202,7 +202,7 @@ def _allowed_address(text: str) -> Address:
         ) from None
 
 
-def read_links(netns: str | None = None) -> tuple[Link, ...]:
+def read_links(netns: str | None = None) -> tuple[KernelLink, ...]:
     """Return the interfaces of `read_ports` without their uses, which take long to find; raises the same errors."""
     with _opened(netns) as iproute:
         return tuple(_link(message) for message in iproute.get_links())
@@ -218,7 +218,7 @@ def _opened(netns: str | None) -> IPRoute:
         raise MissingError(f"looking into the network namespace {netns!r} needs root; use sudo") from None
 
 
-def _read_snapshot(netns: str | None) -> Snapshot:
+def _read_snapshot(netns: str | None) -> NamespaceSnapshot:
     with _opened(netns) as iproute:
         links = tuple(_link(message) for message in iproute.get_links())
         addresses: dict[int, list[str]] = defaultdict(list)
@@ -239,7 +239,7 @@ def _read_snapshot(netns: str | None) -> Snapshot:
                         routes[index].append(text)
         by_index = {index: tuple(texts) for index, texts in addresses.items()}
         here = netns is None
-        return Snapshot(
+        return NamespaceSnapshot(
             links=links,
             addresses=by_index,
             routes={index: tuple(dict.fromkeys(texts)) for index, texts in routes.items()},
@@ -249,11 +249,11 @@ def _read_snapshot(netns: str | None) -> Snapshot:
         )
 
 
-def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no types
+def _link(message: Any) -> KernelLink:  # noqa: ANN401 - pyroute2's messages have no types
     carrier = message.get_attr("IFLA_CARRIER")
     # The index of a lower interface in another namespace is meaningless here.
     lower = _lower(message) if message.get_attr("IFLA_LINK_NETNSID") is None else set()
-    return Link(
+    return KernelLink(
         index=message["index"],
         name=_name(message),
         mac=message.get_attr("IFLA_ADDRESS") or "",

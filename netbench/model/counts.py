@@ -47,7 +47,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MeasuringWindow:
     """Distinct frames of a stream that arrived in the measuring window: after its warm-up, by the sink's clock.
 
     `seconds` is the length of the window. `buffered_frames` arrived after the time at which the last frame would have
@@ -118,7 +118,7 @@ class StreamCounts:
     loss_runs: int | None
     first_received_ns: int | None
     last_received_ns: int | None
-    window: Window | None = None
+    window: MeasuringWindow | None = None
     delay: Spread | None = None
     ipdv: Spread | None = None
     clock_offset: ClockOffset | None = None

@@ -13,7 +13,7 @@ from netbench.model.names import Name, NicName, PortName
 SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-9_:~/%.@+-]*$", max_length=250)]
 
 
-class Port(BaseModel):
+class PortSpec(BaseModel):
     """A port that the machine already has and the user lends to the testbed.
 
     `addresses` are the addresses that the user expects on it; a port with any other address is refused.
@@ -129,7 +129,7 @@ class HostSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["netns", "local", "vm", "ssh"] = "netns"
-    ports: dict[NicName, Annotated[Port, BeforeValidator(_port)]] = {}
+    ports: dict[NicName, Annotated[PortSpec, BeforeValidator(_port)]] = {}
     on: NicName | None = None
     image: Name | None = None
     cpus: Vcpus | None = None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 PREFIX = "nb-"
 
 
-class Place(NamedTuple):
+class InterfaceRef(NamedTuple):
     """The location of an interface: a network namespace (None: none) of a machine (None: this one)."""
 
     machine: str | None

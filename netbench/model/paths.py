@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from netbench.model.interfaces import Place, host_of
+from netbench.model.interfaces import InterfaceRef, host_of
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
 
@@ -34,9 +34,9 @@ class Nic:
     is_port: bool
 
     @property
-    def place(self) -> Place:
+    def place(self) -> InterfaceRef:
         """Its unique location among all interfaces of a testbed."""
-        return Place(self.machine, self.netns, self.interface)
+        return InterfaceRef(self.machine, self.netns, self.interface)
 
 
 class StreamId(NamedTuple):

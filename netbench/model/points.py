@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, direction
 
 # The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
@@ -58,7 +58,7 @@ class CountingPoint:
     name: str
     where: Where = Where.UUT
     kind: Kind = Kind.NOTHING
-    place: Place | None = None
+    place: InterfaceRef | None = None
     direction: str = ""
     passing: bool = False
     names_segment: bool = False
@@ -115,7 +115,7 @@ def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[Cou
         CountingPoint("generator", Where.SOURCE),
         nic_point("source", path.source),
         *((nic_point("ingress", path.ingress),) if path.ingress else ()),
-        CountingPoint("softnet backlog", Where.BEFORE, Kind.BACKLOG, Place(machine, None, "")),
+        CountingPoint("softnet backlog", Where.BEFORE, Kind.BACKLOG, InterfaceRef(machine, None, "")),
         *declared[:middle],
         CountingPoint(UUT),
         *declared[middle:],

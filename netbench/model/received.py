@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, SoftwareDelay, Spread
 
 
@@ -55,7 +55,7 @@ class Received:
     reordering_extent: Extent | None = None
     first_ns: int | None = None
     last_ns: int | None = None
-    window: Window | None = None
+    window: MeasuringWindow | None = None
     by_size: Mapping[int, OfSize] = field(default_factory=dict)
     delay: Spread | None = None
     ipdv: Spread | None = None

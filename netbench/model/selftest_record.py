@@ -56,7 +56,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Check(_Frozen):
+class SelftestCheck(_Frozen):
     """One check: the truth, the measurement, and the difference between them, as text.
 
     `passed` is None where the check was impossible here; `detail` is the reason, or the fault and its remedy.
@@ -79,7 +79,7 @@ class SelftestRecord(_Frozen):
     topology: str
     generator: str
     fingerprint: str
-    checks: tuple[Check, ...]
+    checks: tuple[SelftestCheck, ...]
     ceilings: tuple[Ceiling, ...] = ()
 
     @property

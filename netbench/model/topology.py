@@ -18,15 +18,15 @@ from netbench.model.cables import VmNic
 from netbench.model.documents import plain
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import listed, percent_text
-from netbench.model.host_spec import HostSpec, Port, SshSpec, VmSpec
+from netbench.model.host_spec import HostSpec, PortSpec, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import Name, NicName, StreamName
+from netbench.model.reverse_streams import with_ways_back
 from netbench.model.scenario import Activity, Idle, Network, Scenario
 from netbench.model.topology_problems import topology_problems
 from netbench.model.traffic import NapiPolicy, Receive
 from netbench.model.unit_hints import bit_rate_hint
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
-from netbench.model.ways_back import with_ways_back
 
 MAX_STREAMS = 250
 # The suffix of a UUT's name for the other version that it is measured against in the same campaign.
@@ -246,7 +246,7 @@ class Topology(_Strict):
         name = port.nic if port else nic
         return VmNic(machine, name) if name in self.vms[machine].nics else None
 
-    def ports(self, machine: str | None = None) -> list[Port]:
+    def ports(self, machine: str | None = None) -> list[PortSpec]:
         """Return the ports that the topology borrows from this machine, or from another."""
         hosts = [host for name, host in self.hosts.items() if self.machine(name) == machine]
         return [port for host in hosts for port in host.ports.values()]

@@ -21,7 +21,7 @@ _FINDS_MAXIMUM = "/maximum"  # the suffix of the keys of trials that find a maxi
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class TrialFrames:
     """Frames of one size, or a mix: each source sends them at `load`, with this number of flows drawn from `seed`."""
 
     size: FrameSize  # bytes with FCS
@@ -45,7 +45,7 @@ class GuestTask:
     name: str
     activity: ActivityField
     streams: tuple[str, ...] = ()
-    traffic: Frames | None = None
+    traffic: TrialFrames | None = None
     duration_s: float = 0.0
     warm_up_s: float = 0.0
     first_fps: float | None = None
@@ -65,7 +65,7 @@ class GuestTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class LoadReference:
     """The reference of loads that are shares: a maximum in frames/s of each stream, or less, for `limited_by`.
 
     `held_fps` is the most that the sources sustain beside the UUT, if it is known.
@@ -132,7 +132,7 @@ class TrialSpec:
         return self.victim.streams
 
     @property
-    def frames(self) -> Frames:
+    def frames(self) -> TrialFrames:
         """The frames of the victim's sources."""
         assert self.victim.traffic is not None, "the victim forwards in every trial"
         return self.victim.traffic
@@ -164,7 +164,7 @@ class TrialSpec:
         """The frame sizes of the unknown maxima that loads of neighbours are a share of."""
         return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
 
-    def with_maximum(self, maximum: Reference) -> "TrialSpec":
+    def with_maximum(self, maximum: LoadReference) -> "TrialSpec":
         """Return the trial with the victim's load, a share of this maximum of its streams, in frames/s."""
         fps, is_less = maximum.part(self.load.value)
         load = replace(self.load, found_fps=float(f"{fps:.6g}"))
@@ -176,7 +176,7 @@ class TrialSpec:
         )
         return replace(self, guests=(victim, *self.neighbours))
 
-    def with_maxima(self, maxima: Mapping[FrameSize, Reference]) -> "TrialSpec":
+    def with_maxima(self, maxima: Mapping[FrameSize, LoadReference]) -> "TrialSpec":
         """Return the trial with all loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
         return replace(self, guests=tuple(_resolved(guest, maxima, self.frames) for guest in self.guests))
 
@@ -281,7 +281,7 @@ class TrialResult:
         return self.guests[1:]
 
 
-def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, Reference], of_victim: Frames) -> GuestTask:
+def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_victim: TrialFrames) -> GuestTask:
     activity = guest.unknown_share
     if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest

@@ -10,7 +10,7 @@ from math import ceil
 from netbench.model.frame_mix import FrameSize
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 from netbench.statistics.contradictory_maxima import CalibrationKey, contradictory_maxima
 from netbench.statistics.groups import Group, gathered, grouped
 from netbench.statistics.limits import peak_of, still_rises, with_limits
@@ -34,7 +34,7 @@ class AddedTrials:
     resumed.
     """
 
-    def __init__(self, wanted: Wanted, planned: Sequence[TrialSpec]) -> None:
+    def __init__(self, wanted: CampaignPlan, planned: Sequence[TrialSpec]) -> None:
         """`planned` are the trials of the plan, all of which are measured first."""
         self._wanted, self._planned = wanted, planned
         self._added: list[TrialSpec] = []

@@ -11,7 +11,7 @@ from netbench.model.scenario import Network, Off, Scenario
 from netbench.model.topology import Topology
 from netbench.model.units import Load, LoadKind
 from netbench.plan.costs import Costs
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 
 
 def choose(
@@ -20,7 +20,7 @@ def choose(
     uuts: Sequence[str] = (),
     scenarios: Sequence[str] = (),
     costs: Costs | None = None,
-) -> Wanted:
+) -> CampaignPlan:
     """Return the plan of a campaign of these UUTs and scenarios (empty: all).
 
     UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot run.
@@ -30,7 +30,7 @@ def choose(
     cases = [profile.scenario(name) for name in names]
     for case in cases:
         _refuse_unfit(topology, profile, case)
-    return Wanted(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
+    return CampaignPlan(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
 
 
 def most_sources(topology: Topology, profile: Profile) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.scenario import Idle
 from netbench.model.trial import TrialSpec
 

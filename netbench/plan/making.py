@@ -3,12 +3,12 @@
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
-from netbench.plan.maxima_first import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
+from netbench.plan.calibration import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
 from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
-from netbench.plan.schedule import Schedule, Wanted, schedule_kind
+from netbench.plan.schedule import CampaignPlan, Schedule, schedule_kind
 
 
-def make_schedule(wanted: Wanted, replayed: ReplayedLoads | None = None) -> Schedule:
+def make_schedule(wanted: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
     """Return the schedule of a profile, preceded by one that finds maxima if loads are shares of them.
 
     With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError if the

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellKey:
     """The key of a trial without its UUT and repetition."""
 
     scenario: str
@@ -33,15 +33,15 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CellOrder:
     """The order in which the cells of a profile are measured."""
 
     topology: Topology
     profile: Profile
 
     def boots(
-        self, uuts: Sequence[str], phases: Sequence[Sequence[Cell]]
-    ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
+        self, uuts: Sequence[str], phases: Sequence[Sequence[CellKey]]
+    ) -> Iterator[tuple[str, int, list[tuple[CellKey, int]]]]:
         """Yield the UUT, the phase, and the cells with their repetition of each boot."""
         generator = random.Random(self.profile.seed)
         for uut, phase, measured in self._uncut(uuts, phases, generator):
@@ -49,8 +49,8 @@ class Order:
                 yield uut, phase, part
 
     def _uncut(
-        self, uuts: Sequence[str], phases: Sequence[Sequence[Cell]], generator: random.Random
-    ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
+        self, uuts: Sequence[str], phases: Sequence[Sequence[CellKey]], generator: random.Random
+    ) -> Iterator[tuple[str, int, list[tuple[CellKey, int]]]]:
         repetitions = range(1, self.profile.repetitions + 1)
         if self.profile.order == "sequential":
             for uut in self._by_place(uuts):
@@ -78,16 +78,16 @@ class Order:
         for same in grouped(uuts, lambda name: self.topology.uut(name).on).values():
             yield from same
 
-    def _shuffled(self, cells: Sequence[Cell], generator: random.Random) -> Iterator[Cell]:
+    def _shuffled(self, cells: Sequence[CellKey], generator: random.Random) -> Iterator[CellKey]:
         """Yield the cells in random order; those that share a set of neighbours, or a boot, stay together."""
-        together: dict[tuple[str, ...], list[Cell]] = {}
+        together: dict[tuple[str, ...], list[CellKey]] = {}
         for cell in cells:
             together.setdefault(self._lot(cell), []).append(cell)
         lots = list(together.values())
         for lot in generator.sample(lots, len(lots)):
             yield from self._rising(generator.sample(lot, len(lot)))
 
-    def _rising(self, cells: Sequence[Cell]) -> list[Cell]:
+    def _rising(self, cells: Sequence[CellKey]) -> list[CellKey]:
         return self._upwards(cells, lambda cell: cell.sweep, self._rank)
 
     def _upwards(
@@ -99,7 +99,7 @@ class Order:
         rising = {key: iter(sorted(sweep_items, key=rank)) for key, sweep_items in grouped(items, sweep).items()}
         return [next(rising[sweep(item)]) for item in items]
 
-    def _rank(self, cell: Cell) -> float:
+    def _rank(self, cell: CellKey) -> float:
         """Return the load in frames/s on the first link, or as a share of the maximum; `max` is the highest."""
         if cell.load.kind is LoadKind.OF_MAXIMUM:
             return cell.load.value
@@ -107,13 +107,13 @@ class Order:
         fps = cell.load.fps(cell.frame_size, link_bps)
         return inf if fps is None else fps
 
-    def _lot(self, cell: Cell) -> tuple[str, ...]:
+    def _lot(self, cell: CellKey) -> tuple[str, ...]:
         if self.profile.reboot == "scenario":
             return (cell.scenario,)
         case = self.profile.scenario(cell.scenario)
         return tuple(guest.name for guest in self.topology.neighbours if not isinstance(case.of(guest.name), Off))
 
-    def _cut(self, measured: list[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
+    def _cut(self, measured: list[tuple[CellKey, int]]) -> Iterator[list[tuple[CellKey, int]]]:
         """Yield the parts between which guests are restarted."""
         match self.profile.reboot:
             case "trial":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from netbench.errors import UsageError
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.trial import TrialResult, TrialSpec
-from netbench.plan.schedule import AroundSchedule, Schedule, Wanted
+from netbench.plan.schedule import AroundSchedule, CampaignPlan, Schedule
 
 _LISTED = 3
 
@@ -54,6 +54,6 @@ class ReplayedSchedule(AroundSchedule):
             raise UsageError(f"--loads-from {self._loads.directory}: it has no rate for {error.args[0]}") from error
 
 
-def without_maxima(wanted: Wanted) -> Wanted:
+def without_maxima(wanted: CampaignPlan) -> CampaignPlan:
     """Return the plan without the search for maxima among the loads, because all rates are known."""
     return replace(wanted, profile=wanted.profile.model_copy(update={"maxima": None}))

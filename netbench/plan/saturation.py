@@ -9,7 +9,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Verdict
 
 
-class Sweep(NamedTuple):
+class LoadSweep(NamedTuple):
     """The trials that differ in load and repetition only."""
 
     uut: str
@@ -18,7 +18,7 @@ class Sweep(NamedTuple):
     frame_size: FrameSize
 
     @classmethod
-    def of(cls, trial: TrialSpec) -> "Sweep":
+    def of(cls, trial: TrialSpec) -> "LoadSweep":
         """Return the sweep of a trial."""
         return cls(trial.uut, trial.scenario, trial.streams, trial.frame_size)
 
@@ -32,15 +32,15 @@ class EarlyEnds:
 
     def __init__(self, planned: Sequence[TrialSpec], in_a_row: int) -> None:
         self._in_a_row = in_a_row
-        self._planned: dict[Sweep, list[TrialSpec]] = {}
+        self._planned: dict[LoadSweep, list[TrialSpec]] = {}
         for trial in planned:
-            self._planned.setdefault(Sweep.of(trial), []).append(trial)
+            self._planned.setdefault(LoadSweep.of(trial), []).append(trial)
         self._saturated: dict[str, bool] = {}
-        self.found: dict[Sweep, EndedSweep] = {}
+        self.found: dict[LoadSweep, EndedSweep] = {}
 
     def skips(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         """Return whether the sweep of a trial ends below its load."""
-        sweep = Sweep.of(trial)
+        sweep = LoadSweep.of(trial)
         if sweep not in self.found:
             loads = list(dict.fromkeys(planned.load for planned in self._planned[sweep]))
             first = {planned.load: planned.key for planned in self._planned[sweep] if planned.repetition == 1}
@@ -62,7 +62,7 @@ class EarlyEnds:
 
     def has_left_out(self, trial: TrialSpec) -> bool:
         """Return whether the trial is above the end of a sweep that is known to have ended early."""
-        ended = self.found.get(Sweep.of(trial))
+        ended = self.found.get(LoadSweep.of(trial))
         return ended is not None and str(trial.load) in ended.skipped_loads
 
     def _is_saturated(self, key: str, results: Mapping[str, TrialResult]) -> bool:

@@ -15,14 +15,14 @@ from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import Topology
-from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
+from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Warning
 from netbench.plan.costs import Costs
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CampaignPlan:
     """The plan of a campaign: these UUTs, by name, in these scenarios of a profile."""
 
     topology: Topology
@@ -103,7 +103,7 @@ class Schedule(ABC):
     # Options of one that finds maxima, as `searches` with one goal for each UUT and frame size; None: it finds none.
     MaximaOptions: ClassVar[type[BaseModel] | None] = None
 
-    def __init__(self, wanted: Wanted, options: BaseModel) -> None:
+    def __init__(self, wanted: CampaignPlan, options: BaseModel) -> None:
         """UsageError if the schedule cannot measure this plan."""
         self.wanted = wanted
         self.options = options
@@ -242,5 +242,5 @@ def _task(
     if not isinstance(activity, Network):
         return GuestTask(name, activity)
     load = activity.load
-    traffic = None if load is None else Frames(activity.frame_size, load, profile.flows, profile.seed)
+    traffic = None if load is None else TrialFrames(activity.frame_size, load, profile.flows, profile.seed)
     return GuestTask(name, activity, tuple(streams), traffic, duration_s, warm_up_s)

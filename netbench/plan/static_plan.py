@@ -11,12 +11,12 @@ from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.profile import LOADS
 from netbench.model.scenario import SHARED_IDLE, Scenario
 from netbench.model.topology import measured_pairs
-from netbench.model.trial import Reference, TrialResult, TrialSpec
+from netbench.model.trial import LoadReference, TrialResult, TrialSpec
+from netbench.plan.calibration import fewest_sources, sizes_referred_to, without_maximum
 from netbench.plan.choice import source_numbers
-from netbench.plan.maxima_first import fewest_sources, sizes_referred_to, without_maximum
-from netbench.plan.order import Cell, Order
+from netbench.plan.order import CellKey, CellOrder
 from netbench.plan.saturation import EarlyEnds
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.statistics.limits import THE_LOAD_ASKED
 from netbench.statistics.reference_throughput import find_maximum, why_none_among_loads
 
@@ -34,7 +34,7 @@ class StaticPlan(Schedule):
     of saturated ones are left out.
     """
 
-    def __init__(self, wanted: Wanted, options: BaseModel | None = None) -> None:
+    def __init__(self, wanted: CampaignPlan, options: BaseModel | None = None) -> None:
         """UsageError for too many trials."""
         super().__init__(wanted, options or self.Options())
         self._planned = tuple(_planned(wanted))
@@ -63,7 +63,7 @@ class StaticPlan(Schedule):
             maximum = self._maximum(trial.uut, size, results)
             if maximum is None or maximum.limited_by == THE_LOAD_ASKED:
                 return without_maximum(trial, why_none_among_loads(maximum))
-            maxima[size] = Reference(maximum.fps, maximum.limited_by)
+            maxima[size] = LoadReference(maximum.fps, maximum.limited_by)
         return trial.with_maxima(maxima)
 
     @property
@@ -94,7 +94,7 @@ class StaticPlan(Schedule):
         return self._maxima[uut, frame_size]
 
 
-def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
+def _planned(wanted: CampaignPlan) -> Iterator[TrialSpec]:
     profile, cases = wanted.profile, wanted.scenarios
     sources = sum(len(source_numbers(wanted.topology, profile, case)) for case in cases)
     total = len(wanted.uuts) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
@@ -103,7 +103,7 @@ def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
     first = _cells_of_maxima(wanted)
     others = [cell for case in cases for cell in _cells(wanted, case) if cell not in first]
     phases = [phase for phase in (first, others) if phase]
-    boots = Order(wanted.topology, profile).boots(wanted.uuts, phases)
+    boots = CellOrder(wanted.topology, profile).boots(wanted.uuts, phases)
     # A running UUT is not restarted, except if versions are compared: then each boot counts.
     if profile.reboot == "visit" and not measured_pairs(wanted.uuts):
         boots = (
@@ -127,23 +127,23 @@ def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
             index += 1
 
 
-def _cells(wanted: Wanted, case: Scenario) -> list[Cell]:
+def _cells(wanted: CampaignPlan, case: Scenario) -> list[CellKey]:
     return [
-        Cell(case.name, number, size, load)
+        CellKey(case.name, number, size, load)
         for number in source_numbers(wanted.topology, wanted.profile, case)
         for size in wanted.profile.frame_sizes
         for load in wanted.profile.loads
     ]
 
 
-def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
+def _cells_of_maxima(wanted: CampaignPlan) -> Sequence[CellKey]:
     """Return the cells that find the maxima the scenarios refer to, with the fewest sources of `shared-idle`."""
     if not _finds_maxima(wanted):
         return ()
     sizes, fewest = sizes_referred_to(wanted), fewest_sources(wanted)
-    return [Cell(SHARED_IDLE, fewest, size, load) for size in sizes for load in wanted.profile.loads]
+    return [CellKey(SHARED_IDLE, fewest, size, load) for size in sizes for load in wanted.profile.loads]
 
 
-def _finds_maxima(wanted: Wanted) -> bool:
+def _finds_maxima(wanted: CampaignPlan) -> bool:
     """Return whether maxima are to be found among the loads of the profile."""
     return wanted.profile.maxima is not None and wanted.profile.maxima.kind == LOADS

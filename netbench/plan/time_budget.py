@@ -5,7 +5,7 @@ from dataclasses import replace
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec
 from netbench.plan.making import make_schedule
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 from netbench.statistics.intervals import MOST_REPETITIONS
 
 _CALIBRATION_PART = 1 / 3  # of the budget, at most
@@ -16,7 +16,7 @@ _SHORTER = 0.7  # factor by which trials become shorter in each step
 _COARSE_S, _COARSE_WIDTH = 0.1, "5%"
 
 
-def fitted(wanted: Wanted, budget_s: float) -> Wanted:
+def fitted(wanted: CampaignPlan, budget_s: float) -> CampaignPlan:
     """Return the plan with repetitions and durations that fit into so many seconds.
 
     One repetition of everything is finished before the next begins, and as many are planned as time permits. The search
@@ -64,15 +64,15 @@ def _coarser(profile: Profile) -> list[MaximaSpec]:
     return specs
 
 
-def _with(wanted: Wanted, update: dict[str, object]) -> Wanted:
+def _with(wanted: CampaignPlan, update: dict[str, object]) -> CampaignPlan:
     return replace(wanted, profile=wanted.profile.model_copy(update=update))
 
 
-def _expected_s(wanted: Wanted) -> float:
+def _expected_s(wanted: CampaignPlan) -> float:
     return make_schedule(wanted).expected_s(()) or 0.0
 
 
-def _calibration_s(wanted: Wanted) -> float:
+def _calibration_s(wanted: CampaignPlan) -> float:
     """Return the seconds of the trials that find maxima."""
     schedule = make_schedule(wanted)
     return (schedule.expected_s(()) or 0.0) - wanted.costs.expected_s(schedule.planned)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netbench.model.campaign import EndedSweep
 from netbench.model.trial import TrialSpec
-from netbench.plan.saturation import Sweep
+from netbench.plan.saturation import LoadSweep
 from netbench.plan.schedule import Schedule
 
 _LOOKED_AGAIN_S = 5.0  # shortest time between estimates of a search, because they take time themselves
@@ -104,9 +104,9 @@ class TimeLeft:
 
     def leave_out(self, ended: EndedSweep) -> None:
         """Remove the trials that a sweep that ended early leaves out."""
-        sweep = Sweep(ended.uut, ended.scenario, ended.streams, ended.frame_size)
+        sweep = LoadSweep(ended.uut, ended.scenario, ended.streams, ended.frame_size)
         for key, (trial, *_) in list(self._planned.items()):
-            if Sweep.of(trial) == sweep and str(trial.load) in ended.skipped_loads:
+            if LoadSweep.of(trial) == sweep and str(trial.load) in ended.skipped_loads:
                 self._forget(key)
 
     def _forget(self, key: str) -> None:

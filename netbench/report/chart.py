@@ -21,7 +21,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MarkerStyle:
     """The style of a series: colours are those of CSS, or of the variables in `palette.py`."""
 
     colour: str
@@ -51,11 +51,11 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """Marks that belong together, mostly those of a UUT."""
 
     name: str
-    look: Look
+    look: MarkerStyle
     form: Form
     marks: tuple[Mark, ...]
 
@@ -96,7 +96,7 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    series: list[Series] = field(default_factory=list)
+    series: list[ChartSeries] = field(default_factory=list)
     guides: list[Guide] = field(default_factory=list)
     band: tuple[float, float] | None = None
 
@@ -111,7 +111,7 @@ class LegendEntry:
     """A sign in the panels with its meaning."""
 
     name: str
-    look: Look
+    look: MarkerStyle
     form: Form | None  # None: a guide
     ringed: bool = False
 

@@ -24,10 +24,10 @@ from netbench.report.comparison_words import (
     verdict_words,
 )
 from netbench.report.formats import at_least, mbps, mean
-from netbench.statistics.comparison import DISTURBING, Difference, Place, half_width_of
+from netbench.statistics.comparison import DISTURBING, ComparedCell, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.regression_gate import CellResult, Outcome, total
+from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference, Searched
 
 SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
@@ -73,20 +73,20 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
     for new in compared:
         rows = list(_rows(new))
         suite = ElementTree.SubElement(root, "testsuite", name=_xml(f"{new.name} against {base}"), tests=str(len(rows)))
-        for attribute, outcome in (("failures", Outcome.FAILED), ("errors", Outcome.INCONCLUSIVE)):
+        for attribute, outcome in (("failures", GateResult.FAILED), ("errors", GateResult.INCONCLUSIVE)):
             suite.set(attribute, str(sum(row.outcome is outcome for row in rows)))
-        suite.set("skipped", str(sum(row.outcome in (None, Outcome.NOT_JUDGED) for row in rows)))
+        suite.set("skipped", str(sum(row.outcome in (None, GateResult.NOT_JUDGED) for row in rows)))
         for row in rows:
             place = row.place
             case = ElementTree.SubElement(
                 suite, "testcase", classname=_xml(f"{place.uut}.{place.scenario}"), name=_xml(str(place))
             )
             message = _xml("; ".join(text for text in (row.words, row.why) if text))
-            if row.outcome is Outcome.FAILED:
+            if row.outcome is GateResult.FAILED:
                 ElementTree.SubElement(case, "failure", message=message, type="regression")
-            elif row.outcome is Outcome.INCONCLUSIVE:
+            elif row.outcome is GateResult.INCONCLUSIVE:
                 ElementTree.SubElement(case, "error", message=message, type="inconclusive")
-            elif row.outcome is not Outcome.PASSED:
+            elif row.outcome is not GateResult.PASSED:
                 ElementTree.SubElement(case, "skipped", message=message)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
@@ -126,11 +126,11 @@ DOCUMENTS: dict[str, Document] = {"json": json_document, "junit": junit_document
 class _Row:
     """A cell in words: both sides, the change, and the outcome of the gate."""
 
-    place: Place | Searched
+    place: ComparedCell | Searched
     base: str
     new: str
     words: str
-    outcome: Outcome | None
+    outcome: GateResult | None
     why: str
 
 
@@ -138,7 +138,7 @@ def _rows(one: Compared | ComparedSearches) -> Iterator[_Row]:
     results = _results(one)
     for difference in _differences(one):
         if isinstance(difference, Difference):
-            place: Place | Searched = difference.place
+            place: ComparedCell | Searched = difference.place
             base, new = _throughput_words(difference.base), _throughput_words(difference.new)
             words = change_words(difference)
         else:
@@ -158,7 +158,7 @@ def _throughput_words(group: Group) -> str:
     return f"{at_least(mbps(mean(group.throughput_mbps)), group.limited_by)} Mbit/s"
 
 
-def _results(one: Compared | ComparedSearches) -> dict[Place | Searched, CellResult]:
+def _results(one: Compared | ComparedSearches) -> dict[ComparedCell | Searched, CellResult]:
     return {} if one.gate is None else {cell.place: cell for cell in one.gate.cells}
 
 
@@ -195,7 +195,7 @@ def _gate(compared: EachCompared) -> dict[str, object] | None:
     return {
         "threshold_percent": 100 * gates[0].threshold,
         "result": total(gate.outcome for gate in gates).value,
-        "cells": {outcome.value: sum(len(gate.with_outcome(outcome)) for gate in gates) for outcome in Outcome},
+        "cells": {outcome.value: sum(len(gate.with_outcome(outcome)) for gate in gates) for outcome in GateResult},
     }
 
 
@@ -205,7 +205,7 @@ def _cells(one: Compared | ComparedSearches) -> Iterator[dict[str, object]]:
         cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
         place = difference.place if isinstance(difference, Difference) else difference.what
         yield {**cell, **_result(results.pop(place, None))}
-    left_out: dict[Place | Searched, str] = (
+    left_out: dict[ComparedCell | Searched, str] = (
         {cell.place: cell.why for cell in one.comparison.left_out}
         if isinstance(one, Compared)
         else {limit.what: limit.why for limit in one.comparison.left_out}
@@ -225,8 +225,8 @@ def _result(result: CellResult | None) -> dict[str, object]:
     }
 
 
-def _place(place: Place | Searched) -> dict[str, object]:
-    if isinstance(place, Place):
+def _place(place: ComparedCell | Searched) -> dict[str, object]:
+    if isinstance(place, ComparedCell):
         what: dict[str, object] = {"load": _MAXIMUM if place.load is None else str(place.load), "goal": None}
     else:
         what = {"load": None, "goal": place.goal}

@@ -11,7 +11,7 @@ from netbench.report.figure_numbers import numbers_of
 from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
 from netbench.report.panels import Bar, Panels, Point, ends_of, size_titles
 from netbench.report.styles import Style, styles
-from netbench.statistics.comparison import Campaign, Place, maxima_over, place_of
+from netbench.statistics.comparison import Campaign, ComparedCell, maxima_over, place_of
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 
@@ -25,10 +25,10 @@ class InTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
+class CellTrend:
     """A cell over time: its group in each campaign that has it, by start of the campaign."""
 
-    place: Place
+    place: ComparedCell
     points: tuple[tuple[InTime, Group], ...]
 
 
@@ -41,7 +41,7 @@ def started(text: object) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
+def trends(campaigns: Sequence[InTime]) -> tuple[CellTrend, ...]:
     """The cells that at least two of the campaigns have, those of the highest throughput over common loads first."""
     in_order = sorted((dated for dated in campaigns if dated.started), key=lambda dated: dated.started or datetime.min)
     by_place = [{place_of(group): group for group in dated.campaign.groups} for dated in in_order]
@@ -57,11 +57,11 @@ def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
                 if place in groups and groups[place].throughput_mbps
             )
             if len(points) > 1:
-                cells.append(Trend(place, points))
+                cells.append(CellTrend(place, points))
     return tuple(cells)
 
 
-def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Chart:
+def throughput_in_time(cells: Sequence[CellTrend], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
     largest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size), reverse=True)
     by_panel = grouped(largest_first, lambda trend: _panel_title(trend.place))
@@ -81,7 +81,7 @@ def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Ch
 
 
 def most_by_campaign(
-    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[Place, Group]], looks: Mapping[str, Style]
+    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], looks: Mapping[str, Style]
 ) -> Chart:
     """A panel per frame size: the highest throughput of each UUT, a bar per campaign; `most` is by campaign."""
     places = list(dict.fromkeys(place for cells in most.values() for place in cells))
@@ -128,7 +128,7 @@ def _bar(campaign: str, category: str, group: Group | None) -> Bar:
     return Bar(group.throughput_mbps.mean, text, hover, numbers, ends_of(group.throughput_mbps))
 
 
-def _points(one: Trend, looks: Mapping[str, Style]) -> Iterable[Point]:
+def _points(one: CellTrend, looks: Mapping[str, Style]) -> Iterable[Point]:
     for when, group in one.points:
         if group.throughput_mbps is None or when.started is None:
             continue
@@ -145,11 +145,11 @@ def _told(group: Group) -> str:
     return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}, {count(len(group.valid), 'valid trial')}"
 
 
-def _panel_title(place: Place) -> str:
+def _panel_title(place: ComparedCell) -> str:
     return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
 
 
-def _category(place: Place, places: Sequence[Place], looks: Mapping[str, Style]) -> str:
+def _category(place: ComparedCell, places: Sequence[ComparedCell], looks: Mapping[str, Style]) -> str:
     parts = [looks[place.uut].label]
     if len({shown.scenario for shown in places}) > 1:
         parts.append(place.scenario)

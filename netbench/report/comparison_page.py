@@ -9,7 +9,7 @@ from pathlib import Path
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import frames_text, rising, size_text
 from netbench.report.chart import Chart
-from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
+from netbench.report.comparison_figures import CellTrend, InTime, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
     TESTS_NOT_COMPARED,
@@ -29,7 +29,7 @@ from netbench.report.comparison_words import (
     verdict_words,
 )
 from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
-from netbench.report.markup import Column, Html, element, folded, html, join, table
+from netbench.report.markup import Html, TableColumn, element, folded, html, join, table
 from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Option, Section, by_title, drawn_apart, note, picked, section
 from netbench.report.steadiness_words import steadiness_warnings
@@ -37,10 +37,10 @@ from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables import mean_column, uut_label, warning_list
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs
-from netbench.statistics.comparison import DISTURBING, Campaign, Comparison, Difference, Place
+from netbench.statistics.comparison import DISTURBING, Campaign, ComparedCell, Comparison, Difference
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
-from netbench.statistics.regression_gate import CellResult, Gate, Outcome, total
+from netbench.statistics.regression_gate import CellResult, Gate, GateResult, total
 from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 
 _MAXIMUM = "Highest throughput"
@@ -143,16 +143,16 @@ def _referred_to(compared: Sequence[Compared], looks: Mapping[str, Style]) -> It
 
 
 def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style]) -> Html:
-    columns: tuple[Column[SearchDifference], ...] = (
-        Column("UUT", lambda difference: uut_label(difference.what.uut, looks)),
-        Column("Scenario", lambda difference: difference.what.scenario),
-        Column("Sources", lambda difference: str(difference.what.sources), "number"),
-        Column("Frame size", lambda difference: size_text(difference.what.frame_size), "number"),
-        Column("Goal", lambda difference: difference.what.goal),
-        Column("Base, kfps each", lambda difference: range_words(difference.base), "number"),
-        Column("New, kfps each", lambda difference: range_words(difference.new), "number"),
-        Column("Difference", search_words, "number"),
-        Column("Notes", lambda difference: "unstable" if difference.unstable else ""),
+    columns: tuple[TableColumn[SearchDifference], ...] = (
+        TableColumn("UUT", lambda difference: uut_label(difference.what.uut, looks)),
+        TableColumn("Scenario", lambda difference: difference.what.scenario),
+        TableColumn("Sources", lambda difference: str(difference.what.sources), "number"),
+        TableColumn("Frame size", lambda difference: size_text(difference.what.frame_size), "number"),
+        TableColumn("Goal", lambda difference: difference.what.goal),
+        TableColumn("Base, kfps each", lambda difference: range_words(difference.base), "number"),
+        TableColumn("New, kfps each", lambda difference: range_words(difference.new), "number"),
+        TableColumn("Difference", search_words, "number"),
+        TableColumn("Notes", lambda difference: "unstable" if difference.unstable else ""),
     )
     parts = []
     for comparison in comparisons:
@@ -206,9 +206,9 @@ def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
 
 
 _CSS = {
-    Outcome.PASSED: "verdict",
-    Outcome.FAILED: "verdict invalid",
-    Outcome.INCONCLUSIVE: "verdict suspicious",
+    GateResult.PASSED: "verdict",
+    GateResult.FAILED: "verdict invalid",
+    GateResult.INCONCLUSIVE: "verdict suspicious",
 }
 
 
@@ -216,20 +216,22 @@ def _gates(gates: Sequence[Gate]) -> Iterator[Section]:
     """The result of the gate and its cells."""
     if not gates:
         return
-    columns: tuple[Column[CellResult], ...] = (
-        Column("Cell", lambda cell: str(cell.place)),
-        Column("Result", lambda cell: cell.outcome.value),
-        Column("Change", judged_words),
-        Column("Reason", lambda cell: cell.why),
-        Column("Smallest detectable change", lambda cell: percent_or_nothing(cell.detectable), "number"),
-        Column(
+    columns: tuple[TableColumn[CellResult], ...] = (
+        TableColumn("Cell", lambda cell: str(cell.place)),
+        TableColumn("Result", lambda cell: cell.outcome.value),
+        TableColumn("Change", judged_words),
+        TableColumn("Reason", lambda cell: cell.why),
+        TableColumn("Smallest detectable change", lambda cell: percent_or_nothing(cell.detectable), "number"),
+        TableColumn(
             "Repetitions needed", lambda cell: "" if cell.repetitions is None else f"{cell.repetitions:,}", "number"
         ),
     )
     parts = []
     for gate in gates:
         in_order = [cell for outcome in _WORST_FIRST for cell in gate.with_outcome(outcome)]
-        shown = table(columns, [in_order], "results", lambda cell: "changed" if cell.outcome is Outcome.FAILED else "")
+        shown = table(
+            columns, [in_order], "results", lambda cell: "changed" if cell.outcome is GateResult.FAILED else ""
+        )
         parts.append((gate.name, join((*map(note, (gate_words(gate), *gate_advice(gate))), shown))))
     yield section(
         "gate",
@@ -243,7 +245,7 @@ def _gates(gates: Sequence[Gate]) -> Iterator[Section]:
     )
 
 
-_WORST_FIRST = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASSED)
+_WORST_FIRST = (GateResult.FAILED, GateResult.INCONCLUSIVE, GateResult.NOT_JUDGED, GateResult.PASSED)
 
 
 def _disturbed(every: Sequence[CampaignResults], names: Sequence[str]) -> Iterator[Section]:
@@ -264,10 +266,10 @@ def _disturbed(every: Sequence[CampaignResults], names: Sequence[str]) -> Iterat
 
 
 def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Iterator[Section]:
-    columns: tuple[Column[Differs], ...] = (
-        Column("Setting", lambda setting: setting.setting),
-        Column("Base", lambda setting: setting.base),
-        Column("New", lambda setting: setting.new),
+    columns: tuple[TableColumn[Differs], ...] = (
+        TableColumn("Setting", lambda setting: setting.setting),
+        TableColumn("Base", lambda setting: setting.base),
+        TableColumn("New", lambda setting: setting.new),
     )
     parts = [
         (new.name, table(columns, [new.differs], "environment", lambda setting: "changed" if setting.matters else ""))
@@ -310,7 +312,7 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
     campaigns = [base, *(new.comparison.new for new in compared)]
     places = list(dict.fromkeys(place for own in most.values() for place in own))
 
-    def draw(own: Sequence[Place], looks: Mapping[str, Style]) -> Chart:
+    def draw(own: Sequence[ComparedCell], looks: Mapping[str, Style]) -> Chart:
         shown = {name: {place: group for place, group in of.items() if place in own} for name, of in most.items()}
         return most_by_campaign(campaigns, shown, looks)
 
@@ -362,38 +364,38 @@ def _tables(
 
 
 def _throughput_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
-    columns: tuple[Column[Difference], ...] = (
+    columns: tuple[TableColumn[Difference], ...] = (
         *_of_place(looks),
         mean_column("Base Mbit/s", lambda difference: difference.base.throughput_mbps, mbps, mbps_spread),
         mean_column("New Mbit/s", lambda difference: difference.new.throughput_mbps, mbps, mbps_spread),
-        Column("Difference", change_words, "number"),
-        Column("p", lambda difference: p_words(difference.throughput_test), "number"),
-        Column("Test", lambda difference: difference.throughput_test.test.value),
-        Column("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
+        TableColumn("Difference", change_words, "number"),
+        TableColumn("p", lambda difference: p_words(difference.throughput_test), "number"),
+        TableColumn("Test", lambda difference: difference.throughput_test.test.value),
+        TableColumn("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
     )
     return table(columns, _blocks(cells), "results", lambda difference: "" if difference.change is None else "changed")
 
 
 def _loss_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
-    columns: tuple[Column[Difference], ...] = (
+    columns: tuple[TableColumn[Difference], ...] = (
         *_of_place(looks),
         mean_column("Base", lambda difference: difference.base.loss_ratio, percent, percent_spread),
         mean_column("New", lambda difference: difference.new.loss_ratio, percent, percent_spread),
-        Column("Difference", loss_words, "number"),
-        Column("p", lambda difference: p_words(difference.loss_test), "number"),
-        Column("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
+        TableColumn("Difference", loss_words, "number"),
+        TableColumn("p", lambda difference: p_words(difference.loss_test), "number"),
+        TableColumn("n", lambda difference: repetitions_words(difference.base, difference.new), "number"),
     )
     return table(
         columns, _blocks(cells), "results", lambda difference: "" if difference.change_of_loss is None else "changed"
     )
 
 
-def _of_place(looks: Mapping[str, Style]) -> tuple[Column[Difference], ...]:
+def _of_place(looks: Mapping[str, Style]) -> tuple[TableColumn[Difference], ...]:
     return (
-        Column("UUT", lambda difference: uut_label(difference.place.uut, looks)),
-        Column("Scenario", lambda difference: difference.place.scenario),
-        Column("Sources", lambda difference: str(difference.place.sources), "number"),
-        Column("Load per source", _load),
+        TableColumn("UUT", lambda difference: uut_label(difference.place.uut, looks)),
+        TableColumn("Scenario", lambda difference: difference.place.scenario),
+        TableColumn("Sources", lambda difference: str(difference.place.sources), "number"),
+        TableColumn("Load per source", _load),
     )
 
 
@@ -435,7 +437,7 @@ def _trend(
     yield section("trend", "Trend", *content, is_open=True)
 
 
-def _uut_of_trend(one: Trend) -> str:
+def _uut_of_trend(one: CellTrend) -> str:
     return one.place.uut
 
 

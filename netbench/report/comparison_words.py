@@ -17,7 +17,7 @@ from netbench.statistics.comparison import (
 )
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Unknown
-from netbench.statistics.regression_gate import CellResult, Gate, Outcome
+from netbench.statistics.regression_gate import CellResult, Gate, GateResult
 from netbench.statistics.search_comparison import SINGLE_SEARCH, Range, SearchComparison, SearchDifference
 from netbench.statistics.significance import Test, repetitions_needed
 
@@ -160,22 +160,22 @@ def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 def gate_words(gate: Gate) -> str:
     """`passed: a regression above 2 % is excluded in all 12 cells`; similarly for the other outcomes."""
-    judged = [cell for cell in gate.cells if cell.outcome is not Outcome.NOT_JUDGED]
+    judged = [cell for cell in gate.cells if cell.outcome is not GateResult.NOT_JUDGED]
     outcome = gate.outcome
     decisive = [cell for cell in judged if cell.outcome is outcome]
     cells = count(len(judged), "cell")
     regression = f"a regression above {100 * gate.threshold:g} %"
     what = {
-        Outcome.PASSED: f"{regression} is excluded in all of {cells}",
-        Outcome.FAILED: f"{regression} is shown in {len(decisive):,} of {cells}",
-        Outcome.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(decisive):,} of {cells}",
+        GateResult.PASSED: f"{regression} is excluded in all of {cells}",
+        GateResult.FAILED: f"{regression} is shown in {len(decisive):,} of {cells}",
+        GateResult.INCONCLUSIVE: f"{regression} is neither shown nor excluded in {len(decisive):,} of {cells}",
     }
     return f"{outcome.value}: {what[outcome]}"
 
 
 def gate_advice(gate: Gate) -> Iterator[str]:
     """Advice on how to decide the inconclusive cells."""
-    cells = gate.with_outcome(Outcome.INCONCLUSIVE)
+    cells = gate.with_outcome(GateResult.INCONCLUSIVE)
     if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
         yield f"smallest detectable change: {_limit(max(detectable))} % in the noisiest of these cells"
     needed = [cell.repetitions for cell in cells if cell.repetitions is not None]

@@ -7,10 +7,10 @@ from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.axes import OFFERED, end_of_axis
-from netbench.report.chart import GREY, Chart, Form, LegendEntry, Look, Numbers
+from netbench.report.chart import GREY, Chart, Form, LegendEntry, MarkerStyle, Numbers
 from netbench.report.figure_numbers import numbers_of, of_interval
 from netbench.report.formats import UNKNOWN, count, frames, mbps, mean, microseconds, rough_percent
-from netbench.report.markup import Column, Html, element, folded, table
+from netbench.report.markup import Html, TableColumn, element, folded, table
 from netbench.report.panels import Panels, Point, groups_by_size, groups_by_uut, size_titles
 from netbench.report.sections import Section, View, chosen, drawn_apart, note, section
 from netbench.report.styles import Style
@@ -27,7 +27,7 @@ from netbench.statistics.delay_percentiles import (
     pdv_of,
     refusals,
 )
-from netbench.statistics.frame_order import Order, order_of, order_refusals
+from netbench.statistics.frame_order import FrameOrder, order_of, order_refusals
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 
@@ -94,7 +94,7 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
     by_size = groups_by_size(known)
     panels = Panels(size_titles(by_size), (group.uut for group in known), looks, OFFERED, "Delay [ms]")
     for name, dash in (("median", "solid"), (_SLOW.title, "dot")):
-        panels.figure.legend.append(LegendEntry(name, Look(GREY, symbol="", dash=dash), Form.LINE))
+        panels.figure.legend.append(LegendEntry(name, MarkerStyle(GREY, symbol="", dash=dash), Form.LINE))
     panels.legend()
     for size, members in by_size.items():
         times = [
@@ -146,16 +146,16 @@ def _delays(view: View, looks: Mapping[str, Style]) -> Html:
     known = [group for group in view.groups if has_delay(group)]
     if not known:
         return note("None is known.")
-    columns: tuple[Column[Group], ...] = (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Load per source", lambda group: str(group.load)),
-        Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
-        Column("Smallest", _smallest, "number"),
-        *(Column(time.title, time.of, "number") for time in _MEANS),
-        Column("Largest", _largest, "number"),
-        Column("Clocks ±", lambda group: microseconds(clock_bound(group)), "number"),
-        *(Column(time.title, time.of, "number") for time in _VARIATIONS),
-        Column("Valid", lambda group: str(len(group.valid)), "number"),
+    columns: tuple[TableColumn[Group], ...] = (
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Load per source", lambda group: str(group.load)),
+        TableColumn("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
+        TableColumn("Smallest", _smallest, "number"),
+        *(TableColumn(time.title, time.of, "number") for time in _MEANS),
+        TableColumn("Largest", _largest, "number"),
+        TableColumn("Clocks ±", lambda group: microseconds(clock_bound(group)), "number"),
+        *(TableColumn(time.title, time.of, "number") for time in _VARIATIONS),
+        TableColumn("Valid", lambda group: str(len(group.valid)), "number"),
     )
     figure = drawn_apart(known, lambda group: group.uut, looks, delay_against_offered, f"delay-{view.name}")
     whole = table(columns, by_size_title(known), css="results")
@@ -191,17 +191,17 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
     largest_first = sorted(counted.items(), key=lambda item: rising(item[0][1]), reverse=True)
     in_order = sorted(largest_first, key=lambda item: list(looks).index(item[0][0]))
     orders = [(uut, size, order) for (uut, size), members in in_order if (order := order_of(members)) is not None]
-    columns: tuple[Column[tuple[str, FrameSize, Order]], ...] = (
-        Column("UUT", lambda row: uut_label(row[0], looks)),
-        Column("Frame size", lambda row: size_text(row[1]), "number"),
-        Column("Received", lambda row: frames(row[2].received), "number"),
-        Column("Duplicates", lambda row: frames(row[2].duplicates), "number"),
-        Column("Reordered", lambda row: frames(row[2].reordered), "number"),
-        Column("of received", lambda row: rough_percent(row[2].reordered_ratio), "number"),
-        Column("Largest extent", lambda row: frames(row[2].extent_frames), "number"),
-        Column("Loss runs", lambda row: frames(row[2].loss_runs), "number"),
-        Column("Longest run", lambda row: frames(row[2].longest_run_frames), "number"),
-        Column("Loss runs by their frames", lambda row: _run_lengths(row[2]), "words"),
+    columns: tuple[TableColumn[tuple[str, FrameSize, FrameOrder]], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row[0], looks)),
+        TableColumn("Frame size", lambda row: size_text(row[1]), "number"),
+        TableColumn("Received", lambda row: frames(row[2].received), "number"),
+        TableColumn("Duplicates", lambda row: frames(row[2].duplicates), "number"),
+        TableColumn("Reordered", lambda row: frames(row[2].reordered), "number"),
+        TableColumn("of received", lambda row: rough_percent(row[2].reordered_ratio), "number"),
+        TableColumn("Largest extent", lambda row: frames(row[2].extent_frames), "number"),
+        TableColumn("Loss runs", lambda row: frames(row[2].loss_runs), "number"),
+        TableColumn("Longest run", lambda row: frames(row[2].longest_run_frames), "number"),
+        TableColumn("Loss runs by their frames", lambda row: _run_lengths(row[2]), "words"),
     )
     if orders or refused:
         yield section(
@@ -217,7 +217,7 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
         )
 
 
-def _run_lengths(order: Order) -> str:
+def _run_lengths(order: FrameOrder) -> str:
     """Numbers of loss runs by the classes of LossRuns."""
     classes = (("1" if least == 1 else f"{least:,}–{2 * least - 1:,}", runs) for least, runs in order.run_lengths)
     return " · ".join(f"{lengths}: {runs:,}" for lengths, runs in classes) or UNKNOWN

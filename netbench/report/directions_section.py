@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import rising
 from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, microseconds, percent, percent_spread
-from netbench.report.markup import Column, Html, folded, table
+from netbench.report.markup import Html, TableColumn, folded, table
 from netbench.report.panels import size_titles
 from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
@@ -32,19 +32,19 @@ def directions_section(choice: Sequence[View], looks: Mapping[str, Style]) -> It
 
 
 def _table(own: Sequence[Direction], looks: Mapping[str, Style]) -> Html:
-    columns: tuple[Column[Direction], ...] = (
-        Column("UUT", lambda direction: uut_label(direction.group.uut, looks)),
-        Column("Load per source", lambda direction: str(direction.group.load)),
-        Column("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
+    columns: tuple[TableColumn[Direction], ...] = (
+        TableColumn("UUT", lambda direction: uut_label(direction.group.uut, looks)),
+        TableColumn("Load per source", lambda direction: str(direction.group.load)),
+        TableColumn("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
         mean_column("Offered Mbit/s", lambda direction: direction.offered_mbps, mbps, mbps_spread),
         mean_column("Throughput Mbit/s", lambda direction: direction.throughput_mbps, mbps, mbps_spread),
-        Column("Throughput kfps", lambda direction: kfps(mean(direction.throughput_fps)), "number"),
+        TableColumn("Throughput kfps", lambda direction: kfps(mean(direction.throughput_fps)), "number"),
         mean_column("Loss", lambda direction: direction.loss_ratio, percent, percent_spread),
-        Column(
+        TableColumn(
             "Frames lost", lambda direction: frames(total(trial.lost_frames for trial in direction.valid)), "number"
         ),
-        Column("Median delay, µs", lambda direction: microseconds(_median_ns(direction)), "number"),
-        Column("Valid", lambda direction: str(len(direction.valid)), "number"),
+        TableColumn("Median delay, µs", lambda direction: microseconds(_median_ns(direction)), "number"),
+        TableColumn("Valid", lambda direction: str(len(direction.valid)), "number"),
     )
     return folded(count(len(own), "direction"), len(own), table(columns, _by_size(own), css="results"))
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from netbench.report.formats import UNKNOWN, count
-from netbench.report.markup import Column, element, table
+from netbench.report.markup import TableColumn, element, table
 from netbench.report.sections import Section, note, section
 from netbench.statistics.groups import grouped
 
@@ -40,14 +40,14 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
     # Settings without a value are in the manifest only.
     known = [path for path in paths if {told(before, path), told(after, path)} != {_UNKNOWN}]
     moving = [path for path in known if not after or told(before, path) != told(after, path)]
-    both: tuple[Column[Path], ...] = (
-        Column("Setting", ".".join),
-        Column("Before", lambda path: told(before, path)),
-        Column("After", lambda path: told(after, path) if after else UNKNOWN),
+    both: tuple[TableColumn[Path], ...] = (
+        TableColumn("Setting", ".".join),
+        TableColumn("Before", lambda path: told(before, path)),
+        TableColumn("After", lambda path: told(after, path) if after else UNKNOWN),
     )
-    once: tuple[Column[Path], ...] = (
-        Column("Setting, the same before and after", ".".join),
-        Column("Value", lambda path: told(before, path)),
+    once: tuple[TableColumn[Path], ...] = (
+        TableColumn("Setting, the same before and after", ".".join),
+        TableColumn("Value", lambda path: told(before, path)),
     )
     constant = [path for path in known if path not in moving]
     return section(

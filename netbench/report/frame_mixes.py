@@ -7,7 +7,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.counts import SizeCounts
 from netbench.model.frame_mix import FrameMix, mixes_among
 from netbench.report.formats import UNKNOWN, frames, rough_percent
-from netbench.report.markup import Column, Html, table
+from netbench.report.markup import Html, TableColumn, table
 from netbench.report.sections import Section, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import uut_label
@@ -34,22 +34,22 @@ def frame_mixes_section(
     mixes = mixes_among([*sizes, *(search.frame_size for search in results.searches)])
     if not mixes:
         return
-    of_mixes: tuple[Column[FrameMix], ...] = (
-        Column("Mix", lambda mix: mix.name),
-        Column("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B", "number"),
-        Column("Frames of each size", lambda mix: mix.shares),
-        Column("Sequence that repeats", lambda mix: mix.in_letters, "words"),
+    of_mixes: tuple[TableColumn[FrameMix], ...] = (
+        TableColumn("Mix", lambda mix: mix.name),
+        TableColumn("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B", "number"),
+        TableColumn("Frames of each size", lambda mix: mix.shares),
+        TableColumn("Sequence that repeats", lambda mix: mix.in_letters, "words"),
     )
-    of_sizes: tuple[Column[_OfSize], ...] = (
-        Column("UUT", lambda row: uut_label(row.group.uut, looks)),
-        Column("Scenario", lambda row: row.group.scenario),
-        Column("Sources", lambda row: str(row.group.sources), "number"),
-        Column("Load per source", lambda row: str(row.group.load)),
-        Column("Frame size", lambda row: f"{row.size:,} B", "number"),
-        Column("Sent", lambda row: frames(row.sent), "number"),
-        Column("Received", lambda row: frames(row.received), "number"),
-        Column("Lost", lambda row: frames(row.lost), "number"),
-        Column("of sent", lambda row: _part(row), "number"),
+    of_sizes: tuple[TableColumn[_OfSize], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row.group.uut, looks)),
+        TableColumn("Scenario", lambda row: row.group.scenario),
+        TableColumn("Sources", lambda row: str(row.group.sources), "number"),
+        TableColumn("Load per source", lambda row: str(row.group.load)),
+        TableColumn("Frame size", lambda row: f"{row.size:,} B", "number"),
+        TableColumn("Sent", lambda row: frames(row.sent), "number"),
+        TableColumn("Received", lambda row: frames(row.received), "number"),
+        TableColumn("Lost", lambda row: frames(row.lost), "number"),
+        TableColumn("of sent", lambda row: _part(row), "number"),
     )
     rows = [row for group in groups for row in _by_size(group)]
     yield section(
@@ -65,7 +65,7 @@ def frame_mixes_section(
     )
 
 
-def _counts(columns: Sequence[Column[_OfSize]], rows: Sequence[_OfSize]) -> Iterable[Html]:
+def _counts(columns: Sequence[TableColumn[_OfSize]], rows: Sequence[_OfSize]) -> Iterable[Html]:
     yield note("Frames by size, all sources and the valid trials added up:")
     yield table(columns, grouped(rows, lambda row: str(row.group.frame_size)))
 

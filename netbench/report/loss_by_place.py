@@ -4,24 +4,24 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.report.axes import LOSS
-from netbench.report.chart import Chart, Look, Mark, Numbers
+from netbench.report.chart import Chart, Mark, MarkerStyle, Numbers
 from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.palette import PLACES
 from netbench.report.panels import Panels, size_titles
 from netbench.report.styles import Style
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import known_interval
-from netbench.statistics.lost_frames import Drop, GroupOutcome, LossPlace, Side
+from netbench.statistics.lost_frames import GroupOutcome, LossPlace, PlaceLoss, Side
 
 _LOADS = "Offered load [Mbit/s, L1]; each load that was measured"
 
 
-def place_looks(drops: Iterable[Drop]) -> dict[LossPlace, Look]:
+def place_looks(drops: Iterable[PlaceLoss]) -> dict[LossPlace, MarkerStyle]:
     """A look for each place of some drops: darker nearer to the source, hatched where the place is unknown."""
     places = list(dict.fromkeys(drop.place for drop in drops))
     unknown = {drop.place for drop in drops if drop.side is Side.UNKNOWN}
     return {
-        place: Look(
+        place: MarkerStyle(
             PLACES[number % len(PLACES)],
             symbol="",
             pattern="/" if place in unknown or number >= len(PLACES) else "",
@@ -51,7 +51,7 @@ def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) 
     return panels.figure
 
 
-def _mark(x: int, outcome: GroupOutcome, place: Drop) -> Mark | None:
+def _mark(x: int, outcome: GroupOutcome, place: PlaceLoss) -> Mark | None:
     drop_here = next((drop for drop in outcome.drops if drop.place == place.place), None)
     if drop_here is None:
         return None
@@ -94,11 +94,11 @@ def _offered(outcome: GroupOutcome) -> float:
     return 0.0 if offered is None else offered.mean
 
 
-def _name(drop: Drop) -> str:
+def _name(drop: PlaceLoss) -> str:
     return drop.place.name if drop.side in (Side.UNKNOWN, Side.HOST) else f"{drop.place.name}: {drop.side.value}"
 
 
-def _hover(outcome: GroupOutcome, drop: Drop) -> str:
+def _hover(outcome: GroupOutcome, drop: PlaceLoss) -> str:
     kind = "suspicious trial" if outcome.doubtful else "valid trial"
     return "\n".join(
         (

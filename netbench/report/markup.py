@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Item]):
+class TableColumn(Generic[Item]):
     """A column of a table: its heading, the cell of an item, and the class of its cells (`number` is flush right).
 
     With a `spread`, another column for the spread of the mean follows it.
@@ -49,7 +49,7 @@ def element(tag: str, *content: str, **attributes: str) -> Html:
 
 
 def table(
-    columns: Iterable[Column[Item]],
+    columns: Iterable[TableColumn[Item]],
     bodies: Iterable[Iterable[Item]] | Mapping[str, Iterable[Item]],
     css: str = "",
     row_css: Callable[[Item], str] = lambda _: "",
@@ -93,15 +93,15 @@ def folded(summary: str, rows: int, content: Html) -> Html:
     return element("details", element("summary", summary), packed(content))
 
 
-def with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
+def with_spreads(columns: Iterable[TableColumn[Item]]) -> Iterator[TableColumn[Item]]:
     """The columns of a table, including those of spreads."""
     for column in columns:
         yield column
         if column.spread is not None:
-            yield Column("±", column.spread, "spread")
+            yield TableColumn("±", column.spread, "spread")
 
 
-def _row(columns: list[Column[Item]], item: Item, css: str) -> Html:
+def _row(columns: list[TableColumn[Item]], item: Item, css: str) -> Html:
     first, *others = columns
     cells = (element("td", column.cell(item), css=column.css) for column in others)
     return element("tr", element("th", first.cell(item), scope="row"), *cells, css=css)

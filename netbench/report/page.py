@@ -44,7 +44,7 @@ from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import uuts_with_guest
 from netbench.statistics.outliers import outliers_of
-from netbench.statistics.uut_counters import Counted
+from netbench.statistics.uut_counters import CounterTotals
 
 # Profiles whose reports show the paper's figures and tables too.
 OF_PAPER = "schlosser2011"
@@ -88,7 +88,7 @@ def _no_collection() -> Iterator[None]:
 
 @_no_collection()
 def _content(results: CampaignResults) -> Content:
-    counted = Counted()
+    counted = CounterTotals()
     for trial, times in results.added_up:
         counted.add(trial, times)
     results = results.in_memory
@@ -145,7 +145,7 @@ def _result_sections(
     groups: Sequence[Group],
     looks: Mapping[str, Style],
     results: CampaignResults,
-    counted: Counted,
+    counted: CounterTotals,
     steadiness: Sequence[Steadiness],
 ) -> Iterable[Section]:
     choice = views(groups)

@@ -8,7 +8,19 @@ from typing import Generic, TypeVar
 from netbench.model.frame_mix import FrameSize, frames_text, rising
 from netbench.model.verdict import Verdict
 from netbench.report.axes import LossScale
-from netbench.report.chart import GREY, Axis, Chart, Form, Guide, LegendEntry, Look, Mark, Numbers, Panel, Series
+from netbench.report.chart import (
+    GREY,
+    Axis,
+    Chart,
+    ChartSeries,
+    Form,
+    Guide,
+    LegendEntry,
+    Mark,
+    MarkerStyle,
+    Numbers,
+    Panel,
+)
 from netbench.report.styles import SMALLEST_MARKER, Style, emulation_note
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
@@ -119,10 +131,10 @@ class Panels(Generic[Key]):
             marks.append(Mark(point.x.mean, y, point.hover, point.numbers, low, high, ringed=point.ringed))
         self._line(key, uut, marks)
 
-    def points(self, key: Key, name: str, look: Look, marks: Sequence[Mark]) -> None:
+    def points(self, key: Key, name: str, look: MarkerStyle, marks: Sequence[Mark]) -> None:
         """Marks without lines between them."""
         if marks:
-            self.panel(key).series.append(Series(name, look, Form.POINTS, tuple(marks)))
+            self.panel(key).series.append(ChartSeries(name, look, Form.POINTS, tuple(marks)))
 
     def bars(self, key: Key, uut: str, bars: Sequence[Bar]) -> None:
         """The bars of a UUT, one a category; none where a height is unknown."""
@@ -132,14 +144,14 @@ class Panels(Generic[Key]):
             if bar.height is not None:
                 marks.append(Mark(place, bar.height, bar.hover, bar.numbers, low, high, text=bar.text))
         style = self._looks[uut]
-        self.panel(key).series.append(Series(style.label, style.look, Form.BARS, tuple(marks)))
+        self.panel(key).series.append(ChartSeries(style.label, style.look, Form.BARS, tuple(marks)))
         if uut not in self._in_legend:
             self._in_legend.add(uut)
             self.figure.legend.append(LegendEntry(style.label, style.look, Form.BARS))
 
-    def stack(self, key: Key, name: str, look: Look, marks: Sequence[Mark]) -> None:
+    def stack(self, key: Key, name: str, look: MarkerStyle, marks: Sequence[Mark]) -> None:
         """Parts of bars, on top of those of the stacks before."""
-        self.panel(key).series.append(Series(name, look, Form.STACK, tuple(marks)))
+        self.panel(key).series.append(ChartSeries(name, look, Form.STACK, tuple(marks)))
         if name not in self._in_legend:
             self._in_legend.add(name)
             self.figure.legend.append(LegendEntry(name, look, Form.STACK))
@@ -176,7 +188,7 @@ class Panels(Generic[Key]):
         self.panel(key).guides.append(guide)
         if guide.name and guide.name not in self._in_legend:
             self._in_legend.add(guide.name)
-            self.figure.legend.append(LegendEntry(guide.name, Look(GREY), None))
+            self.figure.legend.append(LegendEntry(guide.name, MarkerStyle(GREY), None))
 
     def legend(self, verdicts: Iterable[Verdict] = (), *, rings: bool = False) -> None:
         """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels.
@@ -188,10 +200,10 @@ class Panels(Generic[Key]):
         shown = [self._looks[uut] for uut in self._uuts]
         entries: list[LegendEntry] = [LegendEntry(style.label, style.look, Form.LINE) for style in shown]
         if rings:
-            look = Look(GREY, size=SMALLEST_MARKER)
+            look = MarkerStyle(GREY, size=SMALLEST_MARKER)
             entries.append(LegendEntry("saturated: less offered than intended", look, Form.POINTS, ringed=True))
         for verdict in verdicts:
-            look = Look(GREY, mark_of(verdict, "circle"), size=SMALLEST_MARKER + 2)
+            look = MarkerStyle(GREY, mark_of(verdict, "circle"), size=SMALLEST_MARKER + 2)
             told = "outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)"
             entries.append(LegendEntry(told, look, Form.POINTS))
         self.figure.legend = [*entries, *self.figure.legend]
@@ -199,7 +211,7 @@ class Panels(Generic[Key]):
     def _line(self, key: Key, uut: str, marks: Sequence[Mark], dash: str = "", name: str = "") -> None:
         style = self._looks[uut]
         look = replace(style.look, dash=dash) if dash else style.look
-        self.panel(key).series.append(Series(name or style.label, look, Form.LINE, tuple(marks)))
+        self.panel(key).series.append(ChartSeries(name or style.label, look, Form.LINE, tuple(marks)))
 
 
 def mark_of(verdict: Verdict, symbol: str) -> str:

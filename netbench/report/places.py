@@ -9,7 +9,7 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
 from netbench.report.loss_by_place import loss_by_place
-from netbench.report.markup import Column, Html, element, join, table
+from netbench.report.markup import Html, TableColumn, element, join, table
 from netbench.report.panels import groups_by_uut
 from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, reference, section
@@ -18,8 +18,8 @@ from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import (
     Answer,
+    FrameBalance,
     GroupOutcome,
-    Outcome,
     PaperFinding,
     Side,
     answer,
@@ -140,7 +140,7 @@ def _of_uut(group: Group, outcome: GroupOutcome | None, looks: Mapping[str, Styl
     return element("div", heading, _waterfall(outcome), element("p", _remark(outcome), css="note"), css="outcome")
 
 
-def _waterfall(outcome: Outcome) -> Html:
+def _waterfall(outcome: FrameBalance) -> Html:
     rows = [_row("sent", outcome.sent, outcome, (0, outcome.sent), _ARRIVED)]
     left = outcome.sent
     for drop in outcome.drops:
@@ -151,7 +151,7 @@ def _waterfall(outcome: Outcome) -> Html:
     return element("table", element("tbody", *rows), css="waterfall")
 
 
-def _row(name: str, number: int, outcome: Outcome, reach: tuple[int, int], colour: str) -> Html:
+def _row(name: str, number: int, outcome: FrameBalance, reach: tuple[int, int], colour: str) -> Html:
     """A step of the waterfall; its bar reaches between two numbers of frames."""
     first, last = (100 * min(1.0, max(0.0, end / outcome.sent)) if outcome.sent else 0.0 for end in sorted(reach))
     bar = element("span", style=f"left:{first:.2f}%;width:{last - first:.2f}%;background:{colour}")
@@ -190,13 +190,13 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
                 bodies.append(_lost_frames(label, seen))
-    columns: tuple[Column[tuple[str, ...]], ...] = (
-        Column("UUT, neighbour", lambda cells: cells[0]),
-        Column("Frames were lost at", lambda cells: cells[1]),
-        Column("In valid trials", lambda cells: cells[2], "number"),
-        Column("Share of the loss", lambda cells: cells[3]),
-        Column("Share of offered frames", lambda cells: cells[4], "number"),
-        Column("In suspicious trials", lambda cells: cells[5], "number"),
+    columns: tuple[TableColumn[tuple[str, ...]], ...] = (
+        TableColumn("UUT, neighbour", lambda cells: cells[0]),
+        TableColumn("Frames were lost at", lambda cells: cells[1]),
+        TableColumn("In valid trials", lambda cells: cells[2], "number"),
+        TableColumn("Share of the loss", lambda cells: cells[3]),
+        TableColumn("Share of offered frames", lambda cells: cells[4], "number"),
+        TableColumn("In suspicious trials", lambda cells: cells[5], "number"),
     )
     return table(columns, bodies, css="lost")
 
@@ -238,13 +238,13 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
     yield element(
         "p", element("strong", finding_sentence(finding, {uut for uut in looks if looks[uut].emulated})), css="finding"
     )
-    columns: tuple[Column[tuple[str, Outcome]], ...] = (
-        Column("UUT", lambda row: uut_label(row[0], looks)),
-        Column("Valid trials", lambda row: f"{row[1].trials:,}", "number"),
-        Column("Lost frames", lambda row: frames(row[1].lost), "number"),
-        *(Column(side.value.capitalize(), _share_on(side), "number") for side in _SIDES_OF_GUEST),
-        Column("Most were lost at", lambda row: _worst_place(row[1])),
-        Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
+    columns: tuple[TableColumn[tuple[str, FrameBalance]], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row[0], looks)),
+        TableColumn("Valid trials", lambda row: f"{row[1].trials:,}", "number"),
+        TableColumn("Lost frames", lambda row: frames(row[1].lost), "number"),
+        *(TableColumn(side.value.capitalize(), _share_on(side), "number") for side in _SIDES_OF_GUEST),
+        TableColumn("Most were lost at", lambda row: _worst_place(row[1])),
+        TableColumn("The finding is", lambda row: _ANSWERS[answer(row[1])]),
     )
     yield table(columns, [finding.by_uut.items()], css="lost")
     yield note(
@@ -296,11 +296,11 @@ def _without_guest(finding: PaperFinding) -> str:
     return f"The finding is not about UUTs on whose path no guest counts frames: {', '.join(finding.without_guest)}."
 
 
-def _share_on(side: Side) -> Callable[[tuple[str, Outcome]], str]:
+def _share_on(side: Side) -> Callable[[tuple[str, FrameBalance]], str]:
     return lambda row: rough_percent(row[1].share_on(side))
 
 
-def _worst_place(outcome: Outcome) -> str:
+def _worst_place(outcome: FrameBalance) -> str:
     worst = max(outcome.drops, key=lambda drop: drop.frames, default=None)
     return UNKNOWN if worst is None else worst.place.name
 

@@ -6,7 +6,7 @@ from statistics import median
 from netbench.model.campaign import Boot, CampaignResults
 from netbench.model.virtualisation import Setting, Virtualisation
 from netbench.report.formats import UNKNOWN, count
-from netbench.report.markup import Column, table
+from netbench.report.markup import TableColumn, table
 from netbench.report.sections import Section, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import uut_label
@@ -46,13 +46,15 @@ def platforms_section(results: CampaignResults, looks: Mapping[str, Style]) -> I
     def starts(uut: str) -> list[Boot]:
         return [boot for boot in results.boots if boot.uut == uut]
 
-    columns: tuple[Column[str], ...] = (
-        Column("UUT", lambda uut: uut_label(uut, looks)),
-        Column("CPU", lambda uut: _cpu(facts[uut]), "words"),
-        Column("Machine", lambda uut: _machine(facts[uut]), "words"),
-        Column("NICs", lambda uut: _nics(facts[uut]), "words"),
-        Column("Start to forwarding", lambda uut: _spread((boot.start_s for boot in starts(uut)), 1, "s"), "words"),
-        Column("Memory", lambda uut: _spread((boot.memory_bytes for boot in starts(uut)), 2**20, "MiB"), "words"),
+    columns: tuple[TableColumn[str], ...] = (
+        TableColumn("UUT", lambda uut: uut_label(uut, looks)),
+        TableColumn("CPU", lambda uut: _cpu(facts[uut]), "words"),
+        TableColumn("Machine", lambda uut: _machine(facts[uut]), "words"),
+        TableColumn("NICs", lambda uut: _nics(facts[uut]), "words"),
+        TableColumn(
+            "Start to forwarding", lambda uut: _spread((boot.start_s for boot in starts(uut)), 1, "s"), "words"
+        ),
+        TableColumn("Memory", lambda uut: _spread((boot.memory_bytes for boot in starts(uut)), 2**20, "MiB"), "words"),
     )
     apart = (
         "They did not all run on the same CPU: that of some is imitated by a program, or in another machine. What such"

@@ -15,7 +15,7 @@ from netbench.report.chart import Chart
 from netbench.report.delay_and_order import delay_against_offered, has_delay
 from netbench.report.formats import count, mbps, mbps_spread, mean
 from netbench.report.loss_by_place import loss_by_place
-from netbench.report.markup import Column
+from netbench.report.markup import TableColumn
 from netbench.report.page import OF_PAPER
 from netbench.report.palette import resolved
 from netbench.report.panels import groups_by_uut
@@ -154,17 +154,17 @@ def tables_of(shown: Shown, form: TableFormat) -> Iterator[tuple[str, str]]:
         columns = (size_column(), *results_columns(looks))
         caption = f"Means of the valid trials with 95 % intervals, {view.title}; Mbit/s on the wire (L1)"
         yield f"results-{view.name}", text_table(form, columns, view.groups, caption)
-    most: tuple[Column[Group], ...] = (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Scenario", lambda group: group.scenario),
-        Column("Sources", lambda group: str(group.sources), "number"),
+    most: tuple[TableColumn[Group], ...] = (
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Scenario", lambda group: group.scenario),
+        TableColumn("Sources", lambda group: str(group.sources), "number"),
         size_column(),
-        Column("≥", lambda group: "≥" if group.limited_by else ""),
+        TableColumn("≥", lambda group: "≥" if group.limited_by else ""),
         mean_column("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
-        Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
-        Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
-        Column("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0), "number"),
-        Column("Limited by", lambda group: group.limited_by or "the UUT"),
+        TableColumn("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
+        TableColumn("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
+        TableColumn("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0), "number"),
+        TableColumn("Limited by", lambda group: group.limited_by or "the UUT"),
     )
     caption = "The highest throughput, over all loads at which it is the same, with 95 % intervals; ≥: not saturated"
     yield "maximum", text_table(form, most, best_groups(shown.groups), caption)

@@ -12,7 +12,7 @@ from netbench.model.units import l1_bits, line_rate_fps
 from netbench.model.verdict import WarningKind
 from netbench.report.chart import Chart, Guide
 from netbench.report.formats import UNKNOWN, count, frames, kfps, microseconds, percent
-from netbench.report.markup import Column, Html, element, table
+from netbench.report.markup import Html, TableColumn, element, table
 from netbench.report.panels import Panels, Point, size_titles
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.styles import Style
@@ -242,12 +242,12 @@ def _table(
     tested_rows = [row for row in rows if has(row[1])]
     if not tested_rows:
         return
-    search: Column[Row] = Column("Search", lambda row: str(row[0].repetition))
-    columns: list[Column[Row]] = [
-        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
-        Column("Frame size", lambda row: size_text(row[0].frame_size)),
+    search: TableColumn[Row] = TableColumn("Search", lambda row: str(row[0].repetition))
+    columns: list[TableColumn[Row]] = [
+        TableColumn("UUT", lambda row: uut_label(row[0].uut, looks)),
+        TableColumn("Frame size", lambda row: size_text(row[0].frame_size)),
         *([search] if _are_repeated(tested_rows) else []),
-        *(Column(heading, cell, "words" if heading == _NOTES else "") for heading, cell in cells),
+        *(TableColumn(heading, cell, "words" if heading == _NOTES else "") for heading, cell in cells),
     ]
     yield element("h4", title)
     yield table(columns, [tested_rows])

@@ -10,7 +10,7 @@ from netbench.model.units import l1_bits
 from netbench.report.axes import end_of_axis
 from netbench.report.chart import Chart, Numbers
 from netbench.report.formats import UNKNOWN, count, kfps, mbps, microseconds, percent
-from netbench.report.markup import Column, Html, element, table
+from netbench.report.markup import Html, TableColumn, element, table
 from netbench.report.panels import Bar, Panels, size_titles
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.styles import Style
@@ -76,18 +76,18 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         if results.maxima_searches
         else ""
     )
-    columns: tuple[Column[SearchResult], ...] = (
-        Column("UUT", lambda search: uut_label(search.uut, looks)),
-        Column("Sources", lambda search: str(len(search.streams))),
-        Column("Frame size", lambda search: size_text(search.frame_size)),
-        Column("Search", lambda search: str(search.repetition)),
-        Column("Goal", lambda search: search.goal, "words"),
-        Column("Highest load of each stream", bounds_text),
-        Column("Width", _width),
-        Column("Conditional throughput, all streams", lambda search: f"{mbps(throughput_mbps(search))} Mbit/s"),
-        Column("Trials", lambda search: f"{search.trials:,}"),
-        Column("Traffic", lambda search: f"{search.seconds:,.1f} s"),
-        Column("Notes", remark, "words"),
+    columns: tuple[TableColumn[SearchResult], ...] = (
+        TableColumn("UUT", lambda search: uut_label(search.uut, looks)),
+        TableColumn("Sources", lambda search: str(len(search.streams))),
+        TableColumn("Frame size", lambda search: size_text(search.frame_size)),
+        TableColumn("Search", lambda search: str(search.repetition)),
+        TableColumn("Goal", lambda search: search.goal, "words"),
+        TableColumn("Highest load of each stream", bounds_text),
+        TableColumn("Width", _width),
+        TableColumn("Conditional throughput, all streams", lambda search: f"{mbps(throughput_mbps(search))} Mbit/s"),
+        TableColumn("Trials", lambda search: f"{search.trials:,}"),
+        TableColumn("Traffic", lambda search: f"{search.seconds:,.1f} s"),
+        TableColumn("Notes", remark, "words"),
     )
     yield section(
         "searches",
@@ -179,18 +179,18 @@ def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterab
     if not pairs:
         return
     repeated = len({search.repetition for search, _ in pairs}) > 1
-    search: Column[tuple[SearchResult, OneOfSeveral]] = Column("Search", lambda row: str(row[0].repetition))
-    columns: tuple[Column[tuple[SearchResult, OneOfSeveral]], ...] = (
-        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
-        Column("Scenario", lambda row: row[0].scenario, "words"),
-        Column("Sources", lambda row: str(len(row[0].streams))),
-        Column("Frame size", lambda row: size_text(row[0].frame_size)),
+    search: TableColumn[tuple[SearchResult, OneOfSeveral]] = TableColumn("Search", lambda row: str(row[0].repetition))
+    columns: tuple[TableColumn[tuple[SearchResult, OneOfSeveral]], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row[0].uut, looks)),
+        TableColumn("Scenario", lambda row: row[0].scenario, "words"),
+        TableColumn("Sources", lambda row: str(len(row[0].streams))),
+        TableColumn("Frame size", lambda row: size_text(row[0].frame_size)),
         *([search] if repeated else []),
-        Column("Goal", lambda row: row[0].goal, "words"),
-        Column("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of), "words"),
-        Column("Offered, kfps", lambda row: kfps(row[1].offered_fps)),
-        Column("Came out, kfps", lambda row: kfps(row[1].forwarded_fps)),
-        Column("Lost", lambda row: percent(row[1].loss_ratio)),
+        TableColumn("Goal", lambda row: row[0].goal, "words"),
+        TableColumn("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of), "words"),
+        TableColumn("Offered, kfps", lambda row: kfps(row[1].offered_fps)),
+        TableColumn("Came out, kfps", lambda row: kfps(row[1].forwarded_fps)),
+        TableColumn("Lost", lambda row: percent(row[1].loss_ratio)),
     )
     yield element("h3", "Each stream at its highest load")
     yield note(
@@ -216,15 +216,15 @@ def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterabl
     def told(of: Callable[[Spread], float | None]) -> Callable[[tuple[SearchResult, LoadedDelay]], str]:
         return lambda row: UNKNOWN if row[1].delay is None else microseconds(of(row[1].delay))
 
-    columns: tuple[Column[tuple[SearchResult, LoadedDelay]], ...] = (
-        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
-        Column("Scenario", lambda row: row[0].scenario, "words"),
-        Column("Sources", lambda row: str(len(row[0].streams))),
-        Column("Frame size", lambda row: size_text(row[0].frame_size)),
-        Column("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}", "words"),
-        Column("kfps each", lambda row: kfps(row[1].load_fps)),
-        *(Column(f"{title}, µs", told(of)) for title, of in times),
-        Column("Notes", lambda row: row[1].refused, "words"),
+    columns: tuple[TableColumn[tuple[SearchResult, LoadedDelay]], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row[0].uut, looks)),
+        TableColumn("Scenario", lambda row: row[0].scenario, "words"),
+        TableColumn("Sources", lambda row: str(len(row[0].streams))),
+        TableColumn("Frame size", lambda row: size_text(row[0].frame_size)),
+        TableColumn("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}", "words"),
+        TableColumn("kfps each", lambda row: kfps(row[1].load_fps)),
+        *(TableColumn(f"{title}, µs", told(of)) for title, of in times),
+        TableColumn("Notes", lambda row: row[1].refused, "words"),
     )
     yield element("h3", "Delay under load")
     yield note(
@@ -234,7 +234,7 @@ def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterabl
     yield table(columns, [loaded])
 
 
-def _by_scenario(rows: Sequence[SearchResult], columns: Sequence[Column[SearchResult]]) -> Html:
+def _by_scenario(rows: Sequence[SearchResult], columns: Sequence[TableColumn[SearchResult]]) -> Html:
     by_scenario = grouped(rows, lambda search: search.scenario)
     return table(columns, by_scenario if len(by_scenario) > 1 else {"": list(rows)})
 

@@ -21,7 +21,7 @@ from netbench.report.formats import (
     mean,
     percent,
 )
-from netbench.report.markup import Column, Html, element, folded, join, table
+from netbench.report.markup import Html, TableColumn, element, folded, join, table
 from netbench.report.published import PublishedTable
 from netbench.report.styles import Style
 from netbench.report.tables import uut_label
@@ -96,31 +96,31 @@ def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) ->
     return table(isolation_columns(looks), [worst])
 
 
-def isolation_columns(looks: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
+def isolation_columns(looks: Mapping[str, Style]) -> tuple[TableColumn[RelativeMaximum], ...]:
     """The columns of a table of maxima beside a neighbour."""
     return (
-        Column("UUT", lambda maximum: uut_label(maximum.victim.uut, looks)),
-        Column(
+        TableColumn("UUT", lambda maximum: uut_label(maximum.victim.uut, looks)),
+        TableColumn(
             "Isolation index",
             lambda maximum: element("b", bounded(index(maximum.isolation_index), maximum.ratio)),
             "number",
         ),
-        Column("95 % interval", lambda maximum: index_limits(maximum.ratio) or UNKNOWN, "number"),
-        Column("In scenario", lambda maximum: maximum.scenario),
-        Column("Frame size", lambda maximum: _size(maximum.victim), "number"),
-        Column("Change of its highest throughput", lambda maximum: statement(maximum.ratio)),
+        TableColumn("95 % interval", lambda maximum: index_limits(maximum.ratio) or UNKNOWN, "number"),
+        TableColumn("In scenario", lambda maximum: maximum.scenario),
+        TableColumn("Frame size", lambda maximum: _size(maximum.victim), "number"),
+        TableColumn("Change of its highest throughput", lambda maximum: statement(maximum.ratio)),
     )
 
 
 def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> Html:
     """Jain's index of each measurement in which a neighbour forwards, a table per scenario."""
-    columns: tuple[Column[Fairness], ...] = (
-        Column("UUT", lambda row: uut_label(row.victim.uut, looks)),
-        Column("Frame size", lambda row: _size(row.victim), "number"),
-        Column("Load per source", lambda row: str(row.load)),
-        Column("Fairness index", lambda row: index(row.index.mean), "number", lambda row: index_spread(row.index)),
-        Column("The UUT got through", lambda row: percent(row.victim_share.mean), "number"),
-        Column("Its neighbours got through", _neighbour_shares),
+    columns: tuple[TableColumn[Fairness], ...] = (
+        TableColumn("UUT", lambda row: uut_label(row.victim.uut, looks)),
+        TableColumn("Frame size", lambda row: _size(row.victim), "number"),
+        TableColumn("Load per source", lambda row: str(row.load)),
+        TableColumn("Fairness index", lambda row: index(row.index.mean), "number", lambda row: index_spread(row.index)),
+        TableColumn("The UUT got through", lambda row: percent(row.victim_share.mean), "number"),
+        TableColumn("Its neighbours got through", _neighbour_shares),
     )
     by_scenario = grouped(fairness, lambda row: row.scenario)
     return join(
@@ -131,19 +131,21 @@ def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> 
 
 def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
     """The maxima that loads given as shares refer to."""
-    columns: tuple[Column[Maximum], ...] = (
-        Column("UUT", lambda maximum: uut_label(maximum.uut, looks)),
-        Column("Frame size", lambda maximum: size_text(maximum.frame_size, " B"), "number"),
-        Column("Sources", lambda maximum: str(maximum.sources), "number"),
-        Column("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by), "number"),
-        Column(
+    columns: tuple[TableColumn[Maximum], ...] = (
+        TableColumn("UUT", lambda maximum: uut_label(maximum.uut, looks)),
+        TableColumn("Frame size", lambda maximum: size_text(maximum.frame_size, " B"), "number"),
+        TableColumn("Sources", lambda maximum: str(maximum.sources), "number"),
+        TableColumn(
+            "Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by), "number"
+        ),
+        TableColumn(
             "Mbit/s",
             lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
             "number",
         ),
-        Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
-        Column("Reached at a load of", lambda maximum: maximum.load),
-        Column("Found by", _found_by),
+        TableColumn("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
+        TableColumn("Reached at a load of", lambda maximum: maximum.load),
+        TableColumn("Found by", _found_by),
     )
     return table(columns, [maxima])
 

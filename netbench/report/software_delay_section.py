@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.distributions import DelayClass, SoftwareDelay
 from netbench.report.formats import UNKNOWN, count, frames
-from netbench.report.markup import Column, Html, folded, table
+from netbench.report.markup import Html, TableColumn, folded, table
 from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import by_size_title, uut_label
@@ -33,15 +33,15 @@ def _table(view: View, looks: Mapping[str, Style]) -> Html:
     known = [group for group in view.groups if _delays(group)]
     if not known:
         return note("None was measured.")
-    columns: tuple[Column[Group], ...] = (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Load per source", lambda group: str(group.load)),
-        Column("Frames", lambda group: frames(sum(delay.frames for delay in _delays(group))), "number"),
-        Column("Smallest", lambda group: _text(min(_known(group, "smallest_us"), default=None)), "number"),
-        Column("Mean", _mean, "number"),
-        Column("Largest", lambda group: _text(max(_known(group, "largest_us"), default=None)), "number"),
-        Column("Jitter", lambda group: _text(max(_known(group, "jitter_us"), default=None)), "number"),
-        Column("Frames by their delay", _classes, "words"),
+    columns: tuple[TableColumn[Group], ...] = (
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Load per source", lambda group: str(group.load)),
+        TableColumn("Frames", lambda group: frames(sum(delay.frames for delay in _delays(group))), "number"),
+        TableColumn("Smallest", lambda group: _text(min(_known(group, "smallest_us"), default=None)), "number"),
+        TableColumn("Mean", _mean, "number"),
+        TableColumn("Largest", lambda group: _text(max(_known(group, "largest_us"), default=None)), "number"),
+        TableColumn("Jitter", lambda group: _text(max(_known(group, "jitter_us"), default=None)), "number"),
+        TableColumn("Frames by their delay", _classes, "words"),
     )
     return folded(count(len(known), "measurement"), len(known), table(columns, by_size_title(known), css="results"))
 

@@ -9,9 +9,9 @@ from netbench.model.campaign import WarmUpTrial
 from netbench.model.frame_mix import frames_text, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.report.chart import Chart, Guide, Look, Mark, Numbers
+from netbench.report.chart import Chart, Guide, Mark, MarkerStyle, Numbers
 from netbench.report.formats import change, count, kfps, mean
-from netbench.report.markup import Column, Html, element, folded, table
+from netbench.report.markup import Html, TableColumn, element, folded, table
 from netbench.report.panels import Panels
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.steadiness_words import (
@@ -108,7 +108,9 @@ def _marked_keys(one: Steadiness) -> Iterator[str]:
         yield from (r.trial.spec.key for r, marked in zip(residuals, marks, strict=True) if marked)
 
 
-def _points(own: Sequence[Residual], look: Look, first_ns: int, seconds: float, outliers: set[str]) -> list[Mark]:
+def _points(
+    own: Sequence[Residual], look: MarkerStyle, first_ns: int, seconds: float, outliers: set[str]
+) -> list[Mark]:
     together = -(-len(own) // _MOST_POINTS)
     rest = iter(own)
     batches = list(iter(lambda: list(islice(rest, together)), []))
@@ -149,17 +151,17 @@ def _lines(times: Sequence[float], reach: float) -> Guide:
 
 
 def _table(found: Sequence[Steadiness], looks: Mapping[str, Style]) -> Html:
-    columns: tuple[Column[Steadiness], ...] = (
-        Column("UUT", lambda steadiness: uut_label(steadiness.uut, looks)),
-        Column("Trials", lambda steadiness: f"{len(telling(steadiness)):,}", "number"),
-        Column("Over", lambda steadiness: _duration(steadiness.drift.over_s), "number"),
-        Column("Drift", lambda steadiness: drift_words(steadiness.drift)),
-        Column("An hour", lambda steadiness: drift_an_hour_words(steadiness.drift)),
-        Column("p", lambda steadiness: p_of(steadiness.drift), "number"),
-        Column("Boots", lambda steadiness: boots_words(steadiness.boots), "words"),
-        Column("p", lambda steadiness: p_of(steadiness.boots), "number"),
-        Column("First trials of a boot", lambda steadiness: first_trials_words(steadiness.first)),
-        Column("p", lambda steadiness: p_of(steadiness.first), "number"),
+    columns: tuple[TableColumn[Steadiness], ...] = (
+        TableColumn("UUT", lambda steadiness: uut_label(steadiness.uut, looks)),
+        TableColumn("Trials", lambda steadiness: f"{len(telling(steadiness)):,}", "number"),
+        TableColumn("Over", lambda steadiness: _duration(steadiness.drift.over_s), "number"),
+        TableColumn("Drift", lambda steadiness: drift_words(steadiness.drift)),
+        TableColumn("An hour", lambda steadiness: drift_an_hour_words(steadiness.drift)),
+        TableColumn("p", lambda steadiness: p_of(steadiness.drift), "number"),
+        TableColumn("Boots", lambda steadiness: boots_words(steadiness.boots), "words"),
+        TableColumn("p", lambda steadiness: p_of(steadiness.boots), "number"),
+        TableColumn("First trials of a boot", lambda steadiness: first_trials_words(steadiness.first)),
+        TableColumn("p", lambda steadiness: p_of(steadiness.first), "number"),
     )
     return table(columns, [found], "steadiness", lambda steadiness: "changed" if steadiness.drift.is_large else "")
 
@@ -178,18 +180,22 @@ def _outliers(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[H
         " more: by their modified z-score (Iglewicz and Hoaglin), whose limit one cell of normal noise in a hundred"
         " exceeds. They are part of all means."
     )
-    columns: tuple[Column[Outliers], ...] = (
-        Column("UUT", lambda cell: uut_label(cell.group.uut, looks)),
-        Column("Scenario", lambda cell: cell.group.scenario),
-        Column("Sources", lambda cell: str(cell.group.sources), "number"),
-        Column("Frame size", lambda cell: size_text(cell.group.frame_size, " B"), "number"),
-        Column("Load per source", lambda cell: str(cell.group.load)),
-        Column("Repetitions marked", lambda cell: ", ".join(str(trial.trial.spec.repetition) for trial in cell.marked)),
-        Column("Valid", lambda cell: str(len(cell.group.valid)), "number"),
-        Column("Their kfps", lambda cell: ", ".join(kfps(trial.throughput_fps) for trial in cell.marked), "number"),
-        Column("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps)), "number"),
-        Column("Mean without", lambda cell: kfps(cell.mean_without), "number"),
-        Column("Change", lambda cell: change(cell.change_without), "number"),
+    columns: tuple[TableColumn[Outliers], ...] = (
+        TableColumn("UUT", lambda cell: uut_label(cell.group.uut, looks)),
+        TableColumn("Scenario", lambda cell: cell.group.scenario),
+        TableColumn("Sources", lambda cell: str(cell.group.sources), "number"),
+        TableColumn("Frame size", lambda cell: size_text(cell.group.frame_size, " B"), "number"),
+        TableColumn("Load per source", lambda cell: str(cell.group.load)),
+        TableColumn(
+            "Repetitions marked", lambda cell: ", ".join(str(trial.trial.spec.repetition) for trial in cell.marked)
+        ),
+        TableColumn("Valid", lambda cell: str(len(cell.group.valid)), "number"),
+        TableColumn(
+            "Their kfps", lambda cell: ", ".join(kfps(trial.throughput_fps) for trial in cell.marked), "number"
+        ),
+        TableColumn("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps)), "number"),
+        TableColumn("Mean without", lambda cell: kfps(cell.mean_without), "number"),
+        TableColumn("Change", lambda cell: change(cell.change_without), "number"),
     )
     if cells:
         yield folded(count(len(cells), "cell"), len(cells), table(columns, [cells]))
@@ -214,16 +220,16 @@ def _warm_ups(made: Sequence[WarmUpTrial], looks: Mapping[str, Style]) -> Iterat
         _Warmed(tuple(warm_up.result for warm_up in of_boot))
         for of_boot in grouped(made, lambda warm_up: warm_up.result.boot).values()
     ]
-    columns: tuple[Column[_Warmed], ...] = (
-        Column("UUT", lambda boot: uut_label(boot.trials[0].spec.uut, looks)),
-        Column("Boot", lambda boot: f"{boot.trials[0].boot:,}", "number"),
-        Column("Frame size", lambda boot: size_text(boot.trials[0].spec.frame_size, " B"), "number"),
-        Column("Load per source", lambda boot: str(boot.trials[0].spec.load)),
-        Column("Warm-up trials", lambda boot: str(len(boot.trials)), "number"),
-        Column(
+    columns: tuple[TableColumn[_Warmed], ...] = (
+        TableColumn("UUT", lambda boot: uut_label(boot.trials[0].spec.uut, looks)),
+        TableColumn("Boot", lambda boot: f"{boot.trials[0].boot:,}", "number"),
+        TableColumn("Frame size", lambda boot: size_text(boot.trials[0].spec.frame_size, " B"), "number"),
+        TableColumn("Load per source", lambda boot: str(boot.trials[0].spec.load)),
+        TableColumn("Warm-up trials", lambda boot: str(len(boot.trials)), "number"),
+        TableColumn(
             "Not valid", lambda boot: str(sum(trial.verdict is not Verdict.VALID for trial in boot.trials)), "number"
         ),
-        Column("Throughput kfps, one after the other", lambda boot: ", ".join(boot.kfps)),
+        TableColumn("Throughput kfps, one after the other", lambda boot: ", ".join(boot.kfps)),
     )
     yield element("h3", "Warm-up trials")
     yield note(

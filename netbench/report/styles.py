@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from netbench.model.virtualisation import Setting
-from netbench.report.chart import Look
+from netbench.report.chart import MarkerStyle
 from netbench.report.palette import UUTS
 
 MARK = "(emulated)"
@@ -33,9 +33,9 @@ class Style:
     setting: Setting  # UUTs of different settings share no figure
 
     @property
-    def look(self) -> Look:
+    def look(self) -> MarkerStyle:
         """The style as a `Look`, which charts are drawn with."""
-        return Look(self.colour, self.symbol, self.dash, self.pattern, self.size)
+        return MarkerStyle(self.colour, self.symbol, self.dash, self.pattern, self.size)
 
 
 def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[str, Style]:

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from html import escape
 from math import cos, pi, sin
 
-from netbench.report.chart import GREY, INK, Axis, Chart, Form, Guide, LegendEntry, Look, Mark, Panel, Series
+from netbench.report.chart import (
+    GREY,
+    INK,
+    Axis,
+    Chart,
+    ChartSeries,
+    Form,
+    Guide,
+    LegendEntry,
+    Mark,
+    MarkerStyle,
+    Panel,
+)
 from netbench.report.ticks import ticks_of
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -146,7 +158,7 @@ def notes(chart: Chart) -> list[str]:
     return [line for line in (first, chart.note) if line]
 
 
-def _told(series: Series, x: Axis) -> str:
+def _told(series: ChartSeries, x: Axis) -> str:
     """The marks of a series in words."""
     told = [f"{_where(mark, x)} {mark.text or f'{mark.y:.4g}'}" for mark in series.marks[:_MOST_TOLD]]
     more = len(series.marks) - _MOST_TOLD
@@ -280,7 +292,7 @@ def _marks(plot: _Plot, first: int) -> Iterator[str]:
             number += 1
 
 
-def _intervals(plot: _Plot, series: Series) -> Iterator[str]:
+def _intervals(plot: _Plot, series: ChartSeries) -> Iterator[str]:
     for mark in series.marks:
         y = plot.y(mark.y)
         if drawn := _interval(plot, mark, y, series.look.colour):
@@ -297,7 +309,7 @@ def _interval(plot: _Plot, mark: Mark, y: float, colour: str) -> str:
     return f'<path d="M0 {top - y:.5g}V{end - y:.5g}" stroke="{colour}" stroke-width="{_INTERVAL}" opacity=".35"/>'
 
 
-def _bar(plot: _Plot, series: Series, mark: Mark, number: int, which: tuple[int, int]) -> Iterator[str]:
+def _bar(plot: _Plot, series: ChartSeries, mark: Mark, number: int, which: tuple[int, int]) -> Iterator[str]:
     place, several = which
     categories = len(plot.panel.x.categories)
     share = (0.8 if categories > 1 or several > 1 else 0.4) / several
@@ -320,7 +332,7 @@ def _bar(plot: _Plot, series: Series, mark: Mark, number: int, which: tuple[int,
         yield plot.at(middle, (PLOT_HEIGHT if room else top) - 6, f"{text}{escape(mark.text)}</text>")
 
 
-def _piece(plot: _Plot, series: Series, mark: Mark, number: int, base: float) -> str:
+def _piece(plot: _Plot, series: ChartSeries, mark: Mark, number: int, base: float) -> str:
     """A part of a bar that is made of several."""
     categories = len(plot.panel.x.categories)
     wide = 0.7 / categories
@@ -330,7 +342,7 @@ def _piece(plot: _Plot, series: Series, mark: Mark, number: int, base: float) ->
     return _box(at, series.look, number)
 
 
-def _box(at: str, look: Look, number: int | None = None) -> str:
+def _box(at: str, look: MarkerStyle, number: int | None = None) -> str:
     told = "" if number is None else f' data-n="{number}"'
     if look.pattern:
         edge = f'stroke="{look.colour}" stroke-width="1.5"{_dash("dash")}'
@@ -342,7 +354,7 @@ def _dash(name: str) -> str:
     return f' stroke-dasharray="{_DASHES[name]}"' if name in _DASHES else ""
 
 
-def _symbol(look: Look, name: str, *, ringed: bool = False) -> str:
+def _symbol(look: MarkerStyle, name: str, *, ringed: bool = False) -> str:
     """A marker around 0, 0."""
     edge = f' stroke="{INK}" stroke-width="2"' if ringed else ""
     if name == "circle":

@@ -10,7 +10,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
 from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
-from netbench.report.markup import Column, Html, element, folded, html, join, table
+from netbench.report.markup import Html, TableColumn, element, folded, html, join, table
 from netbench.report.panels import groups_by_size, size_titles
 from netbench.report.sections import note
 from netbench.report.styles import Style
@@ -27,38 +27,38 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
 
-def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
+def results_columns(looks: Mapping[str, Style]) -> tuple[TableColumn[Group], ...]:
     """The columns of a table of groups. In queues: the most frames that were under way when sending ended."""
     return (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Load per source", lambda group: str(group.load)),
-        Column("Intended Mbit/s", _intended, "number"),
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Load per source", lambda group: str(group.load)),
+        TableColumn("Intended Mbit/s", _intended, "number"),
         mean_column("Offered Mbit/s", lambda group: group.offered_mbps, mbps, mbps_spread),
         mean_column("Throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
-        Column("Throughput kfps", lambda group: kfps(mean(group.throughput_fps)), "number"),
+        TableColumn("Throughput kfps", lambda group: kfps(mean(group.throughput_fps)), "number"),
         mean_column("Unsent", lambda group: group.unsent_ratio, percent, percent_spread),
         mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
-        Column("In queues", lambda group: frames(group.buffered_frames), "number"),
-        Column("Valid", lambda group: str(len(group.valid)), "number"),
-        Column("Outliers", _outliers, "number"),
-        Column("Saturated", lambda group: _marked_count(group.saturated, Verdict.VALID), "number"),
-        Column("At first attempt", _valid_at_once, "number"),
-        Column("Discarded attempts", lambda group: str(group.thrown_away), "number"),
-        Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
-        Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
+        TableColumn("In queues", lambda group: frames(group.buffered_frames), "number"),
+        TableColumn("Valid", lambda group: str(len(group.valid)), "number"),
+        TableColumn("Outliers", _outliers, "number"),
+        TableColumn("Saturated", lambda group: _marked_count(group.saturated, Verdict.VALID), "number"),
+        TableColumn("At first attempt", _valid_at_once, "number"),
+        TableColumn("Discarded attempts", lambda group: str(group.thrown_away), "number"),
+        TableColumn("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
+        TableColumn("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )
 
 
 def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> Iterator[Html]:
     """The loads that were skipped because lower ones were saturated; nothing where there are none."""
-    columns: tuple[Column[EndedSweep], ...] = (
-        Column("UUT", lambda sweep: uut_label(sweep.uut, looks)),
-        Column("Scenario", lambda sweep: sweep.scenario),
-        Column("Sources", lambda sweep: str(len(sweep.streams)), "number"),
-        Column("Frame size", lambda sweep: size_text(sweep.frame_size, " B"), "number"),
-        Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
-        Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
-        Column("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}", "number"),
+    columns: tuple[TableColumn[EndedSweep], ...] = (
+        TableColumn("UUT", lambda sweep: uut_label(sweep.uut, looks)),
+        TableColumn("Scenario", lambda sweep: sweep.scenario),
+        TableColumn("Sources", lambda sweep: str(len(sweep.streams)), "number"),
+        TableColumn("Frame size", lambda sweep: size_text(sweep.frame_size, " B"), "number"),
+        TableColumn("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
+        TableColumn("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
+        TableColumn("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}", "number"),
     )
     if ended:
         yield element("h3", "Skipped, saturated")
@@ -67,12 +67,12 @@ def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> It
 
 def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[Html]:
     """The maxima that were not limited by the UUT; nothing where there are none."""
-    columns: tuple[Column[Group], ...] = (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Scenario", lambda group: group.scenario),
-        Column("Sources", lambda group: str(group.sources), "number"),
-        Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number"),
-        Column("Highest throughput", most_words),
+    columns: tuple[TableColumn[Group], ...] = (
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Scenario", lambda group: group.scenario),
+        TableColumn("Sources", lambda group: str(group.sources), "number"),
+        TableColumn("Frame size", lambda group: size_text(group.frame_size, " B"), "number"),
+        TableColumn("Highest throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
         remark = note("Their throughput still rises at the highest valid load. The maximum is this value or more.")
@@ -87,7 +87,7 @@ def most_words(group: Group) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscardedReason:
     """A reason against an attempt at a trial."""
 
     trial: TrialResult
@@ -95,33 +95,33 @@ class Found:
     reason: Reason
 
 
-def against_trials(trials: Iterable[TrialResult]) -> list[Found]:
+def against_trials(trials: Iterable[TrialResult]) -> list[DiscardedReason]:
     """The reasons against trials that were kept."""
-    return [Found(trial, trial.attempt, reason) for trial in trials for reason in trial.reasons]
+    return [DiscardedReason(trial, trial.attempt, reason) for trial in trials for reason in trial.reasons]
 
 
-def against_thrown_away(trials: Iterable[TrialResult]) -> list[Found]:
+def against_thrown_away(trials: Iterable[TrialResult]) -> list[DiscardedReason]:
     """The reasons against attempts that were discarded."""
     return [
-        Found(trial, attempt, reason)
+        DiscardedReason(trial, attempt, reason)
         for trial in trials
         for attempt, reasons in enumerate(trial.thrown_away, start=1)
         for reason in reasons
     ]
 
 
-def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: Collection[str]) -> Html:
+def verdict_list(found: Sequence[DiscardedReason], looks: Mapping[str, Style], scenarios: Collection[str]) -> Html:
     """The findings by kind of reason, the worst first; `scenarios` are those of the campaign."""
-    every: tuple[Column[Found], ...] = (
-        Column("UUT", lambda finding: looks[finding.trial.spec.uut].label),
-        Column("Scenario", lambda finding: finding.trial.spec.scenario),
-        Column("Frame size", lambda finding: size_text(finding.trial.spec.frame_size, " B"), "number"),
-        Column("Load per source", lambda finding: str(finding.trial.spec.load)),
-        Column("Sources", lambda finding: str(len(finding.trial.spec.streams)), "number"),
-        Column("Repetition", lambda finding: str(finding.trial.spec.repetition), "number"),
-        Column("Attempt", lambda finding: str(finding.attempt), "number"),
-        Column("Stream", lambda finding: _stream(finding.trial, finding.reason.stream)),
-        Column("What was found", lambda finding: finding.reason.detail, "words"),
+    every: tuple[TableColumn[DiscardedReason], ...] = (
+        TableColumn("UUT", lambda finding: looks[finding.trial.spec.uut].label),
+        TableColumn("Scenario", lambda finding: finding.trial.spec.scenario),
+        TableColumn("Frame size", lambda finding: size_text(finding.trial.spec.frame_size, " B"), "number"),
+        TableColumn("Load per source", lambda finding: str(finding.trial.spec.load)),
+        TableColumn("Sources", lambda finding: str(len(finding.trial.spec.streams)), "number"),
+        TableColumn("Repetition", lambda finding: str(finding.trial.spec.repetition), "number"),
+        TableColumn("Attempt", lambda finding: str(finding.attempt), "number"),
+        TableColumn("Stream", lambda finding: _stream(finding.trial, finding.reason.stream)),
+        TableColumn("What was found", lambda finding: finding.reason.detail, "words"),
     )
     several = {"Scenario": len(scenarios) > 1, "Attempt": any(finding.attempt > 1 for finding in found)}
     columns = [column for column in every if several.get(column.title, True)]
@@ -141,9 +141,9 @@ def warning_list(warnings: Iterable[Warning]) -> Html:
     return element("ul", *items, css="warnings")
 
 
-def size_column() -> Column[Group]:
+def size_column() -> TableColumn[Group]:
     """The frame size, for a table without blocks by frame size."""
-    return Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number")
+    return TableColumn("Frame size", lambda group: size_text(group.frame_size, " B"), "number")
 
 
 def mean_column(
@@ -151,9 +151,9 @@ def mean_column(
     read: Callable[[Item], Interval | None],
     show: Callable[[float | None], str],
     show_spread: Callable[[Interval | None], str],
-) -> Column[Item]:
+) -> TableColumn[Item]:
     """A column of means, and their spreads behind them."""
-    return Column(title, lambda item: show(mean(read(item))), "number", lambda item: show_spread(read(item)))
+    return TableColumn(title, lambda item: show(mean(read(item))), "number", lambda item: show_spread(read(item)))
 
 
 def swatch(colour: str) -> Html:

@@ -9,13 +9,13 @@ from statistics import median
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import size_text
-from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import HostIdentity, Identity, LinkIdentity
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import UNKNOWN, count, kfps, mbps, percent
-from netbench.report.markup import Column, Html, element, join, table
+from netbench.report.markup import Html, TableColumn, element, join, table
 from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Section, note, section
 from netbench.results.manifest import ceilings_of, identities_of, selftest_of
@@ -34,35 +34,37 @@ _OUTCOMES = {
     False: element("span", "FAIL", css="badge invalid"),
     None: element("span", "skipped", css="badge suspicious"),
 }
-_CHECKS: tuple[Column[Check], ...] = (
-    Column("Check", lambda check: check.name),
-    Column("UUT", lambda check: check.uut),
-    Column("Truth", lambda check: check.truth, "words"),
-    Column("Measured", lambda check: check.measured, "words"),
-    Column("Error", lambda check: check.error),
-    Column("Result", lambda check: _OUTCOMES[check.passed]),
-    Column("Remark", lambda check: check.detail, "words"),
+_CHECKS: tuple[TableColumn[SelftestCheck], ...] = (
+    TableColumn("Check", lambda check: check.name),
+    TableColumn("UUT", lambda check: check.uut),
+    TableColumn("Truth", lambda check: check.truth, "words"),
+    TableColumn("Measured", lambda check: check.measured, "words"),
+    TableColumn("Error", lambda check: check.error),
+    TableColumn("Result", lambda check: _OUTCOMES[check.passed]),
+    TableColumn("Remark", lambda check: check.detail, "words"),
 )
-_CEILINGS: tuple[Column[Ceiling], ...] = (
-    Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
-    Column("Frame size", lambda ceiling: f"{ceiling.frame_size:,}", "number"),
-    Column("kfps of each source", lambda ceiling: kfps(ceiling.fps), "number"),
-    Column("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size)), "number"),
+_CEILINGS: tuple[TableColumn[Ceiling], ...] = (
+    TableColumn("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+    TableColumn("Frame size", lambda ceiling: f"{ceiling.frame_size:,}", "number"),
+    TableColumn("kfps of each source", lambda ceiling: kfps(ceiling.fps), "number"),
+    TableColumn("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size)), "number"),
 )
-_SOURCES: tuple[Column[SourceCeiling], ...] = (
-    Column("Source", lambda ceiling: ceiling.source),
-    Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
-    Column("Frame size", lambda ceiling: size_text(ceiling.frame_size), "number"),
-    Column("Through", lambda ceiling: ceiling.uut or "no UUT"),
-    Column("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN, "number"),
-    Column("Paced, kfps", lambda ceiling: UNKNOWN if ceiling.paced_fps is None else kfps(ceiling.paced_fps), "number"),
-    Column("Samples, kfps", _samples, "words"),
-    Column(
+_SOURCES: tuple[TableColumn[SourceCeiling], ...] = (
+    TableColumn("Source", lambda ceiling: ceiling.source),
+    TableColumn("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+    TableColumn("Frame size", lambda ceiling: size_text(ceiling.frame_size), "number"),
+    TableColumn("Through", lambda ceiling: ceiling.uut or "no UUT"),
+    TableColumn("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN, "number"),
+    TableColumn(
+        "Paced, kfps", lambda ceiling: UNKNOWN if ceiling.paced_fps is None else kfps(ceiling.paced_fps), "number"
+    ),
+    TableColumn("Samples, kfps", _samples, "words"),
+    TableColumn(
         "Elsewhere, kfps",
         lambda ceiling: ", ".join(f"{at.name} {kfps(at.fps)}" for at in ceiling.compared_with),
         "words",
     ),
-    Column("Doubt", lambda ceiling: ceiling.doubt, "words"),
+    TableColumn("Doubt", lambda ceiling: ceiling.doubt, "words"),
 )
 
 
@@ -87,30 +89,32 @@ class _Disturbed:
         self.throttled_s += disturbance.throttled_s or 0.0
 
 
-_DISTURBED: tuple[Column[_Disturbed], ...] = (
-    Column("UUT", lambda stalls: stalls.uut),
-    Column("Trials", lambda stalls: f"{len(stalls.parts):,}", "number"),
-    Column("Stalled, median", lambda stalls: percent(median(stalls.parts)), "number"),
-    Column("Stalled, most", lambda stalls: percent(max(stalls.parts)), "number"),
-    Column("Steal time, s", lambda stalls: f"{stalls.steal_s:.2f}", "number"),
-    Column("Stopped by CPU limits, s", lambda stalls: f"{stalls.throttled_s:.2f}", "number"),
+_DISTURBED: tuple[TableColumn[_Disturbed], ...] = (
+    TableColumn("UUT", lambda stalls: stalls.uut),
+    TableColumn("Trials", lambda stalls: f"{len(stalls.parts):,}", "number"),
+    TableColumn("Stalled, median", lambda stalls: percent(median(stalls.parts)), "number"),
+    TableColumn("Stalled, most", lambda stalls: percent(max(stalls.parts)), "number"),
+    TableColumn("Steal time, s", lambda stalls: f"{stalls.steal_s:.2f}", "number"),
+    TableColumn("Stopped by CPU limits, s", lambda stalls: f"{stalls.throttled_s:.2f}", "number"),
 )
-_ENDS: tuple[Column[tuple[str, str, Identity]], ...] = (
-    Column("Stream", lambda end: end[0]),
-    Column("End", lambda end: end[1]),
-    Column("Kind", lambda end: end[2].kind),
-    Column("Version, options, threads, CPUs", lambda end: end[2].details, "words"),
+_ENDS: tuple[TableColumn[tuple[str, str, Identity]], ...] = (
+    TableColumn("Stream", lambda end: end[0]),
+    TableColumn("End", lambda end: end[1]),
+    TableColumn("Kind", lambda end: end[2].kind),
+    TableColumn("Version, options, threads, CPUs", lambda end: end[2].details, "words"),
 )
-_LINKS: tuple[Column[tuple[str, LinkIdentity]], ...] = (
-    Column("Stream", lambda link: link[0]),
-    Column("Frames come in at the UUT", lambda link: link[1].details, "words"),
-    Column("Remark", lambda link: link[1].remark, "words"),
+_LINKS: tuple[TableColumn[tuple[str, LinkIdentity]], ...] = (
+    TableColumn("Stream", lambda link: link[0]),
+    TableColumn("Frames come in at the UUT", lambda link: link[1].details, "words"),
+    TableColumn("Remark", lambda link: link[1].remark, "words"),
 )
-_HOSTS: tuple[Column[tuple[str, HostIdentity]], ...] = (
-    Column("Host", lambda host: host[0]),
-    Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
-    Column("Where", lambda host: host[1].where, "words"),
-    Column("VM", lambda host: ", ".join(f"{name} {host[1].facts[name]}" for name in _apart(host[1].facts)), "words"),
+_HOSTS: tuple[TableColumn[tuple[str, HostIdentity]], ...] = (
+    TableColumn("Host", lambda host: host[0]),
+    TableColumn("Kernel", lambda host: host[1].kernel or UNKNOWN),
+    TableColumn("Where", lambda host: host[1].where, "words"),
+    TableColumn(
+        "VM", lambda host: ", ".join(f"{name} {host[1].facts[name]}" for name in _apart(host[1].facts)), "words"
+    ),
 )
 
 

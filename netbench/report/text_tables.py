@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
-from netbench.report.markup import Column, with_spreads
+from netbench.report.markup import TableColumn, with_spreads
 
 Item = TypeVar("Item")
 
@@ -43,7 +43,7 @@ class TableFormat(StrEnum):
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
-def text_table(form: TableFormat, columns: Iterable[Column[Item]], items: Iterable[Item], caption: str) -> str:
+def text_table(form: TableFormat, columns: Iterable[TableColumn[Item]], items: Iterable[Item], caption: str) -> str:
     """A table with a row per item under a caption; numbers are flush right.
 
     LaTeX needs the package booktabs, and text that is UTF-8.

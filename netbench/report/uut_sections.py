@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mbps, mean
-from netbench.report.markup import Column, Html, folded, join, table
+from netbench.report.markup import Html, TableColumn, folded, join, table
 from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import by_size_title, mean_column, uut_label
@@ -28,15 +28,15 @@ def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, St
         return lambda fact: facts[uut].get(fact, UNKNOWN)
 
     if every:
-        name: Column[str] = Column("Fact", lambda fact: fact.replace("_", " "))
-        of_all: Column[str] = Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact])
+        name: TableColumn[str] = TableColumn("Fact", lambda fact: fact.replace("_", " "))
+        of_all: TableColumn[str] = TableColumn(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact])
         yield section(
             "uuts",
             "Units under test",
             note("What each said of itself when it was ready."),
             *((table((name, of_all), [alike], css="facts"),) if alike else ()),
             *(
-                (table((name, *(Column(looks[uut].label, told(uut)) for uut in uuts)), [names], css="facts"),)
+                (table((name, *(TableColumn(looks[uut].label, told(uut)) for uut in uuts)), [names], css="facts"),)
                 * bool(names)
             ),
         )
@@ -64,12 +64,12 @@ def cpu_section(choice: Sequence[View], groups: Sequence[Group], looks: Mapping[
 
 def counters_section(sums: Mapping[tuple[str, str], CounterSums], looks: Mapping[str, Style]) -> Iterable[Section]:
     """For each guest that counts frames itself, the sum of each of its counters; `sums` are by UUT and neighbour."""
-    columns: tuple[Column[tuple[UutCounter, CounterSums]], ...] = (
-        Column("Place", lambda row: row[0].point),
-        Column("Counter", lambda row: row[0].counter),
-        Column("Frames it counts", lambda row: _ROLES.get(row[0].role, row[0].role)),
-        Column("Sum", lambda row: frames(row[0].frames), "number"),
-        Column("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}", "number"),
+    columns: tuple[TableColumn[tuple[UutCounter, CounterSums]], ...] = (
+        TableColumn("Place", lambda row: row[0].point),
+        TableColumn("Counter", lambda row: row[0].counter),
+        TableColumn("Frames it counts", lambda row: _ROLES.get(row[0].role, row[0].role)),
+        TableColumn("Sum", lambda row: frames(row[0].frames), "number"),
+        TableColumn("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}", "number"),
     )
     parts = []
     for (uut, neighbour), counter_sums in sorted(sums.items(), key=lambda item: list(looks).index(item[0][0])):
@@ -91,15 +91,15 @@ def counters_section(sums: Mapping[tuple[str, str], CounterSums], looks: Mapping
 
 def _cpu_by_scenario(uses: Iterable[CpuUse], looks: Mapping[str, Style]) -> Html:
     """A row per UUT, scenario and guest, the UUT itself first: CPU time in percent of one CPU."""
-    columns: tuple[Column[CpuUse | NeighbourCpu], ...] = (
-        Column("UUT", lambda use: uut_label(use.uut, looks) if isinstance(use, CpuUse) else ""),
-        Column("Scenario", lambda use: use.scenario if isinstance(use, CpuUse) else ""),
-        Column("Guest", lambda use: "itself" if isinstance(use, CpuUse) else use.name),
-        Column("What it does", lambda use: "" if isinstance(use, CpuUse) else use.activity, "words"),
+    columns: tuple[TableColumn[CpuUse | NeighbourCpu], ...] = (
+        TableColumn("UUT", lambda use: uut_label(use.uut, looks) if isinstance(use, CpuUse) else ""),
+        TableColumn("Scenario", lambda use: use.scenario if isinstance(use, CpuUse) else ""),
+        TableColumn("Guest", lambda use: "itself" if isinstance(use, CpuUse) else use.name),
+        TableColumn("What it does", lambda use: "" if isinstance(use, CpuUse) else use.activity, "words"),
         mean_column("Guest CPU", lambda use: use.guest, cpu, cpu_spread),
         mean_column("Of that its load", lambda use: None if isinstance(use, CpuUse) else use.load, cpu, cpu_spread),
         mean_column("Host CPU", lambda use: use.host, cpu, cpu_spread),
-        Column(
+        TableColumn(
             "Whole machine",
             lambda use: cpu(mean(use.machine)) if isinstance(use, CpuUse) else "",
             "number",
@@ -114,13 +114,13 @@ def _cpu_by_scenario(uses: Iterable[CpuUse], looks: Mapping[str, Style]) -> Html
 
 def _cpu_table(groups: Iterable[Group], looks: Mapping[str, Style]) -> Html:
     """Mean CPU time of the valid trials with its 95 % interval, a block per frame size, the largest first."""
-    columns: tuple[Column[Group], ...] = (
-        Column("UUT", lambda group: uut_label(group.uut, looks)),
-        Column("Load per source", lambda group: str(group.load)),
-        Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
+    columns: tuple[TableColumn[Group], ...] = (
+        TableColumn("UUT", lambda group: uut_label(group.uut, looks)),
+        TableColumn("Load per source", lambda group: str(group.load)),
+        TableColumn("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
         mean_column("Guest CPU", lambda group: group.cpu_share("guest"), cpu, cpu_spread),
         mean_column("Host CPU", lambda group: group.cpu_share("host"), cpu, cpu_spread),
-        Column("Valid", lambda group: str(len(group.valid)), "number"),
+        TableColumn("Valid", lambda group: str(len(group.valid)), "number"),
     )
     known = [group for group in groups if _knows_cpu(group)]
     return folded(count(len(known), "measurement"), len(known), table(columns, by_size_title(known), css="cpu"))

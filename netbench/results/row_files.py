@@ -16,7 +16,15 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
 from netbench.results.manifest import ceilings_of
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows, warm_up_rows
+from netbench.results.rows import (
+    GROUP_COLUMNS,
+    STREAM_COLUMNS,
+    ExportColumn,
+    Row,
+    group_rows,
+    stream_rows,
+    warm_up_rows,
+)
 
 Format = Literal["csv", "json", "parquet"]
 SCHEMA = 1  # version of the JSON document; it increases when readers must change
@@ -32,7 +40,7 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     """
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
-    columns: Sequence[Column[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
+    columns: Sequence[ExportColumn[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
     if warm_ups and aggregate:
         raise UsageError("warm-up trials are part of no mean; leave out --aggregate or --warm-up-trials")
     rows = group_rows(results) if aggregate else warm_up_rows(results) if warm_ups else _of_trials(results)
@@ -45,13 +53,13 @@ def _of_trials(results: CampaignResults) -> Iterable[Row]:
     return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings_of(results.manifest))
 
 
-def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
+def _csv(columns: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     writer = csv.writer(_utf8(file), lineterminator="\n")
     writer.writerow(column.name for column in columns)
     writer.writerows(row.values() for row in rows)
 
 
-def _json(_: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
+def _json(_: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     # Python's own encoder takes several times as long for one cell per line.
     # Values that are not finite are unknown, and JSON has no numbers for them.
     text, between = _utf8(file), "\n"
@@ -63,7 +71,7 @@ def _json(_: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> Non
     text.write("]\n}\n" if between == "\n" else "\n ]\n}\n")
 
 
-def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
+def _parquet(columns: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     try:
         import pyarrow as pa  # noqa: PLC0415 - optional
         import pyarrow.parquet as pq  # noqa: PLC0415 - likewise

@@ -33,7 +33,7 @@ Source = TypeVar("Source")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Source]):
+class ExportColumn(Generic[Source]):
     """A column: its name, the type of its known cells, and the function that reads a cell from the row's source."""
 
     name: str
@@ -144,7 +144,7 @@ def reason_kinds(reasons: Iterable[Reason], between: str = ";") -> str:
     return between.join(dict.fromkeys(reason.kind.value for reason in reasons))
 
 
-def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
+def _row(columns: Iterable[ExportColumn[Source]], source: Source) -> Row:
     return {column.name: column.read(source) for column in columns}
 
 
@@ -224,12 +224,12 @@ def _mib(boot: Boot | None) -> float | None:
 
 def _identity(
     name: str, end: Callable[[StreamEnds], Identity], read: Callable[[Identity], str]
-) -> Column[StreamOfTrial]:
+) -> ExportColumn[StreamOfTrial]:
     def words(row: StreamOfTrial) -> str | None:
         ends = row.trial.ends.get(row.stream)
         return None if ends is None else read(end(ends))
 
-    return Column(name, str, words)
+    return ExportColumn(name, str, words)
 
 
 def _lost_at(counts: StreamCounts) -> str:
@@ -242,17 +242,17 @@ def _loss_run_lengths(counts: StreamCounts) -> str:
 
 def _counted(
     name: str, kind: type[str] | type[int] | type[float], read: Callable[[StreamCounts], Cell]
-) -> Column[StreamOfTrial]:
-    return Column(name, kind, lambda row: None if row.counts is None else read(row.counts))
+) -> ExportColumn[StreamOfTrial]:
+    return ExportColumn(name, kind, lambda row: None if row.counts is None else read(row.counts))
 
 
 def _tester(
     name: str, kind: type[str] | type[int] | type[float], read: Callable[[SoftwareDelay], Cell]
-) -> Column[StreamOfTrial]:
+) -> ExportColumn[StreamOfTrial]:
     return _counted(name, kind, lambda counts: None if counts.software_delay is None else read(counts.software_delay))
 
 
-def _time(name: str, spread: ReadSpread, read: ReadTime) -> Column[StreamOfTrial]:
+def _time(name: str, spread: ReadSpread, read: ReadTime) -> ExportColumn[StreamOfTrial]:
     def microseconds(counts: StreamCounts) -> float | None:
         nanoseconds = time_of(counts, spread, read)
         return None if nanoseconds is None else nanoseconds / 1000
@@ -265,11 +265,11 @@ def _wait_s(row: StreamOfTrial, role: Role) -> float | None:
     return None if disturbance is None else disturbance.wait_s(role, row.stream)
 
 
-def _disturbed(name: str, read: Callable[[Disturbance, StreamOfTrial], float | None]) -> Column[StreamOfTrial]:
+def _disturbed(name: str, read: Callable[[Disturbance, StreamOfTrial], float | None]) -> ExportColumn[StreamOfTrial]:
     def seconds(row: StreamOfTrial) -> float | None:
         return None if row.trial.disturbance is None else read(row.trial.disturbance, row)
 
-    return Column(name, float, seconds)
+    return ExportColumn(name, float, seconds)
 
 
 def _bandwidth(
@@ -277,12 +277,12 @@ def _bandwidth(
     unit: Mbps,
     read: Callable[[StreamCounts], float | None],
     mean: Callable[[StreamCounts, FrameSize], float] = lambda _, size: mean_bytes(size),
-) -> Column[StreamOfTrial]:
+) -> ExportColumn[StreamOfTrial]:
     def mbps(row: StreamOfTrial) -> float | None:
         size = row.frame_size
         return None if row.counts is None or size is None else unit(read(row.counts), mean(row.counts, size))
 
-    return Column(name, float, mbps)
+    return ExportColumn(name, float, mbps)
 
 
 def _one_size(size: FrameSize | None) -> int | None:
@@ -298,7 +298,7 @@ def _mix(size: FrameSize | None, read: Callable[[FrameMix], str]) -> str | None:
     return read(size) if isinstance(size, FrameMix) else None
 
 
-def _of_sizes(name: str, read: Callable[[SizeCounts], int | None]) -> Column[StreamOfTrial]:
+def _of_sizes(name: str, read: Callable[[SizeCounts], int | None]) -> ExportColumn[StreamOfTrial]:
     def frames(counts: StreamCounts) -> str | None:
         known = [(entry.size, read(entry)) for entry in counts.by_size]
         return ";".join(f"{size}={count}" for size, count in known if count is not None) or None
@@ -306,7 +306,7 @@ def _of_sizes(name: str, read: Callable[[SizeCounts], int | None]) -> Column[Str
     return _counted(name, str, frames)
 
 
-def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Column[Group], Column[Group]]:
+def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[ExportColumn[Group], ExportColumn[Group]]:
     def mean(group: Group) -> float | None:
         interval = read(group)
         return None if interval is None else interval.mean
@@ -315,7 +315,7 @@ def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Colu
         interval = read(group)
         return None if interval is None else interval.half_width
 
-    return Column(name, float, mean), Column(f"{name}_ci95", float, half_width)
+    return ExportColumn(name, float, mean), ExportColumn(f"{name}_ci95", float, half_width)
 
 
 def _maximum_loads(group: Group) -> str | None:
@@ -342,7 +342,7 @@ def _without_outliers(group: Group) -> float | None:
     return l1_mbps(outliers.mean_without, group.frame_size)
 
 
-def _percent(name: str, whose: str) -> tuple[Column[Group], Column[Group]]:
+def _percent(name: str, whose: str) -> tuple[ExportColumn[Group], ExportColumn[Group]]:
     def percent(group: Group) -> Interval | None:
         share = group.cpu_share(whose)
         return None if share is None else share.scaled(100)
@@ -350,13 +350,13 @@ def _percent(name: str, whose: str) -> tuple[Column[Group], Column[Group]]:
     return _interval(name, percent)
 
 
-STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
-    Column("uut", str, lambda row: row.trial.spec.uut),
-    Column("scenario", str, lambda row: row.trial.spec.scenario),
-    Column("streams", int, lambda row: len(row.trial.spec.streams)),
-    Column("stream", str, lambda row: row.stream),
-    Column("frame_size", int, lambda row: _one_size(row.frame_size)),
-    Column("repetition", int, lambda row: row.trial.spec.repetition),
+STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
+    ExportColumn("uut", str, lambda row: row.trial.spec.uut),
+    ExportColumn("scenario", str, lambda row: row.trial.spec.scenario),
+    ExportColumn("streams", int, lambda row: len(row.trial.spec.streams)),
+    ExportColumn("stream", str, lambda row: row.stream),
+    ExportColumn("frame_size", int, lambda row: _one_size(row.frame_size)),
+    ExportColumn("repetition", int, lambda row: row.trial.spec.repetition),
     _counted("intended_fps", float, lambda counts: counts.intended_fps),
     _counted("sent_frames", int, lambda counts: counts.sent_frames),
     _counted("unsent_frames", int, lambda counts: counts.unsent_frames),
@@ -372,12 +372,12 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _bandwidth("throughput_mbps", l1_mbps, lambda counts: counts.throughput_fps, StreamCounts.throughput_bytes),
     _bandwidth("offered_l2_mbps", l2_mbps, lambda counts: counts.offered_fps, StreamCounts.offered_bytes),
     _bandwidth("throughput_l2_mbps", l2_mbps, lambda counts: counts.throughput_fps, StreamCounts.throughput_bytes),
-    Column("verdict", str, lambda row: row.trial.verdict.value),
-    Column("reasons", str, _reasons),
-    Column("trial", int, lambda row: row.trial.spec.index),
-    Column("attempt", int, lambda row: row.trial.attempt),
-    Column("load", str, _load),
-    Column("started_ns", int, lambda row: row.trial.started_ns),
+    ExportColumn("verdict", str, lambda row: row.trial.verdict.value),
+    ExportColumn("reasons", str, _reasons),
+    ExportColumn("trial", int, lambda row: row.trial.spec.index),
+    ExportColumn("attempt", int, lambda row: row.trial.attempt),
+    ExportColumn("load", str, _load),
+    ExportColumn("started_ns", int, lambda row: row.trial.started_ns),
     _bandwidth("intended_mbps", l1_mbps, lambda counts: counts.intended_fps),
     _counted("offered_fps", float, lambda counts: counts.offered_fps),
     _counted("throughput_fps", float, lambda counts: counts.throughput_fps),
@@ -392,16 +392,16 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _time("delay_min_us", delay_of, lambda delay: delay.smallest_ns),
     _time("delay_median_us", delay_of, lambda delay: delay.median_ns),
     _time("delay_max_us", delay_of, lambda delay: delay.largest_ns),
-    Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
-    Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
-    Column("guest", str, lambda row: "" if row.of_victim else row.guest.name),
-    Column("trial_frame_size", int, lambda row: _one_size(row.trial.spec.frame_size)),
-    Column("activity", str, _activity),
-    Column("lifetime", int, lambda row: row.trial.boot or None),
-    Column("cpu_machine_s", float, lambda row: row.trial.machine_cpu_s),
-    Column("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
-    Column("observed_s", float, lambda row: observed_s(row.trial)),
-    Column("neighbours_cpu", str, _neighbours_cpu),
+    ExportColumn("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
+    ExportColumn("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
+    ExportColumn("guest", str, lambda row: "" if row.of_victim else row.guest.name),
+    ExportColumn("trial_frame_size", int, lambda row: _one_size(row.trial.spec.frame_size)),
+    ExportColumn("activity", str, _activity),
+    ExportColumn("lifetime", int, lambda row: row.trial.boot or None),
+    ExportColumn("cpu_machine_s", float, lambda row: row.trial.machine_cpu_s),
+    ExportColumn("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
+    ExportColumn("observed_s", float, lambda row: observed_s(row.trial)),
+    ExportColumn("neighbours_cpu", str, _neighbours_cpu),
     _time("delay_mean_us", delay_of, lambda delay: delay.mean_ns),
     _time("delay_p90_us", delay_of, lambda delay: delay.p90_ns),
     _time("delay_p99_us", delay_of, lambda delay: delay.p99_ns),
@@ -431,33 +431,33 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("order_refused", str, lambda counts: counts.order_refused),
     _counted("late_frames", int, lambda counts: counts.late_frames),
     _counted("control_frames", int, lambda counts: counts.control_frames),
-    Column("thrown_away", str, lambda row: _thrown_away(row.trial)),
+    ExportColumn("thrown_away", str, lambda row: _thrown_away(row.trial)),
     _counted(
         "clock_bound_us", float, lambda counts: counts.clock_offset.bound_ns / 1000 if counts.clock_offset else None
     ),
-    Column("saturated", str, _saturated),
+    ExportColumn("saturated", str, _saturated),
     _counted("link_held_s", float, lambda counts: counts.link_s),
     _counted("source_away_s", float, lambda counts: None if counts.link_s is None else counts.away_s),
-    Column("virtualisation", str, lambda row: _fact(row, "virtualisation")),
-    Column("cpu_emulated", str, _emulated),
-    Column("start_s", float, lambda row: row.boot.start_s if row.boot else None),
-    Column("memory_mib", float, lambda row: _mib(row.boot)),
-    Column("cpu_softirq_s", float, lambda row: row.trial.machine_softirq_s),
-    Column("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
-    Column("warm_up_trials", int, lambda row: row.warm_ups),
-    Column("warm_up_trial", int, lambda row: row.warm_up),
-    Column("finds_maximum", str, lambda row: "yes" if row.trial.spec.finds_maximum else "no"),
+    ExportColumn("virtualisation", str, lambda row: _fact(row, "virtualisation")),
+    ExportColumn("cpu_emulated", str, _emulated),
+    ExportColumn("start_s", float, lambda row: row.boot.start_s if row.boot else None),
+    ExportColumn("memory_mib", float, lambda row: _mib(row.boot)),
+    ExportColumn("cpu_softirq_s", float, lambda row: row.trial.machine_softirq_s),
+    ExportColumn("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
+    ExportColumn("warm_up_trials", int, lambda row: row.warm_ups),
+    ExportColumn("warm_up_trial", int, lambda row: row.warm_up),
+    ExportColumn("finds_maximum", str, lambda row: "yes" if row.trial.spec.finds_maximum else "no"),
     _counted("reverse_of", str, lambda counts: counts.reverse_of),
-    Column("frame_mix", str, lambda row: _mix(row.frame_size, str)),
-    Column("frame_mix_genome", str, lambda row: _mix(row.frame_size, lambda mix: mix.in_letters)),
-    Column("frame_size_mean", float, lambda row: _mean(row.frame_size)),
+    ExportColumn("frame_mix", str, lambda row: _mix(row.frame_size, str)),
+    ExportColumn("frame_mix_genome", str, lambda row: _mix(row.frame_size, lambda mix: mix.in_letters)),
+    ExportColumn("frame_size_mean", float, lambda row: _mean(row.frame_size)),
     _of_sizes("sent_frames_by_size", lambda counts: counts.sent_frames),
     _of_sizes("received_frames_by_size", lambda counts: counts.received_frames),
     _of_sizes("lost_frames_by_size", lambda counts: counts.lost_frames),
     _of_sizes("window_frames_by_size", lambda counts: counts.window_frames),
-    Column("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
-    Column("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
-    Column("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
+    ExportColumn("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
+    ExportColumn("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
+    ExportColumn("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
     _tester("software_delay_by", str, lambda delay: delay.measured_by),
     _tester("software_delay_frames", int, lambda delay: delay.frames),
     _tester("software_delay_min_us", float, lambda delay: delay.smallest_us),
@@ -469,30 +469,30 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
         str,
         lambda delay: ";".join(f"{bucket.from_us}-{bucket.below_us}={bucket.frames}" for bucket in delay.classes),
     ),
-    Column("source_wait_s", float, lambda row: _wait_s(row, "source")),
-    Column("ingress_wait_s", float, lambda row: _wait_s(row, "ingress")),
-    Column("uut_wait_s", float, lambda row: _wait_s(row, "uut")),
-    Column("sink_wait_s", float, lambda row: _wait_s(row, "sink")),
+    ExportColumn("source_wait_s", float, lambda row: _wait_s(row, "source")),
+    ExportColumn("ingress_wait_s", float, lambda row: _wait_s(row, "ingress")),
+    ExportColumn("uut_wait_s", float, lambda row: _wait_s(row, "uut")),
+    ExportColumn("sink_wait_s", float, lambda row: _wait_s(row, "sink")),
     _disturbed("stalled_s", lambda disturbance, row: disturbance.stalled_of(row.stream)),
     _disturbed("steal_s", lambda disturbance, _: disturbance.steal_s),
     _disturbed("cpu_pressure_s", lambda disturbance, _: disturbance.cpu_pressure_s),
     _disturbed("throttled_s", lambda disturbance, _: disturbance.throttled_s),
     _disturbed("sending_s", lambda disturbance, _: disturbance.window_s),
-    Column("source_ceiling_fps", float, lambda row: row.ceiling.fps or None if row.ceiling else None),
-    Column("source_ceiling_doubt", str, lambda row: row.ceiling.doubt or None if row.ceiling else None),
+    ExportColumn("source_ceiling_fps", float, lambda row: row.ceiling.fps or None if row.ceiling else None),
+    ExportColumn("source_ceiling_doubt", str, lambda row: row.ceiling.doubt or None if row.ceiling else None),
 )
 
-GROUP_COLUMNS: tuple[Column[Group], ...] = (
-    Column("uut", str, lambda group: group.uut),
-    Column("scenario", str, lambda group: group.scenario),
-    Column("streams", int, lambda group: group.sources),
-    Column("frame_size", int, lambda group: _one_size(group.frame_size)),
-    Column("load", str, lambda group: str(group.load)),
-    Column("valid_trials", int, lambda group: len(group.valid)),
-    Column("suspicious_trials", int, lambda group: len(group.suspicious)),
-    Column("invalid_trials", int, lambda group: len(group.invalid)),
-    Column("intended_fps", float, lambda group: group.intended_fps),
-    Column("intended_mbps", float, lambda group: group.intended_mbps),
+GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
+    ExportColumn("uut", str, lambda group: group.uut),
+    ExportColumn("scenario", str, lambda group: group.scenario),
+    ExportColumn("streams", int, lambda group: group.sources),
+    ExportColumn("frame_size", int, lambda group: _one_size(group.frame_size)),
+    ExportColumn("load", str, lambda group: str(group.load)),
+    ExportColumn("valid_trials", int, lambda group: len(group.valid)),
+    ExportColumn("suspicious_trials", int, lambda group: len(group.suspicious)),
+    ExportColumn("invalid_trials", int, lambda group: len(group.invalid)),
+    ExportColumn("intended_fps", float, lambda group: group.intended_fps),
+    ExportColumn("intended_mbps", float, lambda group: group.intended_mbps),
     *_interval("offered_mbps", lambda group: group.offered_mbps),
     *_interval("throughput_mbps", lambda group: group.throughput_mbps),
     *_interval("loss_ratio", lambda group: group.loss_ratio),
@@ -501,34 +501,34 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     *_interval("throughput_fps", lambda group: group.throughput_fps),
     *_interval("offered_l2_mbps", lambda group: group.offered_l2_mbps),
     *_interval("throughput_l2_mbps", lambda group: group.throughput_l2_mbps),
-    Column("reasons", str, lambda group: reason_kinds(group.reasons)),
+    ExportColumn("reasons", str, lambda group: reason_kinds(group.reasons)),
     *_interval("cpu_guest_s", lambda group: group.cpu_s("guest")),
     *_interval("cpu_host_s", lambda group: group.cpu_s("host")),
     *_interval("neighbour_offered_mbps", lambda group: group.neighbours_offered_mbps),
     *_interval("neighbour_throughput_mbps", lambda group: group.neighbours_throughput_mbps),
     *_interval("neighbour_loss_ratio", lambda group: group.neighbours_loss_ratio),
-    Column("neighbour_frame_size", int, lambda group: _one_size(group.neighbours_frame_size)),
+    ExportColumn("neighbour_frame_size", int, lambda group: _one_size(group.neighbours_frame_size)),
     *_interval("cpu_machine_s", lambda group: group.cpu_s("machine")),
     *_interval("cpu_load_s", lambda group: group.cpu_s(LOAD)),
     *_percent("cpu_guest_percent", "guest"),
     *_percent("cpu_host_percent", "host"),
     *_percent("cpu_machine_percent", "machine"),
     *_percent("cpu_load_percent", LOAD),
-    Column("buffered_frames_max", int, lambda group: group.buffered_frames),
-    Column("trials_valid_at_once", int, lambda group: group.valid_at_once),
-    Column("thrown_away_attempts", int, lambda group: group.thrown_away),
-    Column("counts_as_maximum", str, lambda group: "yes" if group.counts_as_maximum else "no"),
-    Column("saturated_trials", int, lambda group: group.saturated),
-    Column("outlier_trials", int, _outlier_trials),
-    Column("throughput_mbps_without_outliers", float, _without_outliers),
+    ExportColumn("buffered_frames_max", int, lambda group: group.buffered_frames),
+    ExportColumn("trials_valid_at_once", int, lambda group: group.valid_at_once),
+    ExportColumn("thrown_away_attempts", int, lambda group: group.thrown_away),
+    ExportColumn("counts_as_maximum", str, lambda group: "yes" if group.counts_as_maximum else "no"),
+    ExportColumn("saturated_trials", int, lambda group: group.saturated),
+    ExportColumn("outlier_trials", int, _outlier_trials),
+    ExportColumn("throughput_mbps_without_outliers", float, _without_outliers),
     # Empty in all rows except those of a maximum.
-    Column("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
+    ExportColumn("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
     *_interval("maximum_fps", lambda group: None if group.limited_by is None else group.maximum_fps),
-    Column("maximum_loads", str, lambda group: _maximum_loads(group)),
-    Column("boots", int, lambda group: _boots(group)),
-    Column("noise_floor", float, lambda group: group.noise_floor),
-    Column("frame_mix", str, lambda group: _mix(group.frame_size, str)),
-    Column("frame_mix_genome", str, lambda group: _mix(group.frame_size, lambda mix: mix.in_letters)),
-    Column("frame_size_mean", float, lambda group: _mean(group.frame_size)),
-    Column("neighbour_frame_mix", str, lambda group: _mix(group.neighbours_frame_size, str)),
+    ExportColumn("maximum_loads", str, lambda group: _maximum_loads(group)),
+    ExportColumn("boots", int, lambda group: _boots(group)),
+    ExportColumn("noise_floor", float, lambda group: group.noise_floor),
+    ExportColumn("frame_mix", str, lambda group: _mix(group.frame_size, str)),
+    ExportColumn("frame_mix_genome", str, lambda group: _mix(group.frame_size, lambda mix: mix.in_letters)),
+    ExportColumn("frame_size_mean", float, lambda group: _mean(group.frame_size)),
+    ExportColumn("neighbour_frame_mix", str, lambda group: _mix(group.neighbours_frame_size, str)),
 )

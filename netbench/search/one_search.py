@@ -23,7 +23,7 @@ from netbench.model.source_ceiling import (
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 from netbench.search.contradictions import above_upper, contradiction
 from netbench.search.further_tests import Throughput, measure_tests
 from netbench.search.measured import unmeasured, what_it_tells
@@ -51,7 +51,7 @@ _MOST_UNMEASURED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SearchCell:
     """The parameters of one search."""
 
     uut: str
@@ -86,9 +86,9 @@ class OneSearch:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: CampaignPlan,
         asked: SearchOptions,
-        cell: Cell,
+        cell: SearchCell,
         told: Callable[[str], TrialResult | None],
         index: int,
         times: Counter[str],

@@ -11,7 +11,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.search.bisection import Bisection
 from netbench.search.loss_rate import LossRate
 from netbench.search.method import Goal, Method
-from netbench.search.sweep import Sweep
+from netbench.search.sweep import SweepSearch
 
 _LOWEST_PART = 0.001
 # With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are correct.
@@ -146,7 +146,7 @@ class SearchOptions(_Strict):
                     exceed_ratio=self.exceed,
                 )
             case "sweep":
-                return Sweep(self.shares, trial_s=trial_s, times=self.times)
+                return SweepSearch(self.shares, trial_s=trial_s, times=self.times)
             case "loss-rate":
                 return LossRate(goals[0], trial_s=trial_s)
             case "rfc2544":

@@ -13,10 +13,10 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import source_numbers
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.search.contradictions import disagreement
 from netbench.search.further_tests import deviations, expected_of_tests
-from netbench.search.one_search import TIMES_HELD, Cell, OneSearch
+from netbench.search.one_search import TIMES_HELD, OneSearch, SearchCell
 from netbench.search.options import RESET, MaximaOptions, SearchOptions
 from netbench.statistics.groups import grouped
 
@@ -33,17 +33,17 @@ class Search(Schedule):
     wants_steady = True  # a change of source or sink at some load would be mistaken for a limit of the UUT
     MaximaOptions = MaximaOptions
 
-    def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
+    def __init__(self, wanted: CampaignPlan, options: SearchOptions) -> None:
         """UsageError if the lowest load is not well below the highest."""
         super().__init__(wanted, options)
         self._asked = options
         self._refuse_nothing_between()
         self._cells = tuple(_cells(wanted))
         self._told: dict[str, TrialResult] = {}
-        self._found: dict[Cell, tuple[SearchResult, ...]] = {}
-        self._trials_before: dict[Cell, int] = {}
-        self._times: dict[Cell, Counter[str]] = {}
-        self._failures: dict[Cell, int] = {}
+        self._found: dict[SearchCell, tuple[SearchResult, ...]] = {}
+        self._trials_before: dict[SearchCell, int] = {}
+        self._times: dict[SearchCell, Counter[str]] = {}
+        self._failures: dict[SearchCell, int] = {}
         self._calibrated: dict[tuple[int, FrameSize], SourceCeiling] = {}
         self._by_trials: dict[tuple[str, int, FrameSize], SourceCeiling] = {}
 
@@ -143,7 +143,7 @@ class Search(Schedule):
         """Return the number of finished trials plus the trials left, as in expected_s()."""
         return len(done) + sum(trials for _, trials, _ in self._left(done))
 
-    def _left(self, done: Collection[str]) -> Iterator[tuple[Cell, int, float]]:
+    def _left(self, done: Collection[str]) -> Iterator[tuple[SearchCell, int, float]]:
         """Yield each unfinished search, with the number of its remaining trials and the seconds of traffic in each."""
         in_progress = max(0, len(done) - max(self._trials_before.values(), default=0))
         for cell in self._cells:
@@ -152,7 +152,7 @@ class Search(Schedule):
                 yield cell, max(1, trials - in_progress), traffic_s / trials
                 in_progress = 0
 
-    def _expected(self, cell: Cell) -> tuple[int, float]:
+    def _expected(self, cell: SearchCell) -> tuple[int, float]:
         """Return the expected number of trials of a search, and the seconds of traffic."""
         profile = self.wanted.profile
         trials, traffic_s = self._asked.method_of(profile.duration).expected()
@@ -173,17 +173,17 @@ class Search(Schedule):
         traffic_s += afterwards * profile.duration + more_s + TIMES_HELD * held_s
         return trials, traffic_s
 
-    def _calibration_trials(self, cell: Cell) -> int:
+    def _calibration_trials(self, cell: SearchCell) -> int:
         """Return the number of trials that calibrate the sources: in the first search of a UUT, if needed; else 0."""
         if self._asked.highest.kind is not LoadKind.MAX or (cell.sources, cell.frame_size) in self._calibrated:
             return 0
         first = next(candidate for candidate in self._cells if _of_ceiling(candidate) == _of_ceiling(cell))
         return 1 + FEWEST_SAMPLES if first == cell else 0
 
-    def _resets(self, cell: Cell) -> int:
+    def _resets(self, cell: SearchCell) -> int:
         return self._asked.reset.times if RESET in self._asked.tests and cell.is_smallest_of(self.wanted.profile) else 0
 
-    def _alike(self, cell: Cell, seconds: float) -> TrialSpec:
+    def _alike(self, cell: SearchCell, seconds: float) -> TrialSpec:
         """Return a trial that represents all trials of a search in the estimate of time."""
         case = self.wanted.profile.scenario(cell.scenario)
         load = self._asked.highest
@@ -203,7 +203,7 @@ class Search(Schedule):
                     f"{highest}, at most"
                 )
 
-    def _is_over(self, cell: Cell) -> bool:
+    def _is_over(self, cell: SearchCell) -> bool:
         return cell in self._trials_before
 
     def _result(self, key: str, results: Mapping[str, TrialResult]) -> TrialResult | None:
@@ -215,21 +215,21 @@ class Search(Schedule):
         return self._told[key]
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
+def _cells(wanted: CampaignPlan) -> Iterator[SearchCell]:
     for uut in wanted.uuts:
         for case in wanted.scenarios:
             for sources in source_numbers(wanted.topology, wanted.profile, case):
                 for size in wanted.profile.frame_sizes:
                     for repetition in range(1, wanted.profile.repetitions + 1):
-                        yield Cell(uut, case.name, sources, size, repetition)
+                        yield SearchCell(uut, case.name, sources, size, repetition)
 
 
-def _of_ceiling(cell: Cell) -> tuple[str, int, FrameSize]:
+def _of_ceiling(cell: SearchCell) -> tuple[str, int, FrameSize]:
     """Return the key of a ceiling measured through a UUT: it also applies to other scenarios and repetitions."""
     return cell.uut, cell.sources, cell.frame_size
 
 
-def _same_trials(one: Cell, other: Cell) -> bool:
+def _same_trials(one: SearchCell, other: SearchCell) -> bool:
     """Return True if the trials of two searches differ in their number only."""
     return replace(one, repetition=1) == replace(other, repetition=1)
 

@@ -9,7 +9,7 @@ _LOST = 0.005  # from this loss ratio on, a load exceeds the forwarded rate
 _MORE = 1.005  # a higher load must forward more by this factor to be the new maximum
 
 
-class Sweep(Method):
+class SweepSearch(Method):
     """Trials at fixed parts of the highest load, so many at each, regardless of loss."""
 
     def __init__(self, shares: Sequence[float], *, trial_s: float, times: int) -> None:

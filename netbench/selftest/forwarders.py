@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
-from netbench.model.selftest_record import Check
+from netbench.model.selftest_record import SelftestCheck
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
@@ -62,11 +62,11 @@ def forwarder_cases() -> Sequence[ForwarderCase]:
     ]
 
 
-def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Measure one forwarder with a single stream, because more would overload its process."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
 
-    def measured() -> Check:
+    def measured() -> SelftestCheck:
         result = tester.measure(active, one.name, pattern)
         (counts,) = result.streams
         held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) and one.impairments.delay else None
@@ -75,10 +75,10 @@ def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> 
     yield _one_of_a_few(measured) if one.impairments.delay else measured()
 
 
-def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Check the median delay of one stream."""
 
-    def measured() -> Check:
+    def measured() -> SelftestCheck:
         result = tester.measure(active, DELAYING.name, tester.modest())
         problem = complaints(result) if result.verdict is not Verdict.VALID else ""
         return judge_delay(DELAYING.name, result.streams[0], _NETEM_MS * 1_000_000, _NETEM_BOUND_NS, problem)
@@ -86,7 +86,7 @@ def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     yield _one_of_a_few(measured)
 
 
-def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
+def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> SelftestCheck:
     """Compare a trial's results for one stream with the truth; `held` is the log of a forwarder that delays."""
     impairments, sent = one.impairments, counts.sent_frames
     kinds = {reason.kind for reason in result.reasons}
@@ -106,7 +106,7 @@ def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCount
         assert impairments.foreign
         truth, reported = {"foreign": impairments.foreign.of(sent)}, {"foreign": counts.foreign_frames}
     off = sum(abs(true - (reported[what] or 0)) for what, true in truth.items())
-    return Check(
+    return SelftestCheck(
         name=", ".join(truth),
         uut=one.name,
         truth=_counts(truth),
@@ -117,16 +117,18 @@ def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCount
     )
 
 
-def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: int, problem: str) -> Check:
+def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: int, problem: str) -> SelftestCheck:
     """Check that the median one-way delay exceeds the median time in the forwarder by at most `bound_ns`."""
     median_ns = counts.delay.median_ns if counts.delay else None
     if held_ns is None or median_ns is None:
         why = counts.delay_refused or "there is no delay"
-        return Check(name="added delay, median", uut=uut, measured="unknown", passed=False, detail=problem or why)
+        return SelftestCheck(
+            name="added delay, median", uut=uut, measured="unknown", passed=False, detail=problem or why
+        )
     off = median_ns - held_ns
     if not problem and not 0 <= off <= bound_ns:
         problem = f"a frame's way besides takes 0 to {_us(bound_ns)}"
-    return Check(
+    return SelftestCheck(
         name="added delay, median",
         uut=uut,
         truth=f"held {_us(held_ns)}",
@@ -137,7 +139,7 @@ def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: i
     )
 
 
-def _one_of_a_few(measured: Callable[[], Check]) -> Check:
+def _one_of_a_few(measured: Callable[[], SelftestCheck]) -> SelftestCheck:
     """Return the first check that passes, or the last: other processes that take the CPU change times, not counts."""
     check = measured()
     for _ in range(_ATTEMPTS - 1):

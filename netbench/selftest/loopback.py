@@ -6,12 +6,12 @@ from netbench.errors import MissingError
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.interfaces import host_of
-from netbench.model.selftest_record import Ceiling, Check
+from netbench.model.selftest_record import Ceiling, SelftestCheck
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.selftest.sink_watch import Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
@@ -65,7 +65,7 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
     )
 
 
-def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Check that sinks capture everything in time; then yield the ceilings, which are also added to `found`."""
     idle = tester.measure(active, LOOPBACK.name, tester.modest(64, tester.streams))
     yield judge_own_delay(idle)
@@ -75,7 +75,7 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
     yield judge_capture(tester.sink_program, idle, burst)
     if tester.topology.vms or not watch.program:
         why = "it runs inside the VM" if watch.program else "this kind of sink has no process of its own"
-        yield Check(name=f"{watch.program or 'the sink'} is left alone", passed=None, detail=f"skipped: {why}")
+        yield SelftestCheck(name=f"{watch.program or 'the sink'} is left alone", passed=None, detail=f"skipped: {why}")
     else:
         yield judge_left_alone(watch.program, watch.seen, this_process())
     for sources in sorted({1, tester.streams}):
@@ -85,7 +85,7 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
             fps, why = search.found(tester.follow(active, search))
             if fps:
                 found.append(Ceiling(sources, frame_size, fps))
-            yield Check(
+            yield SelftestCheck(
                 name=f"ceiling: {sources} {'source' if sources == 1 else 'sources'}, {frame_size} bytes",
                 uut=LOOPBACK.name,
                 measured=f"{fps:,.0f} frames/s each" if fps else "none found",
@@ -94,7 +94,7 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
             )
 
 
-def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Check:
+def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> SelftestCheck:
     """Check that the sinks captured every frame of a burst at the maximum rate, and finished in time.
 
     `program` is the program of the sinks; empty: none. Frames lost to a full ring in front never reached them.
@@ -114,7 +114,7 @@ def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Check:
             f"{program or 'the sink'} is slowed down; look at what runs beside it"
         )
         problem += f", and at which {program} is first in PATH" if program else ""
-    return Check(
+    return SelftestCheck(
         name=f"sinks see everything: {len(burst.streams)} at once, 64 bytes, as fast as it goes",
         uut=LOOPBACK.name,
         truth=f"{sent or 0:,} sent" + (f", {by_ring:,} of them without room in the rings before" if by_ring else ""),
@@ -131,7 +131,7 @@ class CeilingSearch(Schedule):
     It starts from the rate offered at `max`, or from the rate that arrives of it, if a ring loses the rest.
     """
 
-    def __init__(self, wanted: Wanted, sources: int) -> None:
+    def __init__(self, wanted: CampaignPlan, sources: int) -> None:
         """Search for one UUT and frame size, with `sources` sources."""
         super().__init__(wanted, self.Options())
         self._sources = sources

@@ -6,13 +6,13 @@ from math import sqrt
 
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
-from netbench.model.selftest_record import Check
+from netbench.model.selftest_record import SelftestCheck
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints, lost_at, total
 from netbench.uut.base import ActiveGuest
-from netbench.uut.reference import DROP_RULE, Drop, Limit, ReferenceOptions
+from netbench.uut.reference import DROP_RULE, DropRule, Limit, ReferenceOptions
 
 ONE, ALL = "one stream", "all streams"
 # Maximum distance of random drops from their expected number, in standard deviations.
@@ -20,7 +20,7 @@ _SIGMAS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class LossCheckUut:
     """A reference UUT and the trials on it: how many streams, and the frame size."""
 
     options: ReferenceOptions
@@ -40,21 +40,21 @@ class Reference:
         return f"{self.options.forward}-drops-{_habit(truth)}-{rest}"
 
 
-def _habit(truth: Drop | Limit) -> str:
-    if isinstance(truth, Drop):
+def _habit(truth: DropRule | Limit) -> str:
+    if isinstance(truth, DropRule):
         return f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
     return f"above-{truth.fps}fps"
 
 
-def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:
+def references(limit_fps: int, *, both_ways: bool = False) -> list[LossCheckUut]:
     """Return the references of a self-test; one limits the rate, and drops the frames above `limit_fps` per second.
 
     With `both_ways`, for topologies with reverse streams, one drops a different part of these.
     """
 
-    def drops(forward: str, at: str, k: int, n: int, *trials: tuple[str, int], random: bool = False) -> Reference:
+    def drops(forward: str, at: str, k: int, n: int, *trials: tuple[str, int], random: bool = False) -> LossCheckUut:
         options = {"forward": forward, "drop": {"k": k, "n": n, "at": at, "random": random}}
-        return Reference(ReferenceOptions.model_validate(options), trials)
+        return LossCheckUut(ReferenceOptions.model_validate(options), trials)
 
     apart = {"forward": "route", "drop": {"k": 7, "n": 100}, "reverse": {"drop": {"k": 13, "n": 997, "at": "ingress"}}}
     limit = {"forward": "bridge", "limit": {"fps": limit_fps, "burst": 50}}
@@ -67,12 +67,12 @@ def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:
         drops("route", "forward", 13, 997, (ALL, 64), (ONE, 1518)),
         drops("route", "egress", 7, 100, (ALL, 1518)),
         drops("route", "forward", 7, 100, (ONE, 64), random=True),
-        Reference(ReferenceOptions.model_validate(limit), [(ONE, 64)]),
-        *([Reference(ReferenceOptions.model_validate(apart), [(ALL, 64)])] if both_ways else []),
+        LossCheckUut(ReferenceOptions.model_validate(limit), [(ONE, 64)]),
+        *([LossCheckUut(ReferenceOptions.model_validate(apart), [(ALL, 64)])] if both_ways else []),
     ]
 
 
-def check_drops(reference: Reference, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_drops(reference: LossCheckUut, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Measure one reference, and check loss and place in every stream, to the frame."""
     for how_many, frame_size in reference.trials:
         streams = tester.streams if how_many == ALL else 1
@@ -82,7 +82,7 @@ def check_drops(reference: Reference, tester: Tester, active: ActiveGuest) -> It
         yield judge_drops(reference.options, reference.name, result)
 
 
-def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Check:
+def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> SelftestCheck:
     """Compare a trial's results with the truth. For drops that are not exact, it is the rule's own counter."""
     truths = [_truth(options, counts) for counts in result.streams]
     measured = [counts.lost_frames for counts in result.streams]
@@ -103,7 +103,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     ]
     detail = "; ".join(filter(None, problems))
     streams = f"{len(result.streams)} streams" if len(result.streams) > 1 else "1 stream"
-    return Check(
+    return SelftestCheck(
         name=f"{_what(options)}: {streams}, {result.spec.frame_size} bytes",
         uut=uut,
         truth=_lost_of(truths, points) if None not in truths else "unknown",
@@ -116,12 +116,12 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
 
 def _what(options: ReferenceOptions) -> str:
     truth = options.truth
-    if isinstance(truth, Drop):
+    if isinstance(truth, DropRule):
         return "random drop" if truth.random else "exact drop, another way back" if options.reverse else "exact drop"
     return "rate limit"
 
 
-def _of(options: ReferenceOptions, counts: StreamCounts) -> Drop | Limit:
+def _of(options: ReferenceOptions, counts: StreamCounts) -> DropRule | Limit:
     """Return the drop rule for a stream."""
     return options.reverse.truth if options.reverse and counts.reverse_of else options.truth
 
@@ -136,7 +136,7 @@ def _lost_of(truths: Sequence[int | None], points: Sequence[str]) -> str:
 
 def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
     truth = _of(options, counts)
-    if isinstance(truth, Drop) and not truth.random:
+    if isinstance(truth, DropRule) and not truth.random:
         return truth.of(counts.sent_frames)
     rule = options.point_of(truth), DROP_RULE
     return next((counter.grew for counter in counts.counters if (counter.point, counter.counter) == rule), None)
@@ -147,7 +147,7 @@ def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[st
     truth, dropped, sent = _of(options, counts), _truth(options, counts), counts.sent_frames
     if dropped is None:
         yield "the rule's counter could not be read"
-    elif not isinstance(truth, Drop):
+    elif not isinstance(truth, DropRule):
         passed, most = sent - dropped, truth.most_passed(counts.duration_s)
         if passed > most:
             yield f"{passed:,} frames passed a limit that lets at most {most:,} pass in {counts.duration_s:.3f} s"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netbench.linux.proc import ProcessStat, all_processes, read_process
 from netbench.model.foreign_text import read_text
-from netbench.model.selftest_record import Check
+from netbench.model.selftest_record import SelftestCheck
 
 _EVERY_S = 0.005
 _HELD = frozenset("Tt")  # stopped by a signal, or by a debugger: proc_pid_stat(5)
@@ -50,7 +50,7 @@ class Watch:
             thread.join()
 
 
-def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> Check:
+def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> SelftestCheck:
     """Check that none was hindered; `usual` is this process itself, whose nice value and groups they should share."""
 
     def share(odd: Callable[[Seen], bool]) -> float:
@@ -67,7 +67,7 @@ def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> Check:
     if share(lambda sample: sample.cgroup != usual.cgroup) > _FEW:
         problems.append(f"{program} runs in another control group than netbench, which may limit it")
     advice = f"; look at which {program} is first in PATH" if problems else ""
-    return Check(
+    return SelftestCheck(
         name=f"{program} is left alone",
         truth="never stopped",
         measured=f"stopped {held:.0%} of the time, in {len(seen):,} looks" if seen else f"no {program} was seen",

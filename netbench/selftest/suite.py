@@ -13,14 +13,14 @@ from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.documents import plain
 from netbench.model.foreign_text import json_of
 from netbench.model.profile import GeneratorSpec, SinkSpec
-from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.report.summary_json import write_selftest_summary
 from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
+from netbench.selftest.foreign_filters import ForeignFilter, judge_attached, look
 from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases
-from netbench.selftest.in_the_way import Attached, judge_attached, look
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.loss_checks import check_drops, references
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
@@ -33,11 +33,11 @@ from netbench.uut.base import ActiveGuest
 # A rate that is easy for a source, frames/s: on this machine, and on the emulated CPU of a VM.
 _FPS, _FPS_IN_VM = 40_000, 4_000
 
-Checks = Callable[[Tester, ActiveGuest], Iterator[Check]]
+Checks = Callable[[Tester, ActiveGuest], Iterator[SelftestCheck]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SelftestPlan:
     """The parameters of a self-test: a testbed, a generator and a sink, and the approximate frames per trial.
 
     `cabled`: whether cables join source and sink ports directly.
@@ -53,7 +53,7 @@ class Wanted:
 class Presenter(Protocol):
     """Shows the progress of a self-test."""
 
-    def row(self, check: Check) -> None:
+    def row(self, check: SelftestCheck) -> None:
         """Show one check: its truth and measurement, and what is wrong or missing."""
 
     def end(self, record: SelftestRecord, path: Path) -> None:
@@ -65,18 +65,18 @@ class _Found:
     """The results so far."""
 
     presenter: Presenter
-    checks: list[Check] = field(default_factory=list)
+    checks: list[SelftestCheck] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
-    in_the_way: list[Attached] = field(default_factory=list)
+    in_the_way: list[ForeignFilter] = field(default_factory=list)
     sends: str = ""
     receives: str = ""
 
-    def add(self, check: Check) -> None:
+    def add(self, check: SelftestCheck) -> None:
         self.checks.append(check)
         self.presenter.row(check)
 
 
-def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -> bool:
+def run_selftest(presenter: Presenter, wanted: SelftestPlan, directory: Path | None) -> bool:
     """Make all checks, show them as they are made, and keep the record; return whether none failed and some passed.
 
     The record becomes the latest of this testbed. It is written to `directory`, if given, with a page about it.
@@ -117,16 +117,16 @@ def _write(record: SelftestRecord, directory: Path) -> None:
     write_selftest_summary(record, directory / "summary.json")
 
 
-def _passed(checks: list[Check]) -> bool:
+def _passed(checks: list[SelftestCheck]) -> bool:
     """Return whether some checks passed and none failed; skipped checks do not count."""
     return any(check.passed for check in checks) and not any(check.passed is False for check in checks)
 
 
-def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
+def _references(wanted: SelftestPlan, found: _Found, scratch: Path) -> None:
     """Make all checks on UUTs with known behaviour."""
     if not wanted.topology.uut_host:
         why = "skipped: the UUT of this testbed is not netbench's to configure"
-        found.add(Check(name="reference UUTs", passed=None, detail=why))
+        found.add(SelftestCheck(name="reference UUTs", passed=None, detail=why))
         return
     limit_fps = _fps(wanted.topology) // 2
     rounds: list[tuple[UutSpec, Checks]] = []
@@ -143,18 +143,18 @@ def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
     _round(wanted, topology, rounds, found, scratch)
 
 
-def _loopback(wanted: Wanted, found: _Found, scratch: Path) -> None:
+def _loopback(wanted: SelftestPlan, found: _Found, scratch: Path) -> None:
     """Make all checks without a UUT."""
     try:
         topology = loopback(wanted.topology, cabled=wanted.cabled)
     except MissingError as error:
-        found.add(Check(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
+        found.add(SelftestCheck(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
         return
     _round(wanted, topology, [(LOOPBACK, partial(check_loopback, found.ceilings))], found, scratch)
 
 
 def _round(
-    wanted: Wanted, topology: Topology, rounds: list[tuple[UutSpec, Checks]], found: _Found, scratch: Path
+    wanted: SelftestPlan, topology: Topology, rounds: list[tuple[UutSpec, Checks]], found: _Found, scratch: Path
 ) -> None:
     """Bring a testbed up, and one UUT after the other on it; a UUT that does not come up becomes a check."""
     with ExitStack() as stack:
@@ -171,7 +171,7 @@ def _round(
         for other in testbed.others():
             who = f"netbench with process id {other.pid} (topology {other.topology})"
             detail = f"{who} measured on this machine too: the tester is better than it shows; test it again alone"
-            found.add(Check(name="alone on this machine", passed=None, detail=detail))
+            found.add(SelftestCheck(name="alone on this machine", passed=None, detail=detail))
 
 
 @contextmanager
@@ -182,9 +182,11 @@ def _explained(spec: UutSpec, found: _Found) -> Iterator[None]:
     except UutError as error:
         lacking = isinstance(error.__cause__, MissingError)
         detail = f"skipped: {error}" if lacking else f"it did not come up: {error}"
-        found.add(Check(name=f"UUT {spec.name}", uut=spec.name, passed=None if lacking else False, detail=detail))
+        found.add(
+            SelftestCheck(name=f"UUT {spec.name}", uut=spec.name, passed=None if lacking else False, detail=detail)
+        )
     except TestbedError as error:
-        found.add(Check(name=f"UUT {spec.name}", uut=spec.name, passed=False, detail=str(error)))
+        found.add(SelftestCheck(name=f"UUT {spec.name}", uut=spec.name, passed=False, detail=str(error)))
 
 
 def _fps(topology: Topology) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.linux.proc import USER_HZ, all_processes, parse_cpu_ticks
-from netbench.model.selftest_record import Check
+from netbench.model.selftest_record import SelftestCheck
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints
@@ -47,7 +47,7 @@ def parse_stat(stat: str, kernel_threads_ticks: int) -> tuple[float, float]:
     return (ticks.user + ticks.nice + ticks.system - kernel_threads_ticks) / USER_HZ, ticks.steal / USER_HZ
 
 
-def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
+def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> SelftestCheck:
     """Check that others left the CPUs to the tester. netbench must have waited for all its children in between."""
     took_s = after.at_s - before.at_s
     own = (after.own_s - before.own_s) / took_s
@@ -62,7 +62,7 @@ def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
             f"the hypervisor gave {stolen:.1f} of {cpus} CPUs to others while this tester measured: "
             "measure on a machine of its own, or with dedicated CPUs"
         )
-    return Check(
+    return SelftestCheck(
         name="CPUs left to the tester",
         truth=f"others at most {most:.2f} of {cpus} CPUs",
         measured=f"others {others:.2f}, hypervisor {stolen:.2f}, netbench {own:.2f}",
@@ -71,12 +71,12 @@ def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
     )
 
 
-def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Check that sources keep a modest rate within the usual tolerance; one valid trial of a few is enough."""
     result = tester.measure(active, name, tester.modest(), strict=True)
     off = max((abs((counts.offered_fps or 0.0) / tester.fps - 1) for counts in result.streams), default=1.0)
     late_s = max((counts.max_lateness_s for counts in result.streams), default=0.0)
-    yield Check(
+    yield SelftestCheck(
         name="pace of a source",
         uut=name,
         truth=f"{tester.fps:,} frames/s",
@@ -87,20 +87,22 @@ def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Che
     )
 
 
-def judge_own_delay(result: TrialResult) -> Check:
+def judge_own_delay(result: TrialResult) -> SelftestCheck:
     """Check that one clock stamps both ends, by a trial without a UUT; measure source and sink's part of delays."""
     name, truth = "delay without a UUT", "captures and frames stamped by one clock"
     offsets = [counts.clock_offset for counts in result.streams]
     delays = [counts.delay for counts in result.streams]
     refused = "; ".join(dict.fromkeys(counts.delay_refused for counts in result.streams if counts.delay_refused))
     if any(offset is not None and offset.differs for offset in offsets):
-        return Check(name=name, uut=result.spec.uut, truth=truth, measured="another", passed=False, detail=refused)
+        return SelftestCheck(
+            name=name, uut=result.spec.uut, truth=truth, measured="another", passed=False, detail=refused
+        )
     known = [delay for delay in delays if delay is not None and delay.median_ns is not None]
     bounds = [offset.bound_ns for offset in offsets if offset is not None]
     if not known or len(known) < len(delays) or len(bounds) < len(delays):
         why = refused or "the sink does not tell by which clock it stamps"
-        return Check(name=name, uut=result.spec.uut, truth=truth, passed=None, detail=f"skipped: {why}")
-    return Check(
+        return SelftestCheck(name=name, uut=result.spec.uut, truth=truth, passed=None, detail=f"skipped: {why}")
+    return SelftestCheck(
         name=name,
         uut=result.spec.uut,
         truth=truth,

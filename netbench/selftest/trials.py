@@ -12,7 +12,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
@@ -86,10 +86,10 @@ class Tester:
             results[spec.key] = self._measure_once(active, spec)
         return results
 
-    def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> Wanted:
+    def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> CampaignPlan:
         """Return the plan for this UUT: the pattern, without neighbours."""
         profile = selftest_profile(self.generator, self.sink, pattern, strict)
-        return Wanted(self.topology, profile, (name,), profile.scenarios)
+        return CampaignPlan(self.topology, profile, (name,), profile.scenarios)
 
     def _measure_once(self, active: ActiveGuest, spec: TrialSpec) -> TrialResult:
         result = run_trial(self.testbed.setup({VICTIM: active}), spec, Recording(self.captures), spec.repetition)

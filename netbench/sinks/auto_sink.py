@@ -23,20 +23,20 @@ from netbench.sinks.tcpdump import Tcpdump
 TRUSTED_FPS = 300_000
 
 
-class AutoOptions(BaseModel, extra="forbid"):
+class AutoSinkOptions(BaseModel, extra="forbid"):
     """With `steady` all loads use the sink for the highest ones, so that a search has one sink throughout."""
 
     steady: bool = False
 
 
-class Auto(SinkKind):
+class AutoSinkKind(SinkKind):
     """tcpdump for loads that it can capture, bpf above them if it works; chosen anew in every trial."""
 
-    Options: ClassVar[type[BaseModel]] = AutoOptions
+    Options: ClassVar[type[BaseModel]] = AutoSinkOptions
     needs = Tcpdump.needs
     counts_mixes: ClassVar[bool] = True  # tcpdump does
 
-    def __init__(self, options: AutoOptions | None = None) -> None:
+    def __init__(self, options: AutoSinkOptions | None = None) -> None:
         self._steady = options is not None and options.steady
         self._tcpdump, self._bpf = Tcpdump(NoOptions()), Bpf(BpfOptions())
 

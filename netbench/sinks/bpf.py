@@ -19,7 +19,7 @@ from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.bpf_counting import NAME, Counting, Order
+from netbench.sinks.bpf_counting import NAME, Counting, CountRequest
 from netbench.sinks.bpf_counts import SAMPLE_BYTES, Room
 from netbench.sinks.bpf_elsewhere import CountingElsewhere
 from netbench.sinks.bpf_hooks import Wanted, attach
@@ -140,7 +140,7 @@ class BpfSink(Sink):
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._error, self._no_room = incoming, "", ""
-        order = Order(
+        order = CountRequest(
             expected=expected_of(incoming),
             traffic=incoming.traffic,
             network=incoming.path.src_network,

@@ -13,8 +13,8 @@ from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.netns import namespace_path, within
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
-from netbench.sinks.bpf_counts import Counter, Room
-from netbench.sinks.bpf_hooks import Attached, Wanted, attach
+from netbench.sinks.bpf_counts import BpfCounter, Room
+from netbench.sinks.bpf_hooks import AttachedCounter, Wanted, attach
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.from_capture import received_of, settled
 
@@ -23,7 +23,7 @@ _SMALLEST = Room.wanted(1, 0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CountRequest:
     """The frames to count in a trial: the expected ones, and other frames from their source's `network`.
 
     `by_napi`: whether the UUT receives by NAPI. One of `sample_every` frames (0: none) is stored, with `snap_length`
@@ -40,11 +40,11 @@ class Order:
     sample: str = ""
 
 
-def order_of(plain: Mapping[str, Any]) -> Order:
+def order_of(plain: Mapping[str, Any]) -> CountRequest:
     """Return the order from the JSON form of its `dataclasses.asdict`."""
     traffic = traffic_of(plain["traffic"])
     expected = Expected(**{**plain["expected"], "frame_size": traffic.frame_size})
-    return Order(**{**plain, "expected": expected, "traffic": traffic, "room": Room(**plain["room"])})
+    return CountRequest(**{**plain, "expected": expected, "traffic": traffic, "room": Room(**plain["room"])})
 
 
 class Counting:
@@ -56,10 +56,10 @@ class Counting:
 
     def __init__(self, interface: str, hook: Wanted, netns: str | None = None) -> None:
         self._interface, self._hook, self._netns = interface, hook, netns
-        self._attached: Attached | None = None
+        self._attached: AttachedCounter | None = None
         self._speaker: socket.socket | None = None
         self._by_napi = False  # whether UUTs receive by NAPI, as far as known
-        self._order: Order | None = None
+        self._order: CountRequest | None = None
 
     @property
     def where(self) -> str:
@@ -71,7 +71,7 @@ class Counting:
         if self._attached is None:
             self._attach(_SMALLEST)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: CountRequest) -> None:
         """Start counting from 0."""
         self._order, self._clock = order, read_clocks(SystemClock())
         moves = order.by_napi != self._by_napi and self._hook == "auto"
@@ -141,7 +141,7 @@ class Counting:
         self.detach()
 
     @property
-    def _counter(self) -> Counter:
+    def _counter(self) -> BpfCounter:
         if self._attached is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._attached.counter

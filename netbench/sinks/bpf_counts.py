@@ -81,7 +81,7 @@ class Room:
         return self.numbers >= other.numbers and self.sampled >= other.sampled
 
 
-class Counter:
+class BpfCounter:
     """The program with its maps in the kernel, for trials that need at most this room; removed by close()."""
 
     def __init__(self, room: Room, program: str) -> None:

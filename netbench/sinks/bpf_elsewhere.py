@@ -13,7 +13,7 @@ from netbench.hosts.composed import module_command_on
 from netbench.hosts.json_conversation import Conversation
 from netbench.model.received import Received
 from netbench.model.traffic import Sent
-from netbench.sinks.bpf_counting import Order
+from netbench.sinks.bpf_counting import CountRequest
 from netbench.sinks.bpf_hooks import Wanted
 
 _MODULE = "netbench.sinks.bpf_worker"
@@ -41,7 +41,7 @@ class CountingElsewhere:
             self._process = Conversation(f"the sink bpf on {self._interface} of host {self._host.name}", process)
             self.begun(_START_S)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: CountRequest) -> None:
         """Send the request to count; begun() waits for the answer."""
         self.attach()
         self._tell({"do": "begin", "order": asdict(order)})

@@ -4,45 +4,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from netbench.bpf.attaching import Link, PlaceTakenError, attach_tc_ingress, attach_xdp
+from netbench.bpf.attaching import BpfLink, PlaceTakenError, attach_tc_ingress, attach_xdp
 from netbench.bpf.libbpf import BpfError
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
-from netbench.sinks.bpf_counts import Counter, Room
+from netbench.sinks.bpf_counts import BpfCounter, Room
 
 Wanted = Literal["auto", "tcx", "xdp"]
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class BpfHook:
     """A place on the path of a frame, its program, and the function that attaches it by the interface's index."""
 
     name: str
     program: str
-    attach: Callable[[int, int], Link]
+    attach: Callable[[int, int], BpfLink]
 
 
-TCX = Hook("tcx ingress", "nb_sink_tcx", attach_tc_ingress)
-NATIVE = Hook("xdp, native", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "native"))
-GENERIC = Hook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "generic"))
+TCX = BpfHook("tcx ingress", "nb_sink_tcx", attach_tc_ingress)
+NATIVE = BpfHook("xdp, native", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "native"))
+GENERIC = BpfHook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "generic"))
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedCounter:
     """A program that counts at its hook, and the reason for that hook.
 
     `by_ring`: because of the program, a veth receives from a ring of 256 frames, where it could otherwise do so inline.
     """
 
-    counter: Counter
-    link: Link
-    hook: Hook
+    counter: BpfCounter
+    link: BpfLink
+    hook: BpfHook
     why: str
     by_ring: bool
 
-    def with_room(self, room: Room) -> "Attached":
+    def with_room(self, room: Room) -> "AttachedCounter":
         """Return a replacement with this room at the same hook; this one is closed."""
-        counter = Counter(room, self.hook.program)
+        counter = BpfCounter(room, self.hook.program)
         self.link.replace(counter.program)
         self.counter.close()
         return replace(self, counter=counter)
@@ -53,7 +53,7 @@ class Attached:
         self.counter.close()
 
 
-def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Attached:
+def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> AttachedCounter:
     """Attach a program at the best hook of an interface of this namespace, and return it.
 
     `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
@@ -77,7 +77,7 @@ def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Atta
     raise MissingError("; ".join(dict.fromkeys(refused)))
 
 
-def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[Hook], str]:
+def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
     """Return the hooks in the order in which they are tried, and the reason for the first one."""
     if wanted == "tcx":
         return (TCX,), "as the profile says"
@@ -93,11 +93,11 @@ def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[Hook],
     return (TCX, NATIVE, GENERIC), "costs least where frames come in without NAPI"
 
 
-def _attached(hook: Hook, device: XdpDevice, room: Room, why: str) -> Attached:
-    counter = Counter(room, hook.program)
+def _attached(hook: BpfHook, device: XdpDevice, room: Room, why: str) -> AttachedCounter:
+    counter = BpfCounter(room, hook.program)
     try:
         link = hook.attach(counter.program, device.index)
     except BpfError:
         counter.close()
         raise
-    return Attached(counter, link, hook, why, by_ring=hook is NATIVE and device.kind == "veth")
+    return AttachedCounter(counter, link, hook, why, by_ring=hook is NATIVE and device.kind == "veth")

@@ -47,7 +47,7 @@ def flush_frame(src_mac: str, dst_mac: str = FLUSH_MAC) -> bytes:
 def main() -> None:
     """Execute the lines of stdin until it ends."""
     interface = sys.argv[1]
-    sender = Sender(interface)
+    sender = FlushSender(interface)
     for line in sys.stdin:
         count, word, *capture = line.split(maxsplit=2)
         try:
@@ -62,7 +62,7 @@ def main() -> None:
         print(SEEN if seen else UNSEEN, flush=True)
 
 
-class Sender:
+class FlushSender:
     """A sender on one NIC with one socket, which stays open because closing takes the kernel 15 ms (RCU)."""
 
     def __init__(self, interface: str) -> None:

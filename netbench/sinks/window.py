@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Sent, Traffic
 
@@ -25,9 +25,9 @@ class MeasuredTime:
         """Return how many of these frames arrived in the window."""
         return arrived.before(self.until_ns) - (0 if self.from_ns is None else arrived.before(self.from_ns))
 
-    def window(self, arrived: ArrivalTimes) -> Window:
+    def window(self, arrived: ArrivalTimes) -> MeasuringWindow:
         """Return the window with the counts of all frames of the stream."""
-        return Window(self.frames(arrived), self.seconds, arrived.frames - arrived.before(self.until_ns))
+        return MeasuringWindow(self.frames(arrived), self.seconds, arrived.frames - arrived.before(self.until_ns))
 
 
 def measured_time(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> MeasuredTime | None:

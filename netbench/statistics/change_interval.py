@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from statistics import fmean
 
-from netbench.statistics.counted import Counted
+from netbench.statistics.counted import CountedNumber
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import DifferenceOfMeans, Interval, RatioOfMeans, ratio_of_intervals
 from netbench.statistics.significance import ALPHA, FEWEST
@@ -22,7 +22,7 @@ MOST_UNITS = 1000  # the most repetitions that a profile may have
 _NORMAL_95 = 1.959964  # standard deviations in the half width of a 95 % interval
 
 
-def units_of(group: Group, number: Counted[Totals]) -> tuple[float, ...]:
+def units_of(group: Group, number: CountedNumber[Totals]) -> tuple[float, ...]:
     """Return the independent values of a number over the valid trials of a group.
 
     These are the means of its boots, or of its repetitions if all were measured on one boot. A repetition has several

@@ -59,7 +59,7 @@ DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComparedCell:
     """The key of a cell; without a `load` it is the highest throughput at any load."""
 
     uut: str
@@ -69,7 +69,7 @@ class Place:
     load: Load | None
 
     @property
-    def of_maximum(self) -> "Place":
+    def of_maximum(self) -> "ComparedCell":
         """The cell of the highest throughput over the loads that include this one."""
         return replace(self, load=None)
 
@@ -80,7 +80,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class CellSelection:
     """Which cells are compared, by names or patterns with *; empty ones select all."""
 
     uuts: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Selection:
         )
 
 
-ALL_CELLS = Selection()
+ALL_CELLS = CellSelection()
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,22 @@ class Campaign:
 
     name: str
     groups: tuple[Group, ...]
-    skipped: frozenset[Place]
+    skipped: frozenset[ComparedCell]
     settings: Mapping[str, Setting]
     disturbances: tuple[Warning, ...] = ()
     noise_floor: float | None = None
     complete: bool = True
 
     @classmethod
-    def of(cls, name: str, results: CampaignResults, selection: Selection = ALL_CELLS) -> "Campaign":
+    def of(cls, name: str, results: CampaignResults, selection: CellSelection = ALL_CELLS) -> "Campaign":
         """Return the selected cells of the results of a campaign, with the name that messages use."""
         skipped = set()
         for sweep in results.ended_sweeps:
             with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
                 loads = [Load.parse(load) for load in sweep.skipped_loads]
                 skipped |= {
-                    Place(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load) for load in loads
+                    ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
+                    for load in loads
                 }
         missing = results.planned_trials - len(results.trials) - results.skipped_trials
         return cls(
@@ -167,7 +168,7 @@ class Difference:
     from `sides`, the base first. `doubt` is the reason why a difference would not be due to the UUT; usually empty.
     """
 
-    place: Place
+    place: ComparedCell
     base: Group
     new: Group
     throughput: RatioOfMeans
@@ -225,7 +226,7 @@ class Absence(Enum):
 class LeftOut:
     """A cell that is not compared, with the reason as text and as a kind."""
 
-    place: Place
+    place: ComparedCell
     why: str
     kind: Absence = Absence.OTHER_LOAD
 
@@ -335,7 +336,7 @@ def why_nothing_compares(comparison: Comparison, *, is_selection: bool = False) 
 
 _TESTS = (Test.PERMUTATION, Test.WELCH, Test.PAIRED)
 _LISTED = 5
-_DIMENSIONS: tuple[tuple[str, Callable[[Place], str]], ...] = (
+_DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
     ("they have no UUT in common", lambda place: place.uut),
     ("they have no scenario in common", lambda place: place.scenario),
     ("they have no number of sources in common", lambda place: str(place.sources)),
@@ -359,12 +360,12 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + more
 
 
-def place_of(group: Group) -> Place:
+def place_of(group: Group) -> ComparedCell:
     """Return the key of the cell of a group."""
-    return Place(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
+    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
 
 
-def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place, Group]:
+def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dict[ComparedCell, Group]:
     """Return the groups with the highest throughput over these cells of loads, by the cell of the maximum."""
     best = best_groups(with_limits(group for group in groups if place_of(group) in loads))
     return {place_of(group).of_maximum: group for group in best}
@@ -416,7 +417,7 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
     return Comparison(base, new, (*maxima, *differences), tuple(left_out), doubt)
 
 
-def _only_in(measured: Campaign, missing: Campaign, place: Place) -> LeftOut:
+def _only_in(measured: Campaign, missing: Campaign, place: ComparedCell) -> LeftOut:
     if missing.complete:
         return LeftOut(place, f"only in {measured.name}", Absence.ONE_SIDE)
     return LeftOut(place, f"only in {measured.name}; {missing.name} is unfinished", Absence.UNFINISHED)
@@ -474,7 +475,7 @@ def _other_rate(base: Group, new: Group) -> str:
     return means
 
 
-def _at_load(place: Place, base: Group, new: Group, doubt: str) -> Difference | LeftOut:
+def _at_load(place: ComparedCell, base: Group, new: Group, doubt: str) -> Difference | LeftOut:
     before, after = base.throughput_fps, new.throughput_fps
     if before is not None and after is None and all(map(_failed, new.everything)):
         return LeftOut(place, "its UUT failed in the new campaign", Absence.DEAD)
@@ -535,7 +536,7 @@ def _failed(one: TrialTotals) -> bool:
     return ReasonKind.UUT_FAILED in (reason.kind for reason in one.trial.reasons)
 
 
-def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterable[Difference]:
+def _maxima(base: Campaign, new: Campaign, common: Collection[ComparedCell]) -> Iterable[Difference]:
     of_base, of_new = maxima_over(base.groups, common), maxima_over(new.groups, common)
     uncounted = [
         {place_of(group) for group in campaign.groups if not group.counts_as_maximum} for campaign in (base, new)

@@ -11,7 +11,7 @@ OfTrial = TypeVar("OfTrial")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted(Generic[OfTrial]):
+class CountedNumber(Generic[OfTrial]):
     """A number of a trial that depends on the count of some frames: `events` out of `among`.
 
     `scale` is the change of the number if all frames were events. The events of a throughput are the lost frames; its
@@ -67,33 +67,33 @@ def _whole(_: Totals) -> float:
     return 1.0
 
 
-OFFERED_FPS: Counted[Totals] = Counted(
+OFFERED_FPS: CountedNumber[Totals] = CountedNumber(
     lambda totals: totals.offered_fps, _unsent, _intended, lambda totals: totals.offered_fps
 )
-THROUGHPUT_FPS: Counted[Totals] = Counted(
+THROUGHPUT_FPS: CountedNumber[Totals] = CountedNumber(
     lambda totals: totals.throughput_fps,
     lambda totals: totals.lost_frames,
     lambda totals: totals.sent_frames,
     lambda totals: totals.offered_fps,
 )
-LOSS_RATIO: Counted[Totals] = Counted(
+LOSS_RATIO: CountedNumber[Totals] = CountedNumber(
     lambda totals: totals.loss_ratio, lambda totals: totals.lost_frames, lambda totals: totals.sent_frames, _whole
 )
-UNSENT_RATIO: Counted[Totals] = Counted(lambda totals: totals.unsent_ratio, _unsent, _intended, _whole)
+UNSENT_RATIO: CountedNumber[Totals] = CountedNumber(lambda totals: totals.unsent_ratio, _unsent, _intended, _whole)
 # The same numbers for all forwarding neighbours together, in Mbit/s (L1).
-NEIGHBOURS_OFFERED_MBPS: Counted[TrialTotals] = Counted(
+NEIGHBOURS_OFFERED_MBPS: CountedNumber[TrialTotals] = CountedNumber(
     lambda totals: totals.neighbours_offered_mbps,
     lambda totals: total(map(_unsent, totals.forwarding)),
     lambda totals: total(map(_intended, totals.forwarding)),
     lambda totals: totals.neighbours_offered_mbps,
 )
-NEIGHBOURS_THROUGHPUT_MBPS: Counted[TrialTotals] = Counted(
+NEIGHBOURS_THROUGHPUT_MBPS: CountedNumber[TrialTotals] = CountedNumber(
     lambda totals: totals.neighbours_throughput_mbps,
     lambda totals: totals.neighbours_lost_frames,
     lambda totals: totals.neighbours_sent_frames,
     lambda totals: totals.neighbours_offered_mbps,
 )
-NEIGHBOURS_LOSS_RATIO: Counted[TrialTotals] = Counted(
+NEIGHBOURS_LOSS_RATIO: CountedNumber[TrialTotals] = CountedNumber(
     lambda totals: totals.neighbours_loss_ratio,
     lambda totals: totals.neighbours_lost_frames,
     lambda totals: totals.neighbours_sent_frames,

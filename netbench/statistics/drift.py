@@ -16,7 +16,7 @@ from netbench.model.trial import TrialResult
 from netbench.statistics.counted import THROUGHPUT_FPS
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.significance import ALPHA, holm
-from netbench.statistics.trend import Series, trend, trend_over_boots
+from netbench.statistics.trend import TimeSeries, trend, trend_over_boots
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,9 +253,9 @@ def _drift(residuals: Sequence[Residual]) -> Drift:
     return Drift(over_s, points, overall.slope * over_s, low, high, overall.p)
 
 
-def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> Series:
+def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> TimeSeries:
     numbers = [boots[_boot_of(residual)] for residual in own] if boots else []
-    return Series([residual.apart_s for residual in own], _values(own), numbers)
+    return TimeSeries([residual.apart_s for residual in own], _values(own), numbers)
 
 
 def _over_boots(residuals: Sequence[Residual]) -> list[Residual]:

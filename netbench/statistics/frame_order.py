@@ -9,7 +9,7 @@ from netbench.statistics.totals import ratio
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class FrameOrder:
     """The order of frames in some trials, all their streams added up.
 
     `reordered` counts the streams whose order is known; None if there are none. `reordered_ratio` is relative to the
@@ -32,7 +32,7 @@ def order_refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
     return Counter(counts.order_refused for trial in trials for counts in trial.streams if counts.order_refused)
 
 
-def order_of(trials: Iterable[TrialResult]) -> Order | None:
+def order_of(trials: Iterable[TrialResult]) -> FrameOrder | None:
     """Return the order of frames in some trials; None if no stream has distinguishable frames."""
     known = [counts for trial in trials for counts in trial.streams if counts.duplicate_frames is not None]
     if not known:
@@ -44,7 +44,7 @@ def order_of(trials: Iterable[TrialResult]) -> Order | None:
     in_order = [counts for counts in known if counts.reordered_frames is not None]
     reordered = sum(counts.reordered_frames or 0 for counts in in_order) if in_order else None
     extents = [counts.reordering_extent_max_frames for counts in known]
-    return Order(
+    return FrameOrder(
         received=sum(counts.received_frames or 0 for counts in known),
         duplicates=sum(counts.duplicate_frames or 0 for counts in known),
         reordered=reordered,

@@ -96,7 +96,7 @@ def _unplaced(counts: StreamCounts) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class PlaceLoss:
     """Frames lost at one place; the unexplained number is negative if counters report more than is missing."""
 
     place: LossPlace
@@ -105,7 +105,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FrameBalance:
     """The frames of some trials, all their streams added up: sent = received + lost.
 
     `drops` are in the order of the path, those without a place last. `trials` is the number of trials.
@@ -114,7 +114,7 @@ class Outcome:
     trials: int
     sent: int
     received: int
-    drops: tuple[Drop, ...]
+    drops: tuple[PlaceLoss, ...]
 
     @property
     def lost(self) -> int:
@@ -129,12 +129,12 @@ class Outcome:
         """Return the frames lost on one side ÷ all lost frames; None without loss."""
         return self.on(side) / self.lost if self.lost > 0 else None
 
-    def ratio(self, drop: Drop) -> float:
+    def ratio(self, drop: PlaceLoss) -> float:
         """Return the frames lost at a place ÷ sent; 0 if nothing was sent."""
         return drop.frames / self.sent if self.sent else 0.0
 
 
-def outcome(trials: Iterable[TrialResult], *, guest: bool) -> Outcome:
+def outcome(trials: Iterable[TrialResult], *, guest: bool) -> FrameBalance:
     """Return the outcome of the frames of those streams whose received frames were counted.
 
     `guest`: whether their path runs through a guest.
@@ -143,16 +143,18 @@ def outcome(trials: Iterable[TrialResult], *, guest: bool) -> Outcome:
     counted = [counts for trial in trials for counts in trial.streams if counts.received_frames is not None]
     places = lost_frames_by_place(trials)
     places[CAPTURE] = sum(counts.capture_dropped_frames or 0 for counts in counted)
-    return Outcome(
+    return FrameBalance(
         trials=len(trials),
         sent=sum(counts.sent_frames for counts in counted),
         received=sum(counts.received_frames or 0 for counts in counted),
-        drops=tuple(Drop(place, side(place, guest=guest), places[place]) for place in sorted(places) if places[place]),
+        drops=tuple(
+            PlaceLoss(place, side(place, guest=guest), places[place]) for place in sorted(places) if places[place]
+        ),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOutcome(Outcome):
+class GroupOutcome(FrameBalance):
     """The outcome of the valid repetitions of a group; `doubtful`: of the suspicious ones, as none is valid."""
 
     group: Group
@@ -188,7 +190,7 @@ class Answer(Enum):
     OPEN = "neither confirms nor refutes"
 
 
-def answer(counted: Outcome) -> Answer | None:
+def answer(counted: FrameBalance) -> Answer | None:
     """Return whether the finding is true for any location of the frames lost at unknown places; None without loss."""
     lost, before = counted.lost, counted.on(Side.BEFORE)
     if lost <= 0:
@@ -205,8 +207,8 @@ class PaperFinding:
     They cover the valid trials at any load and frame size. The finding does not apply to the UUTs `without_guest`.
     """
 
-    together: Outcome
-    by_uut: Mapping[str, Outcome]
+    together: FrameBalance
+    by_uut: Mapping[str, FrameBalance]
     without_guest: tuple[str, ...]
 
 

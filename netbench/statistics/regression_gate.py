@@ -8,13 +8,21 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from netbench.statistics.change_interval import detectable_change, units_needed
-from netbench.statistics.comparison import LEAST_CHANGE, Absence, Comparison, Difference, LeftOut, Place, place_of
+from netbench.statistics.comparison import (
+    LEAST_CHANGE,
+    Absence,
+    ComparedCell,
+    Comparison,
+    Difference,
+    LeftOut,
+    place_of,
+)
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.search_comparison import LeftOutSearch, SearchComparison, SearchDifference, Searched
 from netbench.statistics.significance import FEWEST
 
 
-class Outcome(Enum):
+class GateResult(Enum):
     """The result of the gate for a cell, or for all cells. Reports and exports contain the value."""
 
     PASSED = "passed"
@@ -32,8 +40,8 @@ class CellResult:
     there are several); None if unknown. `is_beyond_repetitions`: no number of repetitions is enough.
     """
 
-    place: Place | Searched
-    outcome: Outcome
+    place: ComparedCell | Searched
+    outcome: GateResult
     why: str
     difference: Difference | SearchDifference | None = None
     detectable: float | None = None
@@ -50,20 +58,20 @@ class Gate:
     cells: tuple[CellResult, ...]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GateResult:
         """Failed if any cell failed; else inconclusive if any is or no cell was judged; else passed."""
         return total(cell.outcome for cell in self.cells)
 
-    def with_outcome(self, outcome: Outcome) -> tuple[CellResult, ...]:
+    def with_outcome(self, outcome: GateResult) -> tuple[CellResult, ...]:
         """Return the cells with this result."""
         return tuple(cell for cell in self.cells if cell.outcome is outcome)
 
 
-def total(outcomes: Iterable[Outcome]) -> Outcome:
+def total(outcomes: Iterable[GateResult]) -> GateResult:
     """Return the worst result of those that were judged; inconclusive if none was."""
     judged = set(outcomes)
-    worst_first = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)
-    return next((outcome for outcome in worst_first if outcome in judged), Outcome.INCONCLUSIVE)
+    worst_first = (GateResult.FAILED, GateResult.INCONCLUSIVE, GateResult.PASSED)
+    return next((outcome for outcome in worst_first if outcome in judged), GateResult.INCONCLUSIVE)
 
 
 def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | None = None) -> Gate:
@@ -74,15 +82,15 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
     """
     cells = [_judged(difference, threshold) for difference in comparison.differences]
     cells += [_not_compared(cell) for cell in comparison.left_out]
-    judged = [cell for cell in cells if cell.outcome is not Outcome.NOT_JUDGED]
+    judged = [cell for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
     decided = {_sweep(cell.place) for cell in judged}
     if maxima is not None:
         with_maximum = {
-            _sweep(cell.place) for cell in judged if isinstance(cell.place, Place) and cell.place.load is None
+            _sweep(cell.place) for cell in judged if isinstance(cell.place, ComparedCell) and cell.place.load is None
         }
         by_search = [cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum]
         cells = [*by_search, *cells]
-        decided |= {_sweep(cell.place) for cell in by_search if cell.outcome is not Outcome.NOT_JUDGED}
+        decided |= {_sweep(cell.place) for cell in by_search if cell.outcome is not GateResult.NOT_JUDGED}
     every = (*cells, *_undecided(comparison, decided))
     return Gate(comparison.new.name, threshold, tuple({cell.place: cell for cell in every}.values()))
 
@@ -95,7 +103,7 @@ def judge_searches(comparison: SearchComparison, threshold: float) -> Gate:
 _Sweep = tuple[str, str, int, str]
 
 
-def _sweep(place: Place | Searched) -> _Sweep:
+def _sweep(place: ComparedCell | Searched) -> _Sweep:
     return place.uut, place.scenario, place.sources, str(place.frame_size)
 
 
@@ -116,25 +124,25 @@ def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellRes
     for sweep, place in sides[0].items():
         if sweep in sides[1] and sweep not in decided:
             why = reasons.get(sweep, "neither campaign overloaded the UUT at a common load")
-            yield CellResult(place, Outcome.INCONCLUSIVE, f"no load could be compared: {why}")
+            yield CellResult(place, GateResult.INCONCLUSIVE, f"no load could be compared: {why}")
 
 
 def _judged(one: Difference, threshold: float) -> CellResult:
     ratio, limit = one.throughput, 1 - max(threshold, LEAST_CHANGE)
     if ratio.unknown in (Unknown.BOTH_AT_LEAST, Unknown.BASE_IS_ZERO):
-        outcome, why = Outcome.NOT_JUDGED, ratio.why_unknown
+        outcome, why = GateResult.NOT_JUDGED, ratio.why_unknown
     elif one.doubt:
-        outcome, why = Outcome.INCONCLUSIVE, one.doubt
+        outcome, why = GateResult.INCONCLUSIVE, one.doubt
     elif ratio.unknown in (Unknown.NOT_MEASURED, Unknown.BASE_NOT_MEASURED):
-        outcome, why = Outcome.INCONCLUSIVE, ratio.why_unknown
+        outcome, why = GateResult.INCONCLUSIVE, ratio.why_unknown
     elif why := _too_few(one):
-        return CellResult(one.place, Outcome.INCONCLUSIVE, why, one, repetitions=FEWEST)
+        return CellResult(one.place, GateResult.INCONCLUSIVE, why, one, repetitions=FEWEST)
     elif ratio.high is not None and ratio.high < limit:
-        outcome, why = Outcome.FAILED, _SHOWN
+        outcome, why = GateResult.FAILED, _SHOWN
     elif ratio.low is not None and ratio.low >= limit:
-        outcome, why = Outcome.PASSED, _EXCLUDED
+        outcome, why = GateResult.PASSED, _EXCLUDED
     elif ratio.bound:
-        outcome, is_maximum = Outcome.INCONCLUSIVE, one.place.load is None
+        outcome, is_maximum = GateResult.INCONCLUSIVE, one.place.load is None
         less = "base" if ratio.bound == "≤" else "new campaign"
         why = _LOWER_BOUND if is_maximum else f"the source offered less in the {less}"
     else:
@@ -160,7 +168,7 @@ def _inconclusive(one: Difference, threshold: float) -> CellResult:
     why = "the interval includes the threshold"
     if one.is_on_one_boot:
         why += "; one boot: variation between boots unknown"
-    cell = CellResult(one.place, Outcome.INCONCLUSIVE, why, one)
+    cell = CellResult(one.place, GateResult.INCONCLUSIVE, why, one)
     if one.sides is None or one.throughput.change is None:
         return cell
     base, new = one.sides
@@ -171,9 +179,9 @@ def _inconclusive(one: Difference, threshold: float) -> CellResult:
 
 def _not_compared(one: LeftOut) -> CellResult:
     if one.kind is Absence.DEAD:
-        return CellResult(one.place, Outcome.FAILED, one.why)
+        return CellResult(one.place, GateResult.FAILED, one.why)
     is_open = one.kind in (Absence.INVALID, Absence.UNFINISHED)
-    return CellResult(one.place, Outcome.INCONCLUSIVE if is_open else Outcome.NOT_JUDGED, one.why)
+    return CellResult(one.place, GateResult.INCONCLUSIVE if is_open else GateResult.NOT_JUDGED, one.why)
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
@@ -187,20 +195,20 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
     few = min(one.base.searches, one.new.searches) < FEWEST
     detectable = repetitions = None
     if one.doubt:
-        outcome, why = Outcome.INCONCLUSIVE, one.doubt
+        outcome, why = GateResult.INCONCLUSIVE, one.doubt
     elif one.unstable:
-        outcome, why = Outcome.INCONCLUSIVE, "a search contradicts itself (unstable)"
+        outcome, why = GateResult.INCONCLUSIVE, "a search contradicts itself (unstable)"
     elif one.greatest < 1 - threshold:
-        outcome, why = Outcome.FAILED, _SHOWN
+        outcome, why = GateResult.FAILED, _SHOWN
     elif one.least >= 1 - threshold:
-        outcome, why = Outcome.PASSED, _EXCLUDED
+        outcome, why = GateResult.PASSED, _EXCLUDED
     else:
-        outcome, detectable, repetitions = Outcome.INCONCLUSIVE, one.excluded, FEWEST if few else None
+        outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show how far searches are apart" if few else "the ranges overlap"
     return CellResult(one.what, outcome, why, one, detectable, repetitions)
 
 
 def _not_searched(one: LeftOutSearch) -> CellResult:
     if one.dead:
-        return CellResult(one.what, Outcome.FAILED, one.why)
-    return CellResult(one.what, Outcome.NOT_JUDGED if one.one_sided else Outcome.INCONCLUSIVE, one.why)
+        return CellResult(one.what, GateResult.FAILED, one.why)
+    return CellResult(one.what, GateResult.NOT_JUDGED if one.one_sided else GateResult.INCONCLUSIVE, one.why)

@@ -15,7 +15,7 @@ from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.comparison import ALL_CELLS, Selection, doubt_of, half_width_of, of_different_emulation
+from netbench.statistics.comparison import ALL_CELLS, CellSelection, doubt_of, half_width_of, of_different_emulation
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST
@@ -182,7 +182,7 @@ def compare_searches(
     new: str,
     after: CampaignResults,
     *,
-    selection: Selection = ALL_CELLS,
+    selection: CellSelection = ALL_CELLS,
     accept_disturbed: bool = False,
 ) -> SearchComparison:
     """Return the comparison of the selected searches of both, in the order of the base.
@@ -236,7 +236,7 @@ def compare_maxima(
     new: str,
     after: CampaignResults,
     *,
-    selection: Selection = ALL_CELLS,
+    selection: CellSelection = ALL_CELLS,
     accept_disturbed: bool = False,
 ) -> SearchComparison:
     """Return the comparison of the searches for the maxima that loads are a share of; as compare_searches()."""

@@ -31,7 +31,7 @@ _Z = 1.959964  # quantile of the normal distribution with 2.5 % above it
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimeSeries:
     """Values with their times in rising order, and their boots, numbered from 0 in the order of time."""
 
     times: Sequence[float]
@@ -40,7 +40,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
+class TheilSenTrend:
     """A median slope with its 95 % interval, in values per time; a limit is None if too few pairs bound it.
 
     `p` is two-sided. `smallest_p` is its value if every pair rose.
@@ -53,7 +53,7 @@ class Trend:
     smallest_p: float
 
 
-def trend(series: Sequence[Series]) -> Trend | None:
+def trend(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
     """Return the common trend of some series with independent values; None if no series has two different times."""
     import numpy as np  # noqa: PLC0415 - loaded only for a trend
 
@@ -72,7 +72,7 @@ def trend(series: Sequence[Series]) -> Trend | None:
     return _found(slopes, variance, _p(score, variance), _p(highest, variance))
 
 
-def trend_over_boots(series: Sequence[Series]) -> Trend | None:
+def trend_over_boots(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
     """Return the common trend of series whose values depend on shared boots; None if no series has two boots."""
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -104,7 +104,9 @@ def trend_over_boots(series: Sequence[Series]) -> Trend | None:
     return _found(slopes, float(np.var(by_chance)), p, smallest if untied.any() else 1.0)
 
 
-def _found(slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, smallest_p: float) -> Trend | None:
+def _found(
+    slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, smallest_p: float
+) -> TheilSenTrend | None:
     import numpy as np  # noqa: PLC0415 - as above
 
     every = np.sort(np.concatenate(slopes)) if slopes else np.array([])
@@ -112,7 +114,7 @@ def _found(slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, s
         return None
     beyond = floor((len(every) - _Z * sqrt(variance)) / 2)
     low, high = (float(every[beyond - 1]), float(every[-beyond])) if beyond >= 1 else (None, None)
-    return Trend(float(np.median(every)), low, high, p, smallest_p)
+    return TheilSenTrend(float(np.median(every)), low, high, p, smallest_p)
 
 
 def _scores(places: "NDArray[np.intp]", rising: "NDArray[np.float64]") -> "NDArray[np.float64]":

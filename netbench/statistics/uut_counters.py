@@ -60,7 +60,7 @@ def _counted_by_uut(trial: TrialResult) -> Iterator[PointCount]:
 
 
 @dataclass(slots=True)
-class Counted:
+class CounterTotals:
     """The counters of a campaign's trials, stored separately because they are most of a trial's data.
 
     `sums` are over the valid trials, by UUT and the name of the neighbour, empty for the UUT itself. `guests` are the

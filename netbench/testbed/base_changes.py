@@ -16,7 +16,7 @@ from netbench.model.interfaces import host_of
 from netbench.model.paths import veth_mac
 from netbench.model.topology import LinkSpec, Topology
 from netbench.testbed.cabling import device_changes
-from netbench.testbed.played_servers import namespaces_of
+from netbench.testbed.emulated_ssh_hosts import namespaces_of
 
 # The lock of UUTs outside all namespaces: they would share networks, settings, and names (those of their streams).
 _OUTSIDE = "uut:outside-namespaces"

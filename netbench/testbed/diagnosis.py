@@ -12,7 +12,7 @@ from netbench.images.library import DEFAULT_IMAGE
 from netbench.linux.needs import Facility, Feature, Tool
 from netbench.linux.probes import ProbeError, Probes, attempt, is_loadable
 from netbench.testbed.host_checks import (
-    Check,
+    HostCheck,
     Status,
     Which,
     check_all_ports,
@@ -42,7 +42,7 @@ def diagnose(
     addresses: Mapping[str, Collection[str]] = {},
     which: Which = shutil.which,
     euid: int | None = None,
-) -> list[Check]:
+) -> list[HostCheck]:
     """Check this host.
 
     `needs` as in `requirements`; their prerequisites are checked too. With None everything is checked, and optional
@@ -59,7 +59,7 @@ def diagnose(
     return checks
 
 
-def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[Check]:
+def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[HostCheck]:
     """Check these needs and their prerequisites (None: all needs). If `quick`, no guest is started for a check."""
     wanted = None if needs is None else with_prerequisites(needs)
     checks = [check_root(euid, which)]
@@ -78,7 +78,7 @@ def judge_platforms(which: Which = shutil.which, euid: int | None = None) -> lis
     return [(platform, judge(platform, checks)) for platform in kinds]
 
 
-def _with_others(checks: Iterable[Check], which: Which, euid: int) -> dict[str, Check]:
+def _with_others(checks: Iterable[HostCheck], which: Which, euid: int) -> dict[str, HostCheck]:
     """Return the checks by name, plus those of needs of platforms that were not checked yet."""
     found = {check.name: check for check in checks}
     needs = {need for platform in platforms() for need in platform.needs}
@@ -86,37 +86,37 @@ def _with_others(checks: Iterable[Check], which: Which, euid: int) -> dict[str, 
     return {check.name: check for check in others} | found
 
 
-def exit_code(checks: Iterable[Check]) -> ExitCode:
+def exit_code(checks: Iterable[HostCheck]) -> ExitCode:
     """3 when something needed is missing, 0 otherwise."""
     missing = any(check.status is Status.MISSING for check in checks)
     return ExitCode.MISSING if missing else ExitCode.DONE
 
 
-def check_facilities(needs: Iterable[str] | None, euid: int, *, quick: bool = False) -> list[Check]:
+def check_facilities(needs: Iterable[str] | None, euid: int, *, quick: bool = False) -> list[HostCheck]:
     """Check the facilities for guests among the needs (None: all, with the default image); `quick` as above."""
     lacking = Status.ABSENT if needs is None else Status.MISSING
     wanted = [image_facility(DEFAULT_IMAGE), *all_of(Facility)] if needs is None else facilities(needs)
     return [_facility(facility, image_among(needs or ()), euid, lacking, quick) for facility in wanted]
 
 
-def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> Check:
+def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> HostCheck:
     name, needed_for = facility.name, facility.needed_for
     may_look = not facility.by_root or (euid == 0 and not quick)
     look = facility.look if may_look else facility.recall
     try:
         if look and (found := look(image)):
-            return Check(name, Status.OK, found, "", needed_for)
+            return HostCheck(name, Status.OK, found, "", needed_for)
         why = "only root may start guests here" if euid != 0 else "`netbench doctor` starts a guest to find out"
-        return Check(name, Status.WARNING, f"not tried: {why}", "", needed_for)
+        return HostCheck(name, Status.WARNING, f"not tried: {why}", "", needed_for)
     except MissingError as error:
-        return Check(name, lacking, str(error), facility.what_to_do, needed_for)
+        return HostCheck(name, lacking, str(error), facility.what_to_do, needed_for)
     except NetbenchError as error:
-        return Check(name, Status.WARNING, str(error), "", needed_for)
+        return HostCheck(name, Status.WARNING, str(error), "", needed_for)
 
 
 def _check_kernel(
-    features: Iterable[Feature], done: dict[str, Check], needs: frozenset[str], which: Which
-) -> list[Check]:
+    features: Iterable[Feature], done: dict[str, HostCheck], needs: frozenset[str], which: Which
+) -> list[HostCheck]:
     """Try the features in order; `done` are the finished checks, which the features may require."""
     checks = []
     with ExitStack() as stack:
@@ -130,11 +130,11 @@ def _check_kernel(
     return checks
 
 
-def _not_checked(feature: Feature, unmet: Check) -> Check:
-    return Check(feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for)
+def _not_checked(feature: Feature, unmet: HostCheck) -> HostCheck:
+    return HostCheck(feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for)
 
 
-def _try(feature: Feature, probes: Probes, needed: bool, which: Which) -> Check:
+def _try(feature: Feature, probes: Probes, needed: bool, which: Which) -> HostCheck:
     try:
         found = attempt(feature.probe, probes)
     except ProbeError as error:
@@ -142,8 +142,8 @@ def _try(feature: Feature, probes: Probes, needed: bool, which: Which) -> Check:
         status = lacking if needed else Status.ABSENT
         reason = str(error)
         remedy = _remedy(feature, reason, which)
-        return Check(feature.name, status, reason, remedy, feature.needed_for)
-    return Check(feature.name, Status.OK, found, "", feature.needed_for)
+        return HostCheck(feature.name, status, reason, remedy, feature.needed_for)
+    return HostCheck(feature.name, Status.OK, found, "", feature.needed_for)
 
 
 def _remedy(feature: Feature, reason: str, which: Which) -> str:

@@ -26,7 +26,7 @@ from netbench.errors import NetbenchError
 from netbench.linux.cpu_limits import cpu_limit
 from netbench.linux.needs import Tool
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
-from netbench.linux.safety import Link, driver_of, read_links, speed_mbps_of
+from netbench.linux.safety import KernelLink, driver_of, read_links, speed_mbps_of
 from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
@@ -304,7 +304,7 @@ def _sysctl(root: Path, key: str) -> str | None:
     return None if value is None else " ".join(value.split())
 
 
-def _nic(link: Link | None, offloads: list[str] | None, *, is_here: bool) -> dict[str, object] | None:
+def _nic(link: KernelLink | None, offloads: list[str] | None, *, is_here: bool) -> dict[str, object] | None:
     if link is None:
         return None
     return {

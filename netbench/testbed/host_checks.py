@@ -19,7 +19,7 @@ from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installe
 from netbench.errors import NetbenchError
 from netbench.linux.cpu_limits import cpu_limit
 from netbench.linux.needs import Tool
-from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+from netbench.linux.safety import CandidatePort, read_ports, refuse_unsafe_port
 from netbench.testbed.environment import package_version
 
 _MIN_CPUS = 2
@@ -65,7 +65,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HostCheck:
     """One checked property. `remedy` is the command or change that adds it; empty: nothing to do."""
 
     name: str
@@ -82,13 +82,13 @@ class Which(Protocol):
         """Search the directories of `path`; None: those of the user's PATH."""
 
 
-def check_root(euid: int, which: Which) -> Check:
+def check_root(euid: int, which: Which) -> HostCheck:
     """Check whether `euid` has the rights that netbench needs; the remedy is the command that runs it as root."""
     needed_for = "making links, sending and capturing frames"
     if euid == 0:
-        return Check("root", Status.OK, "running as root", "", needed_for)
+        return HostCheck("root", Status.OK, "running as root", "", needed_for)
     remedy = f"sudo {_own_command(which)} doctor"
-    return Check("root", Status.MISSING, f"running as user {euid}", remedy, needed_for)
+    return HostCheck("root", Status.MISSING, f"running as user {euid}", remedy, needed_for)
 
 
 def _own_command(which: Which) -> str:
@@ -99,19 +99,19 @@ def _own_command(which: Which) -> str:
     return which("netbench") or "netbench"
 
 
-def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> Check:
+def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> HostCheck:
     """Check whether netbench, started by `euid` or as root, finds the tool."""
     if path := which(tool.name):
-        return Check(tool.name, Status.OK, path, "", tool.needed_for)
+        return HostCheck(tool.name, Status.OK, path, "", tool.needed_for)
     elsewhere = which(tool.name, path=_SYSTEM_DIRECTORIES)
     if elsewhere and euid != 0:
-        return Check(tool.name, Status.OK, f"{elsewhere}, where root finds it", "", tool.needed_for)
+        return HostCheck(tool.name, Status.OK, f"{elsewhere}, where root finds it", "", tool.needed_for)
     if elsewhere:
         remedy = f"export PATH=$PATH:{Path(elsewhere).parent}"
-        return Check(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
+        return HostCheck(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
     remedy = install_command(tool.package, distribution_ids())
     status = Status.MISSING if needed else Status.ABSENT
-    return Check(tool.name, status, "not installed", remedy, tool.needed_for)
+    return HostCheck(tool.name, status, "not installed", remedy, tool.needed_for)
 
 
 def install_command(package: str, distribution: Iterable[str]) -> str:
@@ -152,7 +152,7 @@ def debian_kernel() -> str:
     return f", for example Debian's own: apt-get install linux-image-{architecture}"
 
 
-def check_packages() -> Check:
+def check_packages() -> HostCheck:
     """Check whether the packages that netbench imports are installed, and report their versions."""
     needed_for = "netbench itself"
     required = [requirement for requirement in metadata.requires("netbench") or () if "extra ==" not in requirement]
@@ -160,73 +160,73 @@ def check_packages() -> Check:
     versions = {package: package_version(package) for package in packages}
     if missing := [package for package, version in versions.items() if version is None]:
         remedy = shlex.join([sys.executable, "-m", "pip", "install", *missing])
-        return Check("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
+        return HostCheck("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
     found = ", ".join(f"{package} {version}" for package, version in versions.items())
-    return Check("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
+    return HostCheck("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
 
 
-def check_plug_ins() -> list[Check]:
+def check_plug_ins() -> list[HostCheck]:
     """Return a check for each plug-in that cannot be imported; the others work without it."""
     broken = {
         name: why for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for name, why in installed(group).broken.items()
     }
     remedy = "install what it lacks, or remove the package that it is from"
     return [
-        Check(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
+        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
         for name, why in broken.items()
     ]
 
 
-def check_parquet() -> Check:
+def check_parquet() -> HostCheck:
     """Check whether the only optional package, pyarrow, is installed."""
     needed_for = "netbench export --format parquet"
     version = package_version("pyarrow")
     if version is None:
         remedy = shlex.join([sys.executable, "-m", "pip", "install", "pyarrow"])
-        return Check("parquet", Status.ABSENT, "no pyarrow", remedy, needed_for)
-    return Check("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
+        return HostCheck("parquet", Status.ABSENT, "no pyarrow", remedy, needed_for)
+    return HostCheck("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
 
 
-def check_cpus() -> Check:
+def check_cpus() -> HostCheck:
     """Check whether there are enough CPUs for the generator, the UUT and the sink."""
     needed_for = "generator, UUT and sink on CPUs of their own"
     count = len(os.sched_getaffinity(0))
     if count >= _MIN_CPUS:
-        return Check("cpus", Status.OK, f"{count} CPUs", "", needed_for)
+        return HostCheck("cpus", Status.OK, f"{count} CPUs", "", needed_for)
     remedy = f"give this machine, or netbench's CPU set, at least {_MIN_CPUS} CPUs"
-    return Check("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
+    return HostCheck("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
 
 
-def check_cpu_limit() -> Check:
+def check_cpu_limit() -> HostCheck:
     """Check whether a control group limits the CPU time of netbench to less than its CPUs have."""
     needed_for = "sources that send without pauses"
     limit = cpu_limit()
     if limit is None:
-        return Check("cpu limit", Status.OK, "none", "", needed_for)
+        return HostCheck("cpu limit", Status.OK, "none", "", needed_for)
     if limit.cpus >= len(os.sched_getaffinity(0)):
-        return Check("cpu limit", Status.OK, str(limit), "", needed_for)
-    return Check("cpu limit", Status.WARNING, str(limit), limit.remedy, needed_for)
+        return HostCheck("cpu limit", Status.OK, str(limit), "", needed_for)
+    return HostCheck("cpu limit", Status.WARNING, str(limit), limit.remedy, needed_for)
 
 
-def check_governor() -> Check:
+def check_governor() -> HostCheck:
     """Check whether the CPUs keep one frequency."""
     needed_for = "CPUs of constant speed"
     governors = {_read(path) for path in _CPU_SYSFS.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}
     if not governors:
-        return Check("governor", Status.OK, "none: this kernel does not set CPU frequencies", "", needed_for)
+        return HostCheck("governor", Status.OK, "none: this kernel does not set CPU frequencies", "", needed_for)
     found = ", ".join(sorted(governors))
     if governors == {"performance"}:
-        return Check("governor", Status.OK, found, "", needed_for)
+        return HostCheck("governor", Status.OK, found, "", needed_for)
     remedy = f"echo performance | sudo tee {_CPU_SYSFS}/cpu*/cpufreq/scaling_governor"
-    return Check("governor", Status.WARNING, found, remedy, needed_for)
+    return HostCheck("governor", Status.WARNING, found, remedy, needed_for)
 
 
-def check_clocksource() -> Check:
+def check_clocksource() -> HostCheck:
     """Check whether the clock can be read without leaving the CPU."""
     needed_for = "pacing and time stamps at little cost"
     current = _read(_CLOCK_SYSFS / "current_clocksource")
     if current not in _SLOW_CLOCKS:
-        return Check("clocksource", Status.OK, current or "unknown", "", needed_for)
+        return HostCheck("clocksource", Status.OK, current or "unknown", "", needed_for)
     available = _read(_CLOCK_SYSFS / "available_clocksource").split()
     fast = next((name for name in available if name not in _SLOW_CLOCKS), None)
     remedy = (
@@ -234,23 +234,23 @@ def check_clocksource() -> Check:
         if fast
         else "`sudo dmesg | grep -i tsc` says why the kernel does not trust the CPU's time stamp counter"
     )
-    return Check("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
+    return HostCheck("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
 
 
-def check_memory() -> Check:
+def check_memory() -> HostCheck:
     """Check whether there is enough memory for captures."""
     needed_for = "capture buffers"
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
     if match is None:
-        return Check("memory", Status.WARNING, "unknown: /proc/meminfo cannot be read", "", needed_for)
+        return HostCheck("memory", Status.WARNING, "unknown: /proc/meminfo cannot be read", "", needed_for)
     available = int(match[1]) * 1024
     found = f"{available / 1024**3:.1f} GiB available"
     if available >= _MIN_MEMORY_BYTES:
-        return Check("memory", Status.OK, found, "", needed_for)
-    return Check("memory", Status.WARNING, found, "end other programs or add memory", needed_for)
+        return HostCheck("memory", Status.OK, found, "", needed_for)
+    return HostCheck("memory", Status.WARNING, found, "end other programs or add memory", needed_for)
 
 
-def check_disk() -> Check:
+def check_disk() -> HostCheck:
     """Check whether there is enough space for captures in the current directory."""
     needed_for = "captures and results"
     try:
@@ -258,42 +258,42 @@ def check_disk() -> Check:
         free = shutil.disk_usage(directory).free
     except OSError as error:
         found = f"the current directory cannot be looked at: {error.strerror}"
-        return Check("disk", Status.WARNING, found, "go to another directory", needed_for)
+        return HostCheck("disk", Status.WARNING, found, "go to another directory", needed_for)
     found = f"{free / 1024**3:.1f} GiB free at {directory}"
     if free >= _MIN_FREE_BYTES:
-        return Check("disk", Status.OK, found, "", needed_for)
-    return Check("disk", Status.WARNING, found, "choose a directory on another disk with -o", needed_for)
+        return HostCheck("disk", Status.OK, found, "", needed_for)
+    return HostCheck("disk", Status.WARNING, found, "choose a directory on another disk with -o", needed_for)
 
 
-def check_all_ports() -> list[Check]:
+def check_all_ports() -> list[HostCheck]:
     """Return a check for each NIC of this host, with its other users; none of the NICs needs to be free."""
     try:
         nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
     except (OSError, NetlinkError, NetbenchError) as error:
-        return [Check("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
+        return [HostCheck("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
     return [_listed_port(port) for port in nics]
 
 
-def _listed_port(port: Port) -> Check:
+def _listed_port(port: CandidatePort) -> HostCheck:
     speed = f"{port.speed_mbps} Mbit/s" if port.speed_mbps else "speed unknown"
     carrier = "link up" if port.carrier else "no link"
     found = f"{port.driver or 'driver unknown'}, {speed}, {carrier}, {port.mac}"
     if port.in_use:
         found += f": {'; '.join(port.in_use)}"
     status = Status.IN_USE if port.in_use else Status.OK
-    return Check(f"port:{port.name}", status, found, "", "testbeds of real NICs")
+    return HostCheck(f"port:{port.name}", status, found, "", "testbeds of real NICs")
 
 
-def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[Check]:
+def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[HostCheck]:
     """Check the ports among `needs`; the `addresses` that the user names for a port do not make it a port in use."""
     for name in sorted(need.removeprefix("port:") for need in needs if need.startswith("port:")):
         needed_for = "the topology, which names it"
         try:
             refuse_unsafe_port(name, addresses.get(name, ()))
         except NetbenchError as error:
-            yield Check(f"port:{name}", Status.MISSING, str(error), "change the topology", needed_for)
+            yield HostCheck(f"port:{name}", Status.MISSING, str(error), "change the topology", needed_for)
         else:
-            yield Check(f"port:{name}", Status.OK, "there, and free", "", needed_for)
+            yield HostCheck(f"port:{name}", Status.OK, "there, and free", "", needed_for)
 
 
 def _read(path: Path) -> str:

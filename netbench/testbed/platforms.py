@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from netbench.config.plugins import UUTS, plugins
 from netbench.model.virtualisation import Virtualisation
-from netbench.testbed.host_checks import Check, Status
+from netbench.testbed.host_checks import HostCheck, Status
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
@@ -82,7 +82,7 @@ def _platform(name: str, kind: type[UnitUnderTest] | type[Vmm]) -> Platform:
         return Platform(name, kind, None, f"{type(error).__name__}: {error}")
 
 
-def judge(platform: Platform, found: Mapping[str, Check]) -> Judgement:
+def judge(platform: Platform, found: Mapping[str, HostCheck]) -> Judgement:
     """Return the judgement of a platform on this machine, from the checks of its needs by `netbench doctor`."""
     if platform.broken:
         return Judgement(Reality.UNKNOWN, platform.broken)
@@ -103,11 +103,11 @@ def judge(platform: Platform, found: Mapping[str, Check]) -> Judgement:
     return Judgement(Reality.REAL)
 
 
-def platform_checks(found: Mapping[str, Check]) -> list[Check]:
+def platform_checks(found: Mapping[str, HostCheck]) -> list[HostCheck]:
     """Return a check of `netbench doctor` for each platform, from the checks of all their needs."""
     judged = [(platform.name, judge(platform, found)) for platform in platforms()]
     return [
-        Check(
+        HostCheck(
             f"uut:{name}",
             _STATUS.get(judgement.reality, Status.WARNING),
             str(judgement),
@@ -118,7 +118,7 @@ def platform_checks(found: Mapping[str, Check]) -> list[Check]:
     ]
 
 
-def _because(reality: Reality, *checks: Check) -> Judgement:
+def _because(reality: Reality, *checks: HostCheck) -> Judgement:
     why = "; ".join(f"{check.name}: {check.found}" for check in checks)
     return Judgement(reality, why, tuple(dict.fromkeys(check.remedy for check in checks if check.remedy)))
 

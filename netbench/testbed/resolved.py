@@ -7,9 +7,9 @@ from typing import cast
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
+from netbench.model.duration_estimate import Pace
 from netbench.model.entitlement import Entitlement
 from netbench.model.interfaces import host_of
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress

@@ -16,7 +16,7 @@ from netbench.hosts.ssh import explained, ssh_command
 from netbench.linux.needs import Facility, Need, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
+from netbench.testbed.host_checks import HostCheck, Status, install_command, unattended_install
 from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.requirements import facilities, tools
 from netbench.testbed.resolved import Resolved, guest_specs, make_uut
@@ -65,12 +65,12 @@ class HostChecks:
     """
 
     name: str
-    checks: tuple[Check, ...]
+    checks: tuple[HostCheck, ...]
     install: str = ""
-    by_hand: tuple[Check, ...] = ()
+    by_hand: tuple[HostCheck, ...] = ()
 
     @property
-    def missing(self) -> list[Check]:
+    def missing(self) -> list[HostCheck]:
         """The needs that the host lacks."""
         return [check for check in self.checks if check.status is Status.MISSING]
 
@@ -160,7 +160,7 @@ def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwo
 
 
 def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
-    return HostChecks(name, (Check(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology"),))
+    return HostChecks(name, (HostCheck(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology"),))
 
 
 def _looked(
@@ -172,7 +172,7 @@ def _looked(
     where = f"{name} ({spec.address})"
     said = dict(line.partition("=")[::2] for line in stdout.splitlines())
     synchronised = said.get("clock") or "its clock is not kept by chrony"
-    checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
+    checks = [HostCheck(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
     system = said.get("system", "").split()
     missing = [tool for tool in wanted if not _is_there(tool, said)]
     by_pip = _by_pip(said) if _NUMPY.name in {tool.name for tool in missing} else ""
@@ -183,7 +183,7 @@ def _looked(
         lacks = tool in missing
         command = by_pip if by_pip and tool.name == _NUMPY.name else install_command(tool.package, system)
         status, remedy = (Status.MISSING, f"on {name}: {command}") if lacks else (Status.OK, "")
-        checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
+        checks.append(HostCheck(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
     install = unattended_install(list(dict.fromkeys(packages)), system)
     if by_pip and (install or not packages):
         install = f"{install} && {by_pip}" if install else by_pip
@@ -197,11 +197,11 @@ def _looked(
     return HostChecks(name, (*checks, *others), install, by_hand)
 
 
-def _seen(name: str, facility: Facility, said: Mapping[str, str], remedy: str) -> Check:
+def _seen(name: str, facility: Facility, said: Mapping[str, str], remedy: str) -> HostCheck:
     lacking = ", ".join(f"no {sign.split()[0]}" for sign in _lacking(facility, said))
     what = Status.MISSING if lacking else Status.OK
     remedy = f"on {name}: {remedy}" if lacking else ""
-    return Check(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
+    return HostCheck(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
 
 
 def _lacking(facility: Facility, said: Mapping[str, str]) -> list[str]:
@@ -240,7 +240,7 @@ def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
     return bool(_found(tool, said))
 
 
-def check_hosts(topology: Topology) -> list[Check]:
+def check_hosts(topology: Topology) -> list[HostCheck]:
     """Return the checks of all SSH hosts of a topology, in order."""
     with passwords_for_now() as passwords:
         found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)

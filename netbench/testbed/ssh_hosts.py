@@ -18,8 +18,8 @@ from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.topology import Topology
 from netbench.signals import shielded
 from netbench.testbed.base_changes import resources
+from netbench.testbed.emulated_ssh_hosts import played, servers_at_work
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.played_servers import played, servers_at_work
 from netbench.testbed.ssh_checks import handles_frames
 
 

@@ -13,7 +13,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes import AddRunDirectory, KeepPort, Look
+from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.foreign_hooks import unbound_packet_sockets
@@ -29,7 +29,7 @@ from netbench.linux.state import STATE_DIRECTORY, lock_testbed
 from netbench.loads.base import Neighbour
 from netbench.model.cables import devices
 from netbench.model.distributions import ClockDifference
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
@@ -41,8 +41,8 @@ from netbench.signals import shielded
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
+from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.played_servers import server_changes
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
@@ -238,7 +238,7 @@ class Testbed:
         if outside and active.ready.probe_limit_s is not None:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
 
-    def _macs(self, paths: Sequence[StreamPath]) -> dict[Place, str]:
+    def _macs(self, paths: Sequence[StreamPath]) -> dict[InterfaceRef, str]:
         """Return the present MAC addresses of all NICs of some paths."""
         nics = self._read_nics(dict.fromkeys(nic.place for path in paths for nic in path.nics.values()))
         return {place: nic.mac for place, nic in nics.items()}
@@ -297,12 +297,12 @@ class Testbed:
     def _machine_cpu_s(self) -> tuple[float, float]:
         return self._uut_machine.cpu_and_softirq_s()
 
-    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
-        wanted: dict[str | None, list[Place]] = {}
+    def _read_nics(self, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
+        wanted: dict[str | None, list[InterfaceRef]] = {}
         for place in places:
             wanted.setdefault(place.machine, []).append(place)
         self._catch_up()
-        found: dict[Place, NicCounters] = {}
+        found: dict[InterfaceRef, NicCounters] = {}
         for machine, group in wanted.items():
             found |= self._machines[machine].read_nics(group)
         return found
@@ -374,7 +374,7 @@ def refuse_unreturnable_ports(topology: Topology) -> None:
     """Return if all ports can be restored to their present state; UsageError otherwise. Without root: no check."""
     if os.geteuid() != 0:
         return
-    look = Look(LocalHost("local", "dry-run"))
+    look = MachineState(LocalHost("local", "dry-run"))
     for change in base_changes(topology):
         if isinstance(change, KeepPort):
             change.found(look)

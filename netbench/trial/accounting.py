@@ -14,8 +14,8 @@ from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.trial.evidence import Evidence, NicDelta
-from netbench.trial.losses import Placed, losses
+from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.losses import LossAttribution, losses
 
 
 class OneWay(NamedTuple):
@@ -27,13 +27,13 @@ class OneWay(NamedTuple):
     refused: str
 
 
-def accounts(trial: Sequence[Evidence]) -> dict[str, StreamCounts]:
+def accounts(trial: Sequence[StreamObservation]) -> dict[str, StreamCounts]:
     """Return the accounts of all streams of a trial, by name; values that could not be counted are None."""
     placed = losses(trial)
     return {evidence.path.name: _account(evidence, placed[evidence.path.name]) for evidence in trial}
 
 
-def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
+def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCounts:
     sent, received = evidence.sent, evidence.received
     timed = one_way(evidence)
     no_order = _no_order(sent, received)
@@ -123,7 +123,7 @@ def _no_order(sent: Sent, received: Received) -> str:
     return "the sink does not tell" if received.frames is not None and received.reordered is None else ""
 
 
-def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int | None:
+def _foreign(evidence: StreamObservation, placed: LossAttribution, unexplained: int | None) -> int | None:
     """Return the number of frames on the path that do not belong to the stream.
 
     These are the ones that the sink or its NIC counted, and the ones from the source that did not reach the sink.
@@ -136,7 +136,7 @@ def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int
     return max(received.foreign or 0, beside) + placed.others_lost
 
 
-def _counters(evidence: Evidence) -> Iterator[PointCount]:
+def _counters(evidence: StreamObservation) -> Iterator[PointCount]:
     """Yield all counters of the path, starting at the source."""
     generator, capture = evidence.points[0], evidence.points[-1]
     yield _count(generator, "sent", "passed", evidence.sent.frames)
@@ -163,7 +163,7 @@ def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> P
     return PointCount(point.name, point.where, point.order, counter, role, grew)
 
 
-def one_way(evidence: Evidence) -> OneWay:
+def one_way(evidence: StreamObservation) -> OneWay:
     """Return the delay and its variation, computed from the time stamps in the frames.
 
     Between two machines whose clocks were compared, the difference of the clocks is subtracted from the delay. Its
@@ -189,7 +189,7 @@ def one_way(evidence: Evidence) -> OneWay:
     return OneWay(None, None, offset, refused) if refused else OneWay(delay, received.ipdv, offset, "")
 
 
-def _refused(evidence: Evidence) -> str:
+def _refused(evidence: StreamObservation) -> str:
     path, sent, received = evidence.path, evidence.sent, evidence.received
     source, sink = path.source.machine, path.sink.machine
     if source != sink and None in (evidence.source_clock, evidence.sink_clock):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult
 from netbench.trial.evidence import growth
@@ -25,7 +25,7 @@ def drain(
     setup: TrialSetup,
     guests: Sequence[TrialGuest],
     sent: Mapping[str, Sent],
-    before: Mapping[Place, NicCounters],
+    before: Mapping[InterfaceRef, NicCounters],
     limit_s: float,
     all_dropped: Callable[[], bool] = lambda: False,
 ) -> bool:
@@ -42,7 +42,7 @@ def drain(
     least_s = min(limit_s, max([quiet_s, *gaps_s]))
     enough_s = max(least_s, quiet_s + max(delay.largest_s for delay in delays))
 
-    def is_missing(now: Mapping[Place, NicCounters]) -> bool:
+    def is_missing(now: Mapping[InterfaceRef, NicCounters]) -> bool:
         for name, place in ((ends.path.name, ends.path.sink.place) for ends in endpoints):
             arrived = growth(before[place].rx, now[place].rx) if place in before and place in now else None
             if arrived is not None and arrived < sent[name].frames:

@@ -36,7 +36,7 @@ def growth(before: int | None, after: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class CounterDelta:
     """The growth of one counter at a point over a trial, in frames; None if unknown. `role` is as in CounterReading.
 
     `shared`: it also counts frames of other streams of the trial. `silent` is the reason why the number of frames that
@@ -114,7 +114,7 @@ def _handed_over(nic: NicDelta, frames: int) -> NicDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StreamObservation:
     """All evidence of one trial about one stream.
 
     `nics` is the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
@@ -130,7 +130,7 @@ class Evidence:
     received: Received
     nics: Mapping[str, NicDelta | None]
     points: tuple[CountingPoint, ...]
-    growths: tuple[Growth, ...] = ()
+    growths: tuple[CounterDelta, ...] = ()
     clock_set_ns: int = 0
     sink_sends: bool = False
     source_clock: ClockDifference | None = SAME_CLOCK

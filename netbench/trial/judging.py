@@ -12,7 +12,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import RESET, UNCOUNTED, Evidence
+from netbench.trial.evidence import RESET, UNCOUNTED, StreamObservation
 from netbench.trial.losses import RING_FULL
 
 # The part of the duration that a neighbour's sources may miss at either end.
@@ -65,7 +65,7 @@ _OF_THE_TESTER = frozenset(
 def judge_trial(
     spec: TrialSpec,
     guests: Sequence[GuestResult],
-    evidence: Sequence[Sequence[Evidence]],
+    evidence: Sequence[Sequence[StreamObservation]],
     *,
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
@@ -118,7 +118,7 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
 def _judged(
     spec: TrialSpec,
     guests: Sequence[GuestResult],
-    evidence: Sequence[Sequence[Evidence]],
+    evidence: Sequence[Sequence[StreamObservation]],
     *,
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
@@ -161,7 +161,7 @@ def _judged(
         yield Reason(ReasonKind.NOT_DRAINED, "", detail)
 
 
-def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
+def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
     """Return the reasons against one stream of a trial.
 
     `tolerance` is a ratio of the intended load. `max_lateness_s` is how far a source may fall behind its schedule. It
@@ -186,7 +186,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
 
 
 def _absences(
-    neighbour: str, evidence: Sequence[Evidence], victim: Sequence[Evidence], spec: TrialSpec
+    neighbour: str, evidence: Sequence[StreamObservation], victim: Sequence[StreamObservation], spec: TrialSpec
 ) -> Iterator[Reason]:
     """Yield a reason for each source of a neighbour that did not send during all the time of the victim's sources."""
     first_ns = min((stream.sent.first_ns for stream in victim if stream.sent.first_ns is not None), default=None)
@@ -218,7 +218,7 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
         yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
 
 
-def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
+def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Reason]:
     """Yield a reason if sources, or the threads of one source, did not send at the same time.
 
     The sum of their rates then never occurred. Only sources whose clocks were compared, or that share a machine and so
@@ -280,7 +280,7 @@ def beyond_ceiling(
 Finding = tuple[ReasonKind, str]
 
 
-def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
+def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
     sent = evidence.sent
     if sent.error:
         yield ReasonKind.GENERATOR_FAILED, sent.error
@@ -308,7 +308,7 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
         yield ReasonKind.SATURATED, f"{detail}; {_saturation(evidence)}"
 
 
-def _falls_short(evidence: Evidence, tolerance: float) -> bool:
+def _falls_short(evidence: StreamObservation, tolerance: float) -> bool:
     """Return True if a source that reports its backpressure offered less than the intended load."""
     sent, intended = evidence.sent, evidence.traffic.fps
     if intended is None or sent.error or not sent.frames or sent.link_s is None:
@@ -316,7 +316,7 @@ def _falls_short(evidence: Evidence, tolerance: float) -> bool:
     return sent.frames < sent.duration_s * intended * (1 - tolerance)
 
 
-def _at_fault(evidence: Evidence) -> str:
+def _at_fault(evidence: StreamObservation) -> str:
     """Return why the source, and not its link, is to blame for the unsent frames; empty if only its link is."""
     sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
     missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
@@ -329,11 +329,11 @@ def _at_fault(evidence: Evidence) -> str:
     return ""
 
 
-def _saturation(evidence: Evidence) -> str:
+def _saturation(evidence: StreamObservation) -> str:
     return f"backpressure by its link for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
 
 
-def _is_overloaded(evidence: Evidence, counts: StreamCounts) -> bool:
+def _is_overloaded(evidence: StreamObservation, counts: StreamCounts) -> bool:
     """Return True if a paced stream lost far more frames than its source sent late: it was overloaded in any case."""
     sent, fps = evidence.sent, evidence.traffic.fps
     if fps is None or counts.lost_frames is None:
@@ -342,7 +342,7 @@ def _is_overloaded(evidence: Evidence, counts: StreamCounts) -> bool:
     return counts.lost_frames > max(_OVERLOADED * late_frames, _MAY_BE_LATE_PART * sent.frames)
 
 
-def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[Finding]:
+def _pacing(evidence: StreamObservation, max_lateness_s: float, part: float) -> Iterator[Finding]:
     sent, traffic = evidence.sent, evidence.traffic
     if traffic.fps is None:
         if sent.max_lateness_s > part * traffic.duration_s:
@@ -382,7 +382,7 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
         )
 
 
-def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
     for loss in counts.lost_at:
         if loss.where is Where.SINK:
@@ -396,7 +396,7 @@ def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
             )
 
 
-def _links(evidence: Evidence) -> Iterator[Finding]:
+def _links(evidence: StreamObservation) -> Iterator[Finding]:
     for role, nic in evidence.nics.items():
         interface = evidence.path.nics[role].interface
         if nic is None:
@@ -419,7 +419,7 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _addressed_elsewhere(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding if a NIC of the UUT received frames for another MAC address."""
     for loss in counts.lost_at:
         if loss.cause == OTHERHOST:
@@ -430,7 +430,7 @@ def _addressed_elsewhere(evidence: Evidence, counts: StreamCounts) -> Iterator[F
             )
 
 
-def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     seen = evidence.extra_at_sink + evidence.outward - (counts.late_frames or 0) - (counts.control_frames or 0)
     at_sink = seen > 0 or evidence.received.foreign
     # Foreign frames that only left the source NIC do not matter, unless frames of the stream may be mistaken for them.
@@ -473,7 +473,7 @@ def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
         yield from _changed_counters(evidence)
 
 
-def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+def _foreign_programs(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
     for drops in evidence.growths:
         if drops.counter.startswith(BPF_PROGRAMS):
@@ -483,7 +483,7 @@ def _foreign_programs(evidence: Evidence, counts: StreamCounts) -> Iterator[Find
                 yield ReasonKind.FOREIGN_PROGRAM, detail
 
 
-def _changed_counters(evidence: Evidence) -> Iterator[Finding]:
+def _changed_counters(evidence: StreamObservation) -> Iterator[Finding]:
     """Yield a finding for each drop counter that was reset, removed or replaced while frames were lost."""
     changed = {
         drops.identity or (drops.point.name, drops.counter): drops

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from netbench.model.counts import Loss
 from netbench.model.points import UUT, CountingPoint, Kind, Where
-from netbench.trial.evidence import Evidence, Growth, NicDelta
-from netbench.trial.segments import Counter, Segment, name_rest, share_out
+from netbench.trial.evidence import CounterDelta, NicDelta, StreamObservation
+from netbench.trial.segments import DropCounter, Segment, name_rest, share_out
 
 RING_FULL = "receive ring full"
 
 
-class Placed(NamedTuple):
+class LossAttribution(NamedTuple):
     """The losses of a stream by point, in path order and without points that lost nothing, and its foreign frames.
 
     `others_lost` are foreign frames that entered at the source and never reached the sink. `unsure` are frames that
@@ -57,7 +57,7 @@ class _Ends(NamedTuple):
     unsure: int
 
 
-def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
+def losses(trial: Sequence[StreamObservation]) -> dict[str, LossAttribution]:
     """Return the losses of each stream of a trial, by name; an empty Placed if they are unknown.
 
     The sum can be lower than the loss of the stream, where nothing counts frames. It is never higher.
@@ -73,7 +73,7 @@ def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
     for segment in (segment for path in paths for segment in path):
         segment.explain_nic()
     share_out([counter for counter in counters if len(counter.met) > 1])
-    placed = {evidence.path.name: Placed() for evidence in trial}
+    placed = {evidence.path.name: LossAttribution() for evidence in trial}
     for (evidence, ends), path in zip(known, paths, strict=True):
         _leave_unplaced(path, evidence.received.duplicates or 0)
         for segment in path:
@@ -84,11 +84,11 @@ def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
         overcounted = max(0, sum(loss.frames for loss in sure) - _lost(evidence))
         if overcounted:
             sure = _in_order(_without_others(sure, overcounted, evidence))
-        placed[evidence.path.name] = Placed(sure, others_lost, ends.unsure, overcounted)
+        placed[evidence.path.name] = LossAttribution(sure, others_lost, ends.unsure, overcounted)
     return placed
 
 
-def _lost(evidence: Evidence) -> int:
+def _lost(evidence: StreamObservation) -> int:
     """Return the number of missing frames of a stream, without those that its sink dropped."""
     return max(0, evidence.sent.frames - (evidence.received.frames or 0) - (evidence.dropped_by_sink or 0))
 
@@ -102,7 +102,7 @@ def _leave_unplaced(path: Sequence[Segment], frames: int) -> None:
             frames -= taken
 
 
-def all_counted(trial: Sequence[Evidence]) -> bool:
+def all_counted(trial: Sequence[StreamObservation]) -> bool:
     """Return True if drop counters have counted every missing frame of every stream."""
     placed = losses(trial)
     return all(
@@ -112,7 +112,7 @@ def all_counted(trial: Sequence[Evidence]) -> bool:
     )
 
 
-def _counted(evidence: Evidence, placed: Placed) -> int:
+def _counted(evidence: StreamObservation, placed: LossAttribution) -> int:
     """Return the number of frames that a NIC, its ring or one identified counter dropped."""
     counters = {(growth.point.name, growth.counter) for growth in evidence.growths if growth.frames}
     return sum(
@@ -130,7 +130,7 @@ def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
     return tuple(sorted(places.values(), key=lambda loss: loss.order))
 
 
-def _ends(evidence: Evidence) -> _Ends | None:
+def _ends(evidence: StreamObservation) -> _Ends | None:
     source, sink = evidence.trusted("source"), evidence.trusted("sink")
     ingress, egress = evidence.trusted("ingress"), evidence.trusted("egress")
     if source is None or sink is None or evidence.arrived is None:
@@ -154,7 +154,7 @@ def _ends(evidence: Evidence) -> _Ends | None:
     return _Ends(source, within, sink, others, more_others, through, copies, unsure)
 
 
-def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
+def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
     """Yield the segments of the path from generator to capture, cut at each point that counts passing frames."""
     source, sink, uut = ends.source, ends.sink, evidence.point(UUT)
     of_source, of_sink = evidence.nic(Where.SOURCE), evidence.nic(Where.SINK)
@@ -177,7 +177,7 @@ def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
     yield Segment(uut, uncaught, _drops_at(evidence, Where.SINK))
 
 
-def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
+def _in_uut(evidence: StreamObservation, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
     """Yield the segments from ingress to egress NIC, cut at each point that counts passing frames.
 
     A point cannot have passed more frames than entered before it.
@@ -198,7 +198,7 @@ def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta
         yield Segment(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name=name)
 
 
-def _drops_at(evidence: Evidence, where: Where) -> list[Growth]:
+def _drops_at(evidence: StreamObservation, where: Where) -> list[CounterDelta]:
     return [growth for growth in evidence.growths if growth.point.where is where and growth.role == "dropped"]
 
 
@@ -206,33 +206,33 @@ def _refused(nic: NicDelta) -> int:
     return nic.rx_dropped + nic.rx_errors
 
 
-def _within(one: Growth, start: CountingPoint, end: CountingPoint) -> bool:
+def _within(one: CounterDelta, start: CountingPoint, end: CountingPoint) -> bool:
     """Return True if a counter is in a segment; a counter at the ingress comes after the count of the NIC there."""
     if one.point.where is Where.INGRESS or (one.indiscriminate and one.point.direction == "rx"):
         return one.point == start
     return start.order < one.point.order <= end.order
 
 
-def _named_after(evidence: Evidence, start: CountingPoint, end: CountingPoint) -> CountingPoint:
+def _named_after(evidence: StreamObservation, start: CountingPoint, end: CountingPoint) -> CountingPoint:
     """Return the point that names the segment between two points: the only candidate between them, or else the UUT."""
     names = [point for point in evidence.points if point.names_segment and start.order < point.order < end.order]
     return names[0] if len(names) == 1 else evidence.point(UUT)
 
 
-def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Segment]]) -> list[Counter]:
+def _backlogs(trial: Sequence[StreamObservation], paths: Sequence[Sequence[Segment]]) -> list[DropCounter]:
     """Return the drops of the CPUs' backlogs, which the source NIC and the ingress NIC count as drops as well.
 
     On a veth pair, both ends count the drops of a full backlog: it rejects the frames that the source's NIC hands over.
     Frames for which the source received an error (`errors`) were not sent. Any other NIC counted the frames before.
     """
-    found: dict[tuple[str, ...], Counter] = {}
+    found: dict[tuple[str, ...], DropCounter] = {}
     for evidence, (to_source, to_ingress, behind, *_) in zip(trial, paths, strict=True):
         ingress = evidence.trusted("ingress")
         for grown in evidence.growths:
             if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
                 refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
                 unsent = min(evidence.sent.errors, to_source.nic_dropped - refused, ingress.rx_dropped - refused)
-                counter = found.setdefault(grown.identity, Counter(grown.frames))
+                counter = found.setdefault(grown.identity, DropCounter(grown.frames))
                 dropped_behind = ingress.rx_dropped - to_ingress.rest - refused - unsent
                 nic = evidence.nics["ingress"]
                 if evidence.path.receive == "napi" and nic and nic.rx_dropped < to_ingress.rest:
@@ -254,17 +254,17 @@ def _claim(path: Sequence[Segment]) -> None:
             claimed, segment.rest = max(0, -segment.rest), max(0, segment.rest)
 
 
-def _counters(paths: Iterable[Sequence[Segment]]) -> list[Counter]:
+def _counters(paths: Iterable[Sequence[Segment]]) -> list[DropCounter]:
     """Return all other drop counters along these paths, each once."""
-    found: dict[tuple[str, ...], Counter] = {}
+    found: dict[tuple[str, ...], DropCounter] = {}
     for segment in (segment for path in paths for segment in path):
         for drops in segment.drops:
             if drops.frames and not (drops.exact and segment.name):
-                found.setdefault(drops.identity, Counter(drops.frames)).met.setdefault(segment, []).append(drops)
+                found.setdefault(drops.identity, DropCounter(drops.frames)).met.setdefault(segment, []).append(drops)
     return list(found.values())
 
 
-def _without_others(found: Sequence[Loss], others: int, evidence: Evidence) -> Iterator[Loss]:
+def _without_others(found: Sequence[Loss], others: int, evidence: StreamObservation) -> Iterator[Loss]:
     """Yield the losses that must be the stream's own, if up to `others` foreign frames may be among the lost frames."""
     sure = [replace(loss, frames=max(0, loss.frames - others)) for loss in found]
     yield from sure

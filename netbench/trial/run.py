@@ -22,8 +22,8 @@ from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
-    Snapshot,
-    Trouble,
+    CounterSnapshot,
+    FailureCollector,
     cpu_growth,
     evidence_of,
     machine_cpu_growth,
@@ -59,7 +59,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     Each failure of a generator, sink, link, UUT or neighbour during the trial becomes a reason in the result.
     TestbedError is raised only if the testbed cannot continue.
     """
-    steps, trouble = _Steps(setup.clock), Trouble()
+    steps, trouble = _Steps(setup.clock), FailureCollector()
     started_ns, clocks = setup.clock.realtime_ns(), read_clocks(setup.clock)
     guests = guests_of(setup, spec)
     endpoints = [ends for guest in guests for ends in guest.endpoints]
@@ -178,7 +178,7 @@ def _clocks_set(
     return {machine: set_ns for machine, set_ns in differences.items() if set_ns}
 
 
-def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: Trouble) -> None:
+def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: FailureCollector) -> None:
     """Restart the victim if this trial requires it, and replace it in `guests` by the new one."""
     victim, *others = guests
     if spec.restart_at_s is None:
@@ -190,7 +190,7 @@ def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], troub
         guests[0] = replace(victim, active=victim.active.restart())
 
 
-def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: Trouble) -> bool:
+def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: FailureCollector) -> bool:
     """Start the neighbours' loads, which end with `loads` at the latest; return True if all are running."""
     for guest in guests:
         if guest.load is not None:
@@ -205,7 +205,7 @@ def _end_quietly(load: Neighbour) -> None:
         load.stop()
 
 
-def _stop_loads(guests: Sequence[TrialGuest], trouble: Trouble) -> None:
+def _stop_loads(guests: Sequence[TrialGuest], trouble: FailureCollector) -> None:
     for guest in guests:
         if guest.load is not None:
             with trouble.noted(guest.name, of_load=True):
@@ -213,7 +213,11 @@ def _stop_loads(guests: Sequence[TrialGuest], trouble: Trouble) -> None:
 
 
 def _all_dropped(
-    setup: TrialSetup, guests: Sequence[TrialGuest], sent: Mapping[str, Sent], before: Snapshot, trouble: Trouble
+    setup: TrialSetup,
+    guests: Sequence[TrialGuest],
+    sent: Mapping[str, Sent],
+    before: CounterSnapshot,
+    trouble: FailureCollector,
 ) -> bool:
     """Return True if every frame that has not reached its sink's NIC by now was counted as dropped."""
     now = take_snapshot(setup, guests, trouble)

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from netbench.model.counts import Loss
 from netbench.model.points import CountingPoint
-from netbench.trial.evidence import UNCOUNTED, Growth
+from netbench.trial.evidence import UNCOUNTED, CounterDelta
 
 _MOST_NAMED = 3  # counters that may have dropped a frame
 _MOST_COMBINED = 12  # segments whose combinations are all tried
@@ -31,16 +31,16 @@ class Segment:
 
     uut: CountingPoint
     rest: int
-    drops: Sequence[Growth] = ()
+    drops: Sequence[CounterDelta] = ()
     nic: CountingPoint | None = None
     nic_dropped: int = 0
     nic_cause: str = ""
     name: tuple[CountingPoint, str] | None = None
-    perhaps: list[Growth] = field(default_factory=list)
+    perhaps: list[CounterDelta] = field(default_factory=list)
     found: list[Loss] = field(default_factory=list)
 
     @property
-    def silent(self) -> list[Growth]:
+    def silent(self) -> list[CounterDelta]:
         """The counters that may have dropped uncounted frames."""
         return [growth for growth in self.drops if growth.silent]
 
@@ -55,7 +55,7 @@ class Segment:
         if self.nic:
             self.explain(self.nic, self.nic_cause, min(self.nic_dropped, self.rest))
 
-    def blame(self, suspects: Sequence[Growth], why: str, frames: int) -> None:
+    def blame(self, suspects: Sequence[CounterDelta], why: str, frames: int) -> None:
         """Record that one of these counters dropped the frames, at their point if they share one, else at the UUT."""
         points = {growth.point for growth in suspects}
         names = [drop.counter if len(points) == 1 else f"{drop.point.name}: {drop.counter}" for drop in suspects]
@@ -66,14 +66,14 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Counter:
+class DropCounter:
     """A drop counter that grew by `frames`; `met` are the segments on which frames pass it, with its growths there.
 
     `most` is the upper bound of its drops on a segment, if known.
     """
 
     frames: int
-    met: dict[Segment, list[Growth]] = field(default_factory=dict)
+    met: dict[Segment, list[CounterDelta]] = field(default_factory=dict)
     most: dict[Segment, int] = field(default_factory=dict)
 
     def missing(self) -> dict[Segment, int]:
@@ -82,7 +82,7 @@ class Counter:
         return {segment: frames for segment, frames in most.items() if frames > 0}
 
 
-def share_out(counters: Sequence[Counter]) -> None:
+def share_out(counters: Sequence[DropCounter]) -> None:
     """Explain the frames that these counters must have dropped."""
     waiting = list(counters)
     while fitting := next(((counter, fit) for counter in waiting if (fit := _fit(counter, waiting))), None):
@@ -90,7 +90,7 @@ def share_out(counters: Sequence[Counter]) -> None:
         waiting.remove(counter)
         for segment, frames in fit.items():
             _explain([counter], segment, frames)
-    groups: dict[frozenset[Segment], list[Counter]] = {}
+    groups: dict[frozenset[Segment], list[DropCounter]] = {}
     for counter in waiting:
         groups.setdefault(frozenset(counter.missing()), []).append(counter)
     for group in groups.values():
@@ -104,7 +104,7 @@ def share_out(counters: Sequence[Counter]) -> None:
             _explain_certain(counter)
 
 
-def _explain_certain(counter: Counter) -> None:
+def _explain_certain(counter: DropCounter) -> None:
     """Explain on each segment the drops of a counter that cannot have been on its other segments.
 
     On a segment where nothing drops uncounted frames, the counter dropped all frames that it may have dropped.
@@ -123,7 +123,7 @@ def _explain_certain(counter: Counter) -> None:
             segment.perhaps += counter.met[segment]
 
 
-def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Segment, int]:
+def _fit(counter: DropCounter, rivals: Sequence[DropCounter]) -> dict[Segment, int]:
     """Return the only segments whose missing frames add up to exactly the counter's count.
 
     The result is empty if several combinations fit, or if a rival with the same count meets a segment of this counter.
@@ -141,7 +141,7 @@ def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Segment, int]:
     return {segment: missing[segment] for segment in fitting[0]} if len(fitting) == 1 and len(alike) == 1 else {}
 
 
-def _explain(counters: Sequence[Counter], segment: Segment, frames: int) -> None:
+def _explain(counters: Sequence[DropCounter], segment: Segment, frames: int) -> None:
     """Record that one of these counters counted so many of the frames missing on a segment."""
     named = [grown for counter in counters for grown in counter.met[segment]]
     segment.blame(named, _OF_ALL if any(grown.shared for grown in named) else "", frames)

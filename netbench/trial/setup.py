@@ -12,7 +12,7 @@ from netbench.linux.cpu_delays import DelayReader
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.tester import Identity, StreamEnds
@@ -21,7 +21,7 @@ from netbench.model.trial import GuestTask, TrialSpec
 from netbench.sinks.base import Sink
 from netbench.uut.base import ActiveGuest
 
-NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
+NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
 # Reads the counters at these points, except the NICs' own counters.
 CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 # CLOCK_REALTIME of a machine (None: this machine) minus that of this machine; None if unknown.

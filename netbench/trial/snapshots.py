@@ -8,7 +8,7 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import (
     ALL_RULES,
@@ -25,7 +25,17 @@ from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import CHANGED, REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
+from netbench.trial.evidence import (
+    CHANGED,
+    REMOVED,
+    REPLACED,
+    RESET,
+    UNCOUNTED,
+    CounterDelta,
+    NicDelta,
+    StreamObservation,
+    growth,
+)
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, TrialSetup, of_this_machine
 from netbench.uut.base import Reading
 
@@ -33,11 +43,11 @@ _GUEST, _MACHINE = "guest", "machine"  # the source of a reading
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CounterSnapshot:
     """All counters at one moment; `guests` are the guests' own readings, by name."""
 
     at_ns: int
-    nics: dict[Place, NicCounters]
+    nics: dict[InterfaceRef, NicCounters]
     counters: tuple[CounterReading, ...]
     guests: dict[str, Reading]
     loads_s: dict[str, float]
@@ -45,7 +55,7 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class Trouble:
+class FailureCollector:
     """The failures of guests and their loads, as reasons, each once."""
 
     reasons: dict[Reason, None] = field(default_factory=dict)
@@ -66,7 +76,7 @@ class Trouble:
             self.reasons[Reason(kind, "", detail)] = None
 
 
-def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trouble) -> Snapshot:
+def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: FailureCollector) -> CounterSnapshot:
     """Return a reading of all counters; a guest that cannot be read is left out and recorded in `trouble`."""
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     machine_s = setup.machine_cpu_s() if setup.machine_cpu_s else None
@@ -84,10 +94,10 @@ def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trou
                 used_s = guest.load.cpu_s()
                 if used_s is not None:
                     loads_s[guest.name] = used_s
-    return Snapshot(at_ns, nics, counters, readings, loads_s, machine_s)
+    return CounterSnapshot(at_ns, nics, counters, readings, loads_s, machine_s)
 
 
-def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str, float]:
+def cpu_growth(guest: TrialGuest, before: CounterSnapshot, after: CounterSnapshot) -> dict[str, float]:
     """Return the CPU time used between two snapshots, in seconds, by consumer."""
     earlier, later = (snapshot.guests.get(guest.name, Reading()).cpu_s for snapshot in (before, after))
     used = {whose: round(later[whose] - spent, 6) for whose, spent in earlier.items() if whose in later}
@@ -96,7 +106,7 @@ def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str
     return used
 
 
-def machine_cpu_growth(before: Snapshot, after: Snapshot) -> tuple[float | None, float | None]:
+def machine_cpu_growth(before: CounterSnapshot, after: CounterSnapshot) -> tuple[float | None, float | None]:
     """Return the CPU time of the UUT's machine between two snapshots, and its softirq part, in s; None: not read."""
     if before.machine_s is None or after.machine_s is None:
         return None, None
@@ -111,25 +121,25 @@ def points_of(guest: TrialGuest) -> Points:
     return {**declared, **paths}
 
 
-def shared_counters(guest: TrialGuest, before: Snapshot, after: Snapshot) -> tuple[PointCount, ...]:
+def shared_counters(guest: TrialGuest, before: CounterSnapshot, after: CounterSnapshot) -> tuple[PointCount, ...]:
     """Return the counts of the counters that all streams of a guest share."""
     return tuple(delta.count for delta in growths_of(guest, "", 0, before, after))
 
 
-def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
+def places_of(endpoints: Sequence[Endpoints]) -> list[InterfaceRef]:
     """Return the places of all NICs of these endpoints, each once."""
     return list(dict.fromkeys(nic.place for ends in endpoints for nic in ends.path.nics.values()))
 
 
 def nic_deltas(
-    path: StreamPath, before: Snapshot, after: Snapshot, macs: Mapping[Place, str] = {}
+    path: StreamPath, before: CounterSnapshot, after: CounterSnapshot, macs: Mapping[InterfaceRef, str] = {}
 ) -> dict[str, NicDelta | None]:
     """Return the growth of the counters of each NIC of a path, by role; None for a NIC that could not be read.
 
     `macs` are the MAC addresses when the UUT became ready.
     """
 
-    def delta(place: Place) -> NicDelta | None:
+    def delta(place: InterfaceRef) -> NicDelta | None:
         if place not in before.nics or place not in after.nics:
             return None
         return NicDelta.between(before.nics[place], after.nics[place], macs.get(place, ""))
@@ -141,12 +151,12 @@ def evidence_of(
     guest: TrialGuest,
     sent: Mapping[str, Sent],
     received: Mapping[str, Received],
-    before: Snapshot,
-    after: Snapshot,
+    before: CounterSnapshot,
+    after: CounterSnapshot,
     streams: int = 1,
     clocks_set_ns: Mapping[str | None, int] = {},
     realtime: ClockReader = of_this_machine,
-) -> list[Evidence]:
+) -> list[StreamObservation]:
     """Return the evidence of each stream of a guest; the trial has so many `streams` of all guests."""
     points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}
 
@@ -156,7 +166,7 @@ def evidence_of(
 
     nics = {ends.path.name: nic_deltas(ends.path, before, after, guest.active.macs) for ends in guest.endpoints}
     return [
-        Evidence(
+        StreamObservation(
             path=path,
             traffic=guest.traffic[path.name],
             sent=sent[path.name],
@@ -178,7 +188,7 @@ def evidence_of(
     ]
 
 
-def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) -> Iterator[Growth]:
+def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) -> Iterator[CounterDelta]:
     """Yield the count of frames for another MAC address, if an IP layer takes the frames of the ingress NIC.
 
     Otherwise the IP layer may drop copies of frames that something else forwards.
@@ -187,10 +197,12 @@ def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) 
         point = next(candidate for candidate in points if candidate.where is Where.INGRESS)
         identity = (OTHERHOST, str(point.place))
         frames = ingress.rx_otherhost_dropped
-        yield Growth(point, OTHERHOST, "dropped", frames, indiscriminate=True, identity=identity)
+        yield CounterDelta(point, OTHERHOST, "dropped", frames, indiscriminate=True, identity=identity)
 
 
-def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
+def growths_of(
+    guest: TrialGuest, stream: str, others: int, before: CounterSnapshot, after: CounterSnapshot
+) -> tuple[CounterDelta, ...]:
     """Return the growths of all counters on the path of one stream, from source to sink, except those of the NICs.
 
     `others` is the number of other streams in the trial. A counter that does not distinguish streams belongs to this
@@ -212,7 +224,7 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
         if silent and reading.counter == ALL_RULES:
             silent = CHANGED
         growths.append(
-            Growth(
+            CounterDelta(
                 point=points.get(reading.point) or replace(points[UUT], name=reading.point),
                 counter=reading.counter,
                 role=reading.role,
@@ -252,7 +264,7 @@ def _grown(
     return grown, RESET if grown is None and new_from_0 else ""
 
 
-def _readings(guest: TrialGuest, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
+def _readings(guest: TrialGuest, snapshot: CounterSnapshot) -> dict[tuple[str, str, str, str], CounterReading]:
     """Return the readings of a guest and its machine, by source of the reading, stream, point and counter."""
     own = {ends.path.name for ends in guest.endpoints}
     inside = snapshot.guests.get(guest.name, Reading()).counters

@@ -13,9 +13,9 @@ from netbench.hosts.base import Host
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
+from netbench.model.duration_estimate import Pace
 from netbench.model.entitlement import Entitlement
-from netbench.model.interfaces import Place
-from netbench.model.pace import Pace
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.virtualisation import Supports, Virtualisation
@@ -230,7 +230,7 @@ class ActiveGuest:
     start_s: float | None = None
     memory_bytes: int | None = None
     restart: "Callable[[], ActiveGuest] | None" = None
-    macs: Mapping[Place, str] = field(default_factory=dict)
+    macs: Mapping[InterfaceRef, str] = field(default_factory=dict)
     cpus: tuple[int, ...] = ()
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.errors import UsageError
+from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Seconds
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Ready, UnitUnderTest, UutPlan

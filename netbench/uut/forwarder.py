@@ -11,7 +11,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.model.documents import plain_text
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
 from netbench.model.virtualisation import Supports

@@ -30,7 +30,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
-from netbench.model.interfaces import PREFIX, Place
+from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
 
@@ -63,7 +63,7 @@ def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> No
         )
 
 
-def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "") -> None:
+def await_forwarding(machine: Machine, places: Sequence[InterfaceRef], guest: str = "") -> None:
     """Return once all these NICs have a carrier and forward; TestbedError lists those that do not in time.
 
     `guest` is the name, in messages, of the guest with these NICs; empty for NICs of a machine, which have cables.

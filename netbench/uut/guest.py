@@ -11,7 +11,7 @@ from netbench.hosts.python_modules import source_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import Kind
 from netbench.model.units import USUAL_MTU
@@ -20,8 +20,8 @@ from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderT
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
+    GuestLink,
     GuestNics,
-    Link,
     attaching_changes,
     bridges,
     guest_links,
@@ -63,9 +63,9 @@ class _Running:
     """A started guest; once it is ready, also its NICs and the bridges that they are attached to."""
 
     guest: RunningGuest
-    links: tuple[Link, ...]
+    links: tuple[GuestLink, ...]
     nics: Mapping[str, GuestNics]  # by stream
-    attached: Mapping[Place, int]
+    attached: Mapping[InterfaceRef, int]
 
     @property
     def machine(self) -> Machine:
@@ -210,7 +210,7 @@ class Guest(UnitUnderTest):
         )
         return replace(spec, nics=guest_nics(own.paths, self._vmm.attachment(spec).kind))
 
-    def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[Link, ...]:
+    def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[GuestLink, ...]:
         """Return its links to the NICs of its streams; none where it is on another machine."""
         return () if self._vmm.elsewhere else guest_links(paths, self._vmm.attachment(spec))
 
@@ -269,7 +269,7 @@ class Guest(UnitUnderTest):
             raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
 
-def _in_front_of(link: Link, site: Site) -> tuple[Host, str]:
+def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
     """Return the host and interface from which a frame enters the guest by a link."""
     if not link.attachment.on_nic:
         return site.host, link.interface

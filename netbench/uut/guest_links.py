@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import PREFIX, Place
+from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
@@ -30,7 +30,7 @@ class GuestNics:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class GuestLink:
     """One NIC of a guest: its MAC address, and the `interface` that attaches it to a NIC of its machine.
 
     There is one link for each `stream` and `role` (ingress, egress); reverse streams have links of their own. `bridge`
@@ -51,7 +51,7 @@ class Link:
         return self.attachment.kind
 
     @property
-    def place(self) -> Place:
+    def place(self) -> InterfaceRef:
         """The place of the interface."""
         return self.nic.place._replace(interface=self.interface)
 
@@ -72,12 +72,12 @@ def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
     )
 
 
-def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[Link, ...]:
+def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[GuestLink, ...]:
     """Return the links of these NICs to NICs of the guest's machine."""
 
-    def link(path: StreamPath, role: str, nic: Nic) -> Link:
+    def link(path: StreamPath, role: str, nic: Nic) -> GuestLink:
         interface, bridge = _name(path, role, attachment.kind[0]), _name(path, role, "b")
-        return Link(path.name, role, nic, attachment, interface, guest_mac(path, role), bridge)
+        return GuestLink(path.name, role, nic, attachment, interface, guest_mac(path, role), bridge)
 
     return tuple(
         link(path, role, nic)
@@ -130,7 +130,7 @@ def attaching_changes(
             yield AddForwardingEntry(link.nic.netns, link.nic.interface, sinks[link.stream])
 
 
-def guest_points(paths: Sequence[StreamPath], links: Sequence[Link]) -> Points:
+def guest_points(paths: Sequence[StreamPath], links: Sequence[GuestLink]) -> Points:
     """Return the counting points of a guest: at its attachments, if its machine is ours, and inside it."""
     own = {(link.stream, link.role): link.point for link in links}
     bridged = bool(links) and not links[0].attachment.on_nic
@@ -165,7 +165,7 @@ def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kin
     """
 
     def at(point: CountingPoint, kind: Kind, interface: str = "") -> CountingPoint:
-        return replace(point, kind=kind, place=Place(None, None, interface))
+        return replace(point, kind=kind, place=InterfaceRef(None, None, interface))
 
     shared = (at(_IP_LAYER, stack), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
     return {
@@ -181,18 +181,18 @@ def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kin
     }
 
 
-def places_of(links: Sequence[Link]) -> list[Place]:
+def places_of(links: Sequence[GuestLink]) -> list[InterfaceRef]:
     """Return all NICs of the machine between which a guest forwards: the machine's own, and those of the guest."""
     return [place for link in links for place in (link.nic.place, link.place)]
 
 
-def bridges(machine: Machine, links: Sequence[Link]) -> dict[Place, int]:
+def bridges(machine: Machine, links: Sequence[GuestLink]) -> dict[InterfaceRef, int]:
     """Return the index of the bridge that each NIC of the machine is a port of."""
     return {place: nic.master for place, nic in machine.read_nics(places_of(links)).items()}
 
 
 def read_links(
-    machine: Machine, links: Sequence[Link], attached: Mapping[Place, int], guest: str
+    machine: Machine, links: Sequence[GuestLink], attached: Mapping[InterfaceRef, int], guest: str
 ) -> Iterator[CounterReading]:
     """Yield the counters of the machine's ends of a guest's NICs.
 

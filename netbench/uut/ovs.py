@@ -23,8 +23,8 @@ from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.needs import IN_NETNS, Feature, Need, Tool, require_there
 from netbench.linux.probes import Probes
 from netbench.linux.proc import parse_process
+from netbench.model.duration_estimate import Pace
 from netbench.model.interfaces import PREFIX
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import Supports

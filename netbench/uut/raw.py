@@ -10,8 +10,8 @@ from netbench.hosts.composed import Confined
 from netbench.linux.changes import Change, GroOn, SteerReceived
 from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
 from netbench.linux.probes import Probes
+from netbench.model.duration_estimate import Pace
 from netbench.model.entitlement import Cpus
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, Kind, forwarding_point
 from netbench.model.virtualisation import Supports

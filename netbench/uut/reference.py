@@ -32,7 +32,7 @@ At = Literal["ingress", "forward", "egress"]
 _WITH_NFT = (*IN_NETNS, "nft")
 
 
-class Drop(BaseModel, extra="forbid", frozen=True):
+class DropRule(BaseModel, extra="forbid", frozen=True):
     """`k` of every `n` frames: exactly, or on average when they are drawn at random."""
 
     k: int = Field(strict=True, ge=0)
@@ -78,7 +78,7 @@ class Limit(BaseModel, extra="forbid", frozen=True):
 class Impaired(BaseModel, extra="forbid", frozen=True):
     """The drops of a stream (either `drop` or `limit`), and the minimum delay of its frames, in seconds."""
 
-    drop: Drop | None = None
+    drop: DropRule | None = None
     limit: Limit | None = None
     delay: Seconds = 0.0
 
@@ -89,7 +89,7 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
         return self
 
     @property
-    def truth(self) -> Drop | Limit:
+    def truth(self) -> DropRule | Limit:
         """Its `drop` or `limit`."""
         truth = self.drop or self.limit
         assert truth is not None
@@ -98,7 +98,7 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
     @property
     def drops_all(self) -> bool:
         """Whether it drops all frames."""
-        return isinstance(self.truth, Drop) and self.truth.k == self.truth.n
+        return isinstance(self.truth, DropRule) and self.truth.k == self.truth.n
 
 
 class ReferenceOptions(RawOptions, Impaired, frozen=True):
@@ -115,12 +115,12 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
         """The counting point that drops frames, by name."""
         return self.point_of(self.truth)
 
-    def point_of(self, truth: Drop | Limit) -> str:
+    def point_of(self, truth: DropRule | Limit) -> str:
         """Return the counting point of a drop rule, by name."""
         inside = Kind.BRIDGE if self.forward == "bridge" else Kind.IP_LAYER
         return inside.value if truth.at == "forward" else f"{truth.at} NIC"
 
-    def family(self, truth: Drop | Limit) -> str:
+    def family(self, truth: DropRule | Limit) -> str:
         """Return the nftables family of a drop rule."""
         inside = "bridge" if self.forward == "bridge" else "ip"
         return inside if truth.at == "forward" else "netdev"
@@ -179,7 +179,7 @@ class Reference(Raw):
         raw, paths = super().plan(assignment), assignment.paths
         needs = {"nft", "nftables"}
         for impaired in (self._options, self._options.reverse or self._options):
-            needs |= {"numgen"} if isinstance(impaired.truth, Drop) else set()
+            needs |= {"numgen"} if isinstance(impaired.truth, DropRule) else set()
             needs |= {"nft-ingress"} if self._options.family(impaired.truth) == "netdev" else set()
             needs |= {"netem"} if impaired.delay else set()
         steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
@@ -269,7 +269,7 @@ class Reference(Raw):
             device = (ingress if truth.at == "ingress" else egress).interface
             hook = f'type filter hook {truth.at} device "{device}" priority 0; policy accept;'
             lines.append(f"add chain {table} {chain} {{ {hook} }}")
-        if not (isinstance(truth, Drop) and truth.k == 0):
+        if not (isinstance(truth, DropRule) and truth.k == 0):
             lines.append(f"add rule {table} {chain} {match} {truth.condition} counter name {counter} drop")
         return lines
 

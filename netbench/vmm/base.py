@@ -13,9 +13,9 @@ from netbench.hosts.lines import end
 from netbench.linux.changes import Change
 from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY
+from netbench.model.duration_estimate import Pace
 from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, Tap

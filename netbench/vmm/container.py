@@ -21,8 +21,8 @@ from netbench.images.unpacked import roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth

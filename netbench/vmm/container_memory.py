@@ -11,7 +11,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import USUAL_DIRECTORY, MemoryController, door, find_memory_controller
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
 from netbench.linux.needs import Facility
@@ -62,7 +62,7 @@ class AddMemoryGroup(Change):
         writes = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
         return " && ".join([shlex.join(("mkdir", self.path)), *writes])
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         controller = find_memory_controller(look.host)
         change = replace(self, directory=controller.directory, version=controller.version)
         if look.host.run(["test", "-e", change.path]).exit_code == 0:

@@ -18,8 +18,8 @@ from netbench.hosts.ssh_guest import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
 from netbench.model.documents import plain_text
+from netbench.model.duration_estimate import Pace
 from netbench.model.interfaces import PREFIX
-from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment

@@ -7,7 +7,7 @@ from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.esxi_api import Session, asked
@@ -42,7 +42,7 @@ class OfEsxi(Change):
     def command(self) -> str:
         return " && ".join(shlex.join(("govc", *words)) for words in self._commands)
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         self._ask(self._refuse)
         return self
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.libvirt_api import LibvirtConnection, is_of_libvirt
@@ -36,7 +36,7 @@ class OwnDomain(Change):
         """A command that succeeds if no domain has that name."""
         return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         libvirt = self._connection(look.host)
         try:
             if libvirt.has(self.name):

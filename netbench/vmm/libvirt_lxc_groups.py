@@ -13,7 +13,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, machine_root
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 
@@ -113,7 +113,7 @@ class AddGroups(Change):
         settings = (f"echo {text} >{file}" for file, text in self._settings(existing))
         return " && ".join([shlex.join(("mkdir", "-p", *made)), *settings])
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         existing = hierarchies(look.host)
         lacking = {*_WANTED[1:]} - {name for hierarchy in existing for name in hierarchy.controllers.split(",")}
         if existing[0].controllers and lacking:

@@ -22,13 +22,13 @@ from netbench.hosts.composed import outside
 from netbench.hosts.search_path import search_path
 from netbench.linux.changes import Change, MovePort
 from netbench.linux.needs import Facility
+from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory
-from netbench.model.pace import Pace
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
-from netbench.vmm.openvz_tools import Box, Tool, box, shares
+from netbench.vmm.openvz_tools import OpenVzContainer, Tool, box, shares
 
 NEVER_RUN = "contract only, never run against OpenVZ"
 KERNEL = Path("/proc/vz")  # exists in OpenVZ's kernels
@@ -85,7 +85,7 @@ class Netif(Attachment):
     kind: ClassVar[str] = "veth"
     needs: ClassVar[frozenset[str]] = frozenset({"veth"})
 
-    box: Box
+    box: OpenVzContainer
 
     def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
         yield AddContainerNic(self.box.tool, self.box.ident, interface, mac, host_mac(mac))
@@ -152,7 +152,7 @@ class OpenVz(Vmm):
             raise TestbedError(death)
         return guest
 
-    def _box(self, spec: GuestSpec) -> Box:
+    def _box(self, spec: GuestSpec) -> OpenVzContainer:
         """Return the container by a name or number derived from the guest, unique among guests and runs."""
         if self._options.tool == "prlctl":
             return box("prlctl", self._options.container or spec.own_netns)
@@ -163,7 +163,7 @@ class OpenVz(Vmm):
 class OpenVzGuest(RunningGuest):
     """A running container; its first process may not run commands yet."""
 
-    def __init__(self, spec: GuestSpec, here: Host, of: Box, *, own: bool) -> None:
+    def __init__(self, spec: GuestSpec, here: Host, of: OpenVzContainer, *, own: bool) -> None:
         super().__init__(spec)
         self._here = here
         self._box = of

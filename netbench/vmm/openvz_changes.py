@@ -7,10 +7,10 @@ from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
-from netbench.vmm.openvz_tools import Box, box
+from netbench.vmm.openvz_tools import OpenVzContainer, box
 
 _CREATE_S = 900.0  # a template may have to be downloaded and unpacked
 _OTHERWISE_S = 300.0  # `vzctl stop` alone waits up to 120 s for a container to shut down
@@ -24,7 +24,7 @@ class OfContainer(Change):
     ident: str
 
     @property
-    def _box(self) -> Box:
+    def _box(self) -> OpenVzContainer:
         return box(self.tool, self.ident)
 
     @property
@@ -55,7 +55,7 @@ class AddContainer(OfContainer):
         made = self._box.create(self.name, self.template)
         return [made, self._box.configure(self.memory_mib, self.shares, self.features)]
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         exists, _ = self._box.status(look.host)
         if exists:
             raise not_ours(f"the container {self.ident}")
@@ -82,7 +82,7 @@ class StartContainer(OfContainer):
     def _commands(self) -> Sequence[Sequence[str]]:
         return [] if self.ran else [self._box.start()]
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         exists, runs = self._box.status(look.host)
         if not exists:
             raise TestbedError(f"there is no container {self.ident}: name one that `{self._box.lister}` lists")
@@ -105,7 +105,7 @@ class AddContainerNic(OfContainer):
     def _commands(self) -> Sequence[Sequence[str]]:
         return self._box.add_nic(self.nic, self.mac, self.host_mac)
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         look.refuse_existing(None, self.nic)
         return self
 

@@ -19,7 +19,7 @@ _UNITS_OF_WEIGHT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class OpenVzContainer:
     """A container, identified by its number (`vzctl`, which also accepts names) or its name (`prlctl`).
 
     Most methods return the command that does what they describe.
@@ -87,7 +87,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Vzctl(Box):
+class Vzctl(OpenVzContainer):
     """A container of OpenVZ 6."""
 
     tool: ClassVar[Tool] = "vzctl"
@@ -116,7 +116,7 @@ class Vzctl(Box):
 
 
 @dataclass(frozen=True, slots=True)
-class Prlctl(Box):
+class Prlctl(OpenVzContainer):
     """A container of Virtuozzo or OpenVZ 7."""
 
     tool: ClassVar[Tool] = "prlctl"
@@ -143,7 +143,7 @@ class Prlctl(Box):
         return self.ident
 
 
-def box(tool: str, ident: str) -> Box:
+def box(tool: str, ident: str) -> OpenVzContainer:
     """Return the container for one of the two tools."""
     return {"vzctl": Vzctl, "prlctl": Prlctl}[tool](ident)
 

@@ -19,7 +19,7 @@ from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
 from netbench.linux.probes import Probes
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm

@@ -14,12 +14,12 @@ from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.needs import Facility, Tool
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.boot_disc import LOADER, disc_of
-from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_summary
+from netbench.vmm.virtualbox_command import KERNEL_WORDS, BoxFiles, BridgedNic, VirtualBoxStart, box_summary
 from netbench.vmm.virtualbox_guest import VirtualBoxGuest
 from netbench.vmm.virtualbox_options import NIC_KINDS, VirtualBoxOptions
 
@@ -142,10 +142,10 @@ class VirtualBox(Vmm):
         }
         return VirtualBoxGuest(spec, host, box, disc, facts)
 
-    def _box(self, spec: GuestSpec, *, emulated: bool) -> Box:
+    def _box(self, spec: GuestSpec, *, emulated: bool) -> VirtualBoxStart:
         options = self._options
         paging, provider = ("off", "none") if emulated else ("on", "default")
-        return Box(
+        return VirtualBoxStart(
             spec.name,
             tuple(BridgedNic(nic.interface, nic.mac, options.nic) for nic in spec.nics),
             options.cpus,

@@ -51,7 +51,7 @@ class BoxFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class VirtualBoxStart:
     """A guest to be started. All its threads run on `host_cpus` (empty: any) and in the control group of `door`."""
 
     name: str
@@ -65,7 +65,7 @@ class Box:
     door: str = ""
 
 
-def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
+def box_command(box: VirtualBoxStart, files: BoxFiles, disc: str) -> list[str]:
     """Return the foreground command that starts it from a CD image; all its processes end with the command.
 
     It must run in the network namespace of the interfaces that the NICs are bridged to.
@@ -76,13 +76,13 @@ def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
     return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(files.pid), *started]
 
 
-def box_summary(box: Box, files: BoxFiles, disc: str) -> str:
+def box_summary(box: VirtualBoxStart, files: BoxFiles, disc: str) -> str:
     """Return the same for readers: the options that the VM is made with."""
     words = " ".join(_options(box, files))
     return f"VBoxManage modifyvm {box.name} {words} && VBoxHeadless --startvm {box.name} # from {disc}"
 
 
-def _options(box: Box, files: BoxFiles) -> Iterator[str]:
+def _options(box: VirtualBoxStart, files: BoxFiles) -> Iterator[str]:
     """Yield the options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
     yield from ("--memory", str(box.memory_mib), "--cpus", str(box.cpus))
     yield from ("--cpu-execution-cap", str(box.cpu_cap))

@@ -16,7 +16,7 @@ from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.base import GuestSpec, RunningGuest
 from netbench.vmm.started_machine import LAST_WORDS_S, plain, trouble_in
-from netbench.vmm.virtualbox_command import SCRIPT, Box, BoxFiles, box_command
+from netbench.vmm.virtualbox_command import SCRIPT, BoxFiles, VirtualBoxStart, box_command
 
 # Each poll of a machine with an emulated CPU takes some of its CPU time.
 _POLL_S = 1.0
@@ -41,7 +41,7 @@ class VirtualBoxGuest(RunningGuest):
     quiet_time_s = _QUIET_TIME_S
     process: Process
 
-    def __init__(self, spec: GuestSpec, host: Host, box: Box, disc: str, facts: Mapping[str, str]) -> None:
+    def __init__(self, spec: GuestSpec, host: Host, box: VirtualBoxStart, disc: str, facts: Mapping[str, str]) -> None:
         super().__init__(spec)
         self._machine = outside(host)
         self._files = BoxFiles(spec.directory)

@@ -19,7 +19,7 @@ from netbench.hosts.search_path import search_path
 from netbench.images.library import find_image
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm

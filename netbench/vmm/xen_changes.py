@@ -11,7 +11,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.images.library import find_image
 from netbench.images.on_host import brought
-from netbench.linux.changes import Change, Look
+from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.attachment import Attachment, host_mac
@@ -46,7 +46,7 @@ class AddDomain(Change):
     def command(self) -> str:
         return f"cat >{shlex.quote(self.file)} <<'END'\n{self.config}END\n{shlex.join(self._create)}"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         require_xl(look.host)
         if listed(look.host, self.name):
             raise not_ours(f"the domain {self.name}")
@@ -93,7 +93,7 @@ class PlaceVif(Change):
     def command(self) -> str:
         return " && ".join(map(shlex.join, self._commands(backend("DOMID", self.device, self.model))))
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         look.refuse_existing(self.netns, self.interface)
         return self
 

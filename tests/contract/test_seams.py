@@ -24,10 +24,10 @@ from netbench.linux.changes import Change
 from netbench.loads.base import Neighbour
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Traffic
-from netbench.sinks.auto_sink import Auto, AutoSink
+from netbench.sinks.auto_sink import AutoSink, AutoSinkKind
 from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.tcpdump import TcpdumpSink
@@ -37,7 +37,7 @@ from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.guest import Guest
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
-from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.uut.reference import DropRule, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu import Qemu
@@ -264,7 +264,7 @@ def test_a_source_is_not_used_before_it_is_open():
 SINKS_MADE = {
     "tcpdump": TcpdumpSink,
     "bpf": lambda: BpfSink(BpfOptions()),
-    "auto": lambda: Auto().sink(),
+    "auto": lambda: AutoSinkKind().sink(),
     "fake": lambda: FakeSink(wire()),
 }
 
@@ -288,8 +288,8 @@ UUTS_MADE = {
     "raw tc": lambda: Raw(RawOptions(forward="tc", rps=(0,))),
     "raw xdp": lambda: Raw(RawOptions(forward="xdp")),
     "ovs": lambda: Ovs(OvsOptions()),
-    "reference bridge": lambda: Reference(ReferenceOptions(drop=Drop(k=1, n=2))),
-    "reference route": lambda: Reference(ReferenceOptions(forward="route", drop=Drop(k=1, n=2))),
+    "reference bridge": lambda: Reference(ReferenceOptions(drop=DropRule(k=1, n=2))),
+    "reference route": lambda: Reference(ReferenceOptions(forward="route", drop=DropRule(k=1, n=2))),
     "qemu bridge": lambda: Guest(Qemu(QemuOptions())),
     "qemu route": lambda: Guest(Qemu(QemuOptions(forward="route"))),
     "external": lambda: External(ExternalOptions()),
@@ -360,6 +360,6 @@ def test_what_provisioning_would_do_is_what_it_does(uut):
 def test_the_fakes_read_as_counters_do():
     fakes = FakeSetup.on(PATHS)
     places = [nic.place for nic in PATHS[0].nics.values()]
-    found = fakes.setup.read_nics([*places, Place(None, None, "no-such-nic")])
+    found = fakes.setup.read_nics([*places, InterfaceRef(None, None, "no-such-nic")])
     assert list(found) == places
     assert [counters.mac for counters in found.values()] == [nic.mac for nic in PATHS[0].nics.values()]

@@ -10,11 +10,11 @@ from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import ALL_RULES, CountingPoint, Kind, nic_point
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
-from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.uut.reference import DropRule, Reference, ReferenceOptions
 from tests.netns.yard import FRAMES, Yard, fresh_yard
 
 pytestmark = pytest.mark.root
@@ -58,7 +58,7 @@ def raw(forward: str) -> Raw:
 
 def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
     """Counts by stream, point, counter and role; netlink (this machine) and commands (a VM) must give the same."""
-    forwarding = Place(None, yard.hosts["uut"].netns, "")
+    forwarding = InterfaceRef(None, yard.hosts["uut"].netns, "")
     points = {
         path.name: [
             *(nic_point(role, nic) for role, nic in path.nics.items()),
@@ -71,7 +71,8 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
     found = tuple(reading for reading in yard.machine.read_counters(points) if reading.counter != ALL_RULES)
     assert by_command.read_counters(points) == found
     places = [
-        Place(None, forwarding.netns, name) for name in ("lo", "nb-in1", "nb-out1", "nb-in2", "nb-u-s1", "nb-none")
+        InterfaceRef(None, forwarding.netns, name)
+        for name in ("lo", "nb-in1", "nb-out1", "nb-in2", "nb-u-s1", "nb-none")
     ]
     # ip(8) leaves this counter out while it is 0.
     by_netlink = {
@@ -147,7 +148,7 @@ def test_the_ip_layer_of_a_router(yard):
         table inet x { chain c { type filter hook prerouting priority 0; numgen inc mod 100 < 9 counter drop; } ; }
         table ip x { chain c { type filter hook forward priority -1; policy drop; ip ttl 1 accept; counter; } ; }
     """
-    own = Reference(ReferenceOptions.model_validate({"forward": "route", "drop": Drop(k=1, n=100)}))
+    own = Reference(ReferenceOptions.model_validate({"forward": "route", "drop": DropRule(k=1, n=100)}))
     with yard.uut(own, "u", yard.paths) as uut:
         assert dropped(yard, uut, "IP layer") == (1, {}), "the rule of netbench's own UUT is that UUT's to read"
         run(yard, "uut", "nft -f -", stdin=rules)

@@ -17,7 +17,7 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.raw import Raw, RawOptions
-from netbench.uut.reference import At, Drop, Limit, Reference, ReferenceOptions
+from netbench.uut.reference import At, DropRule, Limit, Reference, ReferenceOptions
 from tests.commands import netbench
 from tests.netns.watching import wait_for
 from tests.netns.yard import FRAMES, assert_declared, fresh_yard, groups
@@ -36,7 +36,7 @@ def raw(forward: str) -> Raw:
 
 
 def reference(forward: str, k: int, n: int = 100) -> Reference:
-    return Reference(ReferenceOptions.model_validate({"forward": forward, "drop": Drop(k=k, n=n)}))
+    return Reference(ReferenceOptions.model_validate({"forward": forward, "drop": DropRule(k=k, n=n)}))
 
 
 def dropped(uut: ActiveGuest) -> dict[str, int | None]:
@@ -47,7 +47,7 @@ def dropped(uut: ActiveGuest) -> dict[str, int | None]:
     "uut",
     [
         raw("bridge"),
-        *(Reference(ReferenceOptions(drop=Drop(k=1, n=9, at=at))) for at in get_args(At)),
+        *(Reference(ReferenceOptions(drop=DropRule(k=1, n=9, at=at))) for at in get_args(At)),
         Reference(ReferenceOptions(forward="route", limit=Limit(fps=1))),
         Forwarder(ForwarderOptions()),
     ],

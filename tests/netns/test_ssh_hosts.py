@@ -28,7 +28,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import MARK, LocalHost
 from netbench.hosts.search_path import search_path
-from netbench.linux import guard
+from netbench.linux import watchdog
 from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
@@ -36,7 +36,7 @@ from netbench.linux.needs import Facility
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker
-from netbench.testbed.played_servers import namespaces_of, server_changes, servers_at_work
+from netbench.testbed.emulated_ssh_hosts import namespaces_of, server_changes, servers_at_work
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.vmm import openvz
@@ -142,7 +142,7 @@ class Lab:
 
     def guards(self, name: str) -> list[int]:
         """The watchdog that undoes all changes there when its controller is gone."""
-        return pids_in(self.namespaces[name], guard.__name__)
+        return pids_in(self.namespaces[name], watchdog.__name__)
 
     def programs(self, name: str) -> set[int]:
         """The ids of the BPF programs that the processes of sinks on a server hold (proc_pid_fdinfo(5))."""

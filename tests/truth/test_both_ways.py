@@ -20,7 +20,7 @@ from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
-from netbench.uut.reference import Drop
+from netbench.uut.reference import DropRule
 from tests.breakages import load_shipped
 from tests.commands import FEW_FRAMES, HELD_UP, netbench, rows, settings, verdict_of
 from tests.unit.charts import with_all_views
@@ -200,8 +200,8 @@ def test_flush_frames_that_are_redirected_to_the_other_sink_do_no_harm(tmp_path)
 )
 def test_each_direction_loses_what_it_is_to_where_it_is_to(uut, places, sink, tmp_path):
     lost = {
-        "forth": Drop.model_validate(uut["drop"]).of(SENT),
-        "back": Drop.model_validate(uut["reverse"]["drop"]).of(SENT),
+        "forth": DropRule.model_validate(uut["drop"]).of(SENT),
+        "back": DropRule.model_validate(uut["reverse"]["drop"]).of(SENT),
     }
     assert len(set(lost.values())) == 2
     result, counted = both_measured(uut, profile(sink=sink), tmp_path)
@@ -227,7 +227,7 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
     result, counted = both_measured(DIFFERENT, wanted, tmp_path)
     assert {ends.source.kind for ends in result.ends.values()} == {"xdp"}
     if load != "max":
-        lost = {"forth": Drop(k=7, n=100).of(SENT), "back": Drop(k=13, n=97).of(SENT)}
+        lost = {"forth": DropRule(k=7, n=100).of(SENT), "back": DropRule(k=13, n=97).of(SENT)}
         assert_exact(result, lost, counted)
         return
     for counts, k, n in zip(result.streams, (7, 13), (100, 97), strict=True):
@@ -235,7 +235,7 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
         rings_lost = placed.pop("ingress NIC (receive ring full)", 0)
         came_in = counted[f"{counts.stream}-in"]
         assert counts.sent_frames == came_in + rings_lost
-        assert placed.pop("bridge (nft drop rule)", 0) == Drop(k=k, n=n).of(came_in)
+        assert placed.pop("bridge (nft drop rule)", 0) == DropRule(k=k, n=n).of(came_in)
         assert counts.unexplained_frames == 0
         assert counts.foreign_frames == 0
 

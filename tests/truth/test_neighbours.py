@@ -6,7 +6,7 @@ import random
 import pytest
 
 from netbench.results.directory import ResultDirectory
-from netbench.uut.reference import Drop
+from netbench.uut.reference import DropRule
 from tests.commands import PATIENT, netbench, settings
 
 pytestmark = pytest.mark.root
@@ -64,8 +64,8 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
     for trial in trials:
         whose, *numbers = trial.spec.uut.split("-")
         k, n = map(int, numbers)
-        own_drop = Drop(k=k, n=n) if whose in ("own", "both") else Drop(k=0, n=1)
-        other_drop = Drop(k=n - k, n=n) if whose in ("other", "both") else Drop(k=0, n=1)
+        own_drop = DropRule(k=k, n=n) if whose in ("own", "both") else DropRule(k=0, n=1)
+        other_drop = DropRule(k=n - k, n=n) if whose in ("other", "both") else DropRule(k=0, n=1)
         [measured], [second] = trial.streams, trial.neighbours
         assert (measured.sent_frames, measured.lost_frames) == (1000, own_drop.of(1000)), trial
         assert measured.unexplained_frames == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.uut.reference import Drop
+from netbench.uut.reference import DropRule
 from tests.commands import PATIENT, netbench, rows, verdict_of
 
 SEED = 20111
@@ -21,7 +21,7 @@ DROPS = [
 @given(st.integers(1, 50).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.integers(0, 500))
 def test_the_formula_counts_what_a_counter_would(drop, frames):
     k, n = drop
-    assert Drop(k=k, n=n).of(frames) == sum(1 for i in range(frames) if i % n < k)
+    assert DropRule(k=k, n=n).of(frames) == sum(1 for i in range(frames) if i % n < k)
 
 
 @pytest.mark.root
@@ -69,6 +69,6 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward):
         k, n = map(int, row["uut"].removeprefix("drops-").split("-of-"))
         sent = int(row["sent_frames"])
         assert sent == round(9973 * 0.211)
-        assert int(row["lost_frames"]) == Drop(k=k, n=n).of(sent), row
-        assert int(row["received_frames"]) == sent - Drop(k=k, n=n).of(sent)
+        assert int(row["lost_frames"]) == DropRule(k=k, n=n).of(sent), row
+        assert int(row["received_frames"]) == sent - DropRule(k=k, n=n).of(sent)
         assert (verdict_of(row), row["unexplained_frames"], row["capture_dropped_frames"]) == ("valid", "0", "0"), row

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from netbench.uut.reference import Drop
+from netbench.uut.reference import DropRule
 from tests.commands import PATIENT, netbench, rows, settings
 
 pytestmark = pytest.mark.root
@@ -24,7 +24,7 @@ def test_what_a_ring_had_no_room_for_and_what_the_uut_dropped_are_told_apart(tmp
         sent, received = int(row["sent_frames"]), int(row["received_frames"])
         full = int(match[1]) if (match := RING.search(row["lost_at"])) else 0
         overflows += full
-        dropped = Drop(k=7, n=100).of(sent - full)
+        dropped = DropRule(k=7, n=100).of(sent - full)
         assert received == sent - full - dropped, row  # none merged with another, at any size
         assert row["lost_at"].endswith(f"bridge (nft drop rule)={dropped}")
         assert (row["unexplained_frames"], row["capture_dropped_frames"]) == ("0", "0"), row

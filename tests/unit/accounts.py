@@ -2,9 +2,9 @@
 
 from netbench.model.counts import StreamCounts
 from netbench.trial.accounting import accounts
-from netbench.trial.evidence import Evidence
+from netbench.trial.evidence import StreamObservation
 
 
-def account(evidence: Evidence) -> StreamCounts:
+def account(evidence: StreamObservation) -> StreamCounts:
     """What became of its frames."""
     return accounts([evidence])[evidence.path.name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netbench.model.campaign import CampaignResults
-from netbench.report.chart import Chart, Form, Series
+from netbench.report.chart import Chart, ChartSeries, Form
 from netbench.report.page import report_page
 from netbench.report.publication import charts_of
 from netbench.report.shown import Shown
@@ -69,18 +69,18 @@ def names_as_files_and_on_page(results: CampaignResults) -> tuple[list[str], lis
     return sorted(files), sorted(figure.name for figure in figures_on(report_page(results)))
 
 
-def of_form(chart: Chart, *forms: Form) -> list[Series]:
+def of_form(chart: Chart, *forms: Form) -> list[ChartSeries]:
     """Return the series of these forms, panel by panel."""
     return [series for panel in chart.panels for series in panel.series if series.form in forms]
 
 
-def lines(chart: Chart) -> list[Series]:
+def lines(chart: Chart) -> list[ChartSeries]:
     return of_form(chart, Form.LINE)
 
 
-def points(chart: Chart) -> list[Series]:
+def points(chart: Chart) -> list[ChartSeries]:
     return of_form(chart, Form.POINTS)
 
 
-def bars(chart: Chart) -> list[Series]:
+def bars(chart: Chart) -> list[ChartSeries]:
     return of_form(chart, Form.BARS)

@@ -16,7 +16,7 @@ from netbench.linux.nics import NicCounters
 from netbench.linux.running import Other
 from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import stream_paths
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.tester import HostIdentity, Identities
@@ -159,7 +159,7 @@ class FakeTestbed:
     def interfaces(self) -> dict[str | None, list[str]]:
         return {}
 
-    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+    def _read_nics(self, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
         if self.fakes.log[-1].endswith("armed?"):  # a trial begins
             self.trials += 1
             self.before_trial(self.trials)
@@ -188,7 +188,7 @@ class FakeCampaign:
         monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)
 
-    def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.Request:
+    def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.CampaignRequest:
         """Return the request of these fields of `profile`; UUTs are measured one after the other by default."""
         return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
 

@@ -16,7 +16,7 @@ from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
 from netbench.model.distributions import Spread
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.received import Received
@@ -72,12 +72,12 @@ class FakeNics:
     def __init__(self, log: Log, nics: Iterable[Nic]) -> None:
         self._log = log
         self.late: list[Callable[[], object]] = []
-        self.counters: dict[Place, NicCounters] = {
+        self.counters: dict[InterfaceRef, NicCounters] = {
             nic.place: NicCounters(0, 0, 0, 0, 0, 0, True, 0, nic.mac, index, 0)
             for index, nic in enumerate(nics, start=1)
         }
 
-    def __call__(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+    def __call__(self, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
         self._log.append("read NICs")
         if self.late:
             self.late.pop(0)()

@@ -6,9 +6,9 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology
-from netbench.model.trial import Frames, GuestTask, TrialSpec
+from netbench.model.trial import GuestTask, TrialFrames, TrialSpec
 from netbench.model.units import Load
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 
 
 def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more) -> Topology:
@@ -71,7 +71,7 @@ def trial_spec(
 ) -> TrialSpec:
     """A trial of one second with these streams of the victim; `neighbours` are the tasks of the others."""
     rate = Load.parse(load)
-    victim = GuestTask(VICTIM, Network(rate, None, frame_size), streams, Frames(frame_size, rate), 1.0)
+    victim = GuestTask(VICTIM, Network(rate, None, frame_size), streams, TrialFrames(frame_size, rate), 1.0)
     others = more.pop("neighbours", ())
     return TrialSpec(
         **{"index": 0, "uut": uut, "scenario": scenario, "guests": (victim, *others), "repetition": 1, **more}
@@ -82,7 +82,7 @@ def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...]
     """The trial of a profile's first frame size and load, as a plan would have it."""
     (scenario, *_), (size, *_), (load, *_) = profile.scenarios, profile.frame_sizes, profile.loads
     uut = more.pop("uut", topology.uuts[0].name)
-    made = Wanted(topology, profile, (uut,), profile.scenarios).trial(
+    made = CampaignPlan(topology, profile, (uut,), profile.scenarios).trial(
         uut, scenario, size, load, 1, **{"index": 0, **more}
     )
     victim = replace(made.victim, streams=streams)

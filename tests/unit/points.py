@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from netbench.model.counts import Loss, PointCount
 from netbench.model.paths import stream_paths
 from netbench.model.points import UUT, CountingPoint, Kind, Where, forwarding_point, whole_path
-from netbench.trial.evidence import Growth
+from netbench.trial.evidence import CounterDelta
 from tests.unit.inputs import topology
 
 (_PATH,) = stream_paths(topology())
@@ -44,9 +44,9 @@ def growth(
     shared: bool = False,
     silent: str = "",
     indiscriminate: bool = False,
-) -> Growth:
+) -> CounterDelta:
     """The growth of a counter at the point of this name."""
-    return Growth(at(name, points), counter, role, frames, shared, silent, indiscriminate, (name, counter))
+    return CounterDelta(at(name, points), counter, role, frames, shared, silent, indiscriminate, (name, counter))
 
 
 def count(name: str, counter: str, role: str, grew: int | None) -> PointCount:

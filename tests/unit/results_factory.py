@@ -12,7 +12,7 @@ from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network
-from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult
+from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from tests.unit.inputs import trial_spec
@@ -148,7 +148,7 @@ def neighbour(
     """A neighbour that forwards the given streams, or is idle without any; `activity` as a profile has it."""
     does = activity or ({"network": "1000fps", "frame_size": frame_size} if counts else "idle")
     activity = TypeAdapter(ActivityField).validate_python(does)
-    traffic = Frames(activity.frame_size, Load.parse("1000fps")) if isinstance(activity, Network) else None
+    traffic = TrialFrames(activity.frame_size, Load.parse("1000fps")) if isinstance(activity, Network) else None
     task = GuestTask(name, activity, tuple(counted.stream for counted in counts), traffic, 1.0)
     return task, GuestResult(name, counts, counters, dict(cpu_s or {}))
 

@@ -13,7 +13,7 @@ from netbench.model.points import whole_path
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.accounting import OneWay, one_way
-from netbench.trial.evidence import UNCOUNTED, Evidence, NicDelta
+from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
@@ -59,14 +59,14 @@ class Journey:
         behind_it = self.egress_nic + self.link_out + self.sink_nic + self.capture
         return self.sent - before_the_uut - self.rule - self.uut - behind_it
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> StreamObservation:
         on_wire = self.sent - self.source_nic + self.foreign_through + self.foreign_stuck
         ingress = on_wire - self.link_in - self.ingress_nic
         egress = (
             ingress - self.foreign_stuck - self.rule - self.uut - self.egress_nic + self.duplicated + self.foreign_out
         )
         sink = egress - self.link_out - self.sink_nic
-        return Evidence(
+        return StreamObservation(
             path=PATH,
             traffic=Traffic("s1", "", "", "", "", 64, 1000.0, self.sent / 1000, 1, 1),
             sent=Sent(self.sent, 0, self.sent / 1000, 1, 2, 1, 0.0),
@@ -106,11 +106,11 @@ def lost_at(counts: StreamCounts) -> dict[str, int]:
     return found
 
 
-def with_nics(evidence: Evidence, **nics: NicDelta | None) -> Evidence:
+def with_nics(evidence: StreamObservation, **nics: NicDelta | None) -> StreamObservation:
     return replace(evidence, nics={**evidence.nics, **nics})
 
 
-def outside(evidence: Evidence) -> Evidence:
+def outside(evidence: StreamObservation) -> StreamObservation:
     """Return the same, seen from outside the UUT only."""
     nics = {role: delta for role, delta in evidence.nics.items() if role in ("source", "sink")}
     return replace(evidence, path=OUTSIDE, nics=nics, points=whole_path(OUTSIDE, ()), growths=())

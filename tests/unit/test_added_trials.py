@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from netbench.model.scenario import DEDICATED
-from netbench.model.trial import Reference
+from netbench.model.trial import LoadReference
 from netbench.model.units import Load, LoadKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import choose
@@ -140,10 +140,13 @@ def test_a_contradiction_names_both_numbers():
 @pytest.mark.parametrize(
     ("reference", "part"),
     [
-        (Reference(1000.0), (1500.0, False)),
-        (Reference(1000.0, "the source"), (1000.0, True)),
-        (Reference(1000.0, "tester-disturbed", 8000.0), (1500.0, False)),  # sources keep more: it may show the maximum
-        (Reference(1000.0, "", 1200.0), (1200.0, True)),
+        (LoadReference(1000.0), (1500.0, False)),
+        (LoadReference(1000.0, "the source"), (1000.0, True)),
+        (
+            LoadReference(1000.0, "tester-disturbed", 8000.0),
+            (1500.0, False),
+        ),  # sources keep more: it may show the maximum
+        (LoadReference(1000.0, "", 1200.0), (1200.0, True)),
     ],
 )
 def test_a_share_above_a_lower_bound_is_offered_where_the_sources_hold_it(reference, part):

@@ -7,7 +7,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
-from netbench.generators.auto_source import Auto, AutoOptions
+from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
 from netbench.model.frame_mix import IMIX, FrameMix
 from netbench.model.paths import stream_paths
 from netbench.model.tester import Identity
@@ -74,7 +74,7 @@ def sent_by(source) -> tuple[int, int]:
 
 def test_pktgen_where_it_works():
     host = PktgenHost(FakeKernel())
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(host, "nb-tx1", ())
         (remark,) = source.remarks()
         assert remark == "pktgen sends high loads from nb-tx1 of host far too: its worker runs only here"
@@ -93,7 +93,7 @@ def test_pktgen_where_it_works():
     ids=["there is none", "it refuses"],
 )
 def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(host, interface, ())
         assert source.remarks()[0].startswith(f"afpacket sends from {interface} of host near: {why}")
         assert source.identity().kind == "fake"
@@ -103,7 +103,7 @@ def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
 
 
 def test_both_kinds_in_one_campaign():
-    made_by = Auto()
+    made_by = AutoGenerator()
     far, near = PktgenHost(FakeKernel()), without_pktgen("near")
     with closing(made_by.source()) as one, closing(made_by.source()) as other:
         one.open(far, "nb-tx1", ())
@@ -117,7 +117,7 @@ def test_both_kinds_in_one_campaign():
 
 
 def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(without_pktgen("near"), "nb-fast1", ())
         kinds = []
         for size in (3000, 3001):
@@ -128,7 +128,7 @@ def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
 
 def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
     host = PktgenHost(FakeKernel(), "near")
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(host, "nb-tx1", ())
         assert source.nearest_fps(3e6, IMIX) == 3e6
         kinds = []
@@ -142,7 +142,7 @@ def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
 
 
 def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(without_pktgen("near"), "nb-fast1", ())
         kinds = []
         for largest in (3000, 3001):
@@ -152,7 +152,7 @@ def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
 
 
 def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
         with pytest.raises(MissingError, match="pktgen cannot send the mix imix from nb-tx1, and its worker runs only"):
             source.prepare(replace(TRAFFIC, frame_size=IMIX))
@@ -160,18 +160,18 @@ def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
 
 def test_where_neither_works():
     both = "the kernel of host far has no pktgen: neither loaded nor loadable, and its worker runs only here"
-    assert Auto().unfit(without_pktgen("far")) == both
+    assert AutoGenerator().unfit(without_pktgen("far")) == both
     with pytest.raises(MissingError, match=f"nothing can send from nb-tx1 of host far: {both}"):
-        Auto().source().open(without_pktgen("far"), "nb-tx1", ())
+        AutoGenerator().source().open(without_pktgen("far"), "nb-tx1", ())
 
 
 @pytest.mark.parametrize("host", [PktgenHost(FakeKernel()), without_pktgen("near")], ids=["pktgen", "afpacket"])
 def test_where_one_works(host):
-    assert Auto().unfit(host) == ""
+    assert AutoGenerator().unfit(host) == ""
 
 
 def test_use_before_open_and_after_close():
-    source = Auto().source()
+    source = AutoGenerator().source()
     with pytest.raises(TestbedError, match="before open"):
         source.remarks()
     source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
@@ -182,7 +182,7 @@ def test_use_before_open_and_after_close():
 
 
 def test_xdp_for_high_loads_where_the_link_takes_it_and_why():
-    with closing(Auto().source()) as source:
+    with closing(AutoGenerator().source()) as source:
         source.open(without_pktgen("near"), "nb-fast1", ())
         assert source.remarks()[1].startswith(
             "xdp sends `max` and loads above 200,000 frames/s from nb-fast1 of host near, fake the others"
@@ -198,13 +198,13 @@ def test_xdp_for_high_loads_where_the_link_takes_it_and_why():
 
 
 def test_the_same_source_for_all_loads_where_that_is_asked_for():
-    with closing(Auto(AutoOptions(steady=True)).source()) as source:
+    with closing(AutoGenerator(AutoGeneratorOptions(steady=True)).source()) as source:
         source.open(without_pktgen("near"), "nb-fast1", ())
         assert len(source.remarks()) == 1, "only why it is not pktgen: there is one source"
         for fps in (10.0, None, 200_001.0):
             source.prepare(replace(TRAFFIC, fps=fps))
             assert source.identity().kind == "xdp"
-    with closing(Auto(AutoOptions(steady=True)).source()) as source:
+    with closing(AutoGenerator(AutoGeneratorOptions(steady=True)).source()) as source:
         source.open(without_pktgen("near"), "nb-tx1", ())
         assert "fake sends high loads from nb-tx1 of host near too" in source.remarks()[1]
         source.prepare(TRAFFIC)
@@ -213,7 +213,7 @@ def test_the_same_source_for_all_loads_where_that_is_asked_for():
 
 def test_a_dry_run_shows_all(monkeypatch):
     monkeypatch.undo()
-    lines = Auto().source().commands("nb-tx1", (0,))
+    lines = AutoGenerator().source().commands("nb-tx1", (0,))
     assert lines[:2] == ["# where pktgen works:", "tee /proc/net/pktgen/kpktgend_0 <<< 'add_device nb-tx1@0'"]
     assert lines[-4] == "# elsewhere:"
     assert "afpacket.afpacket_worker nb-tx1" in lines[-3]

@@ -12,19 +12,19 @@ from netbench.capture.captured import Expected
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.bpf import Bpf, BpfOptions
-from netbench.sinks.bpf_counting import Order, order_of
+from netbench.sinks.bpf_counting import CountRequest, order_of
 from netbench.sinks.bpf_counts import Room
 from netbench.sinks.bpf_elsewhere import CountingElsewhere
 from tests.unit.fakes import FakeHost
 
 TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.1.2", "198.19.1.2", 64, None, 1.0, 1, 7)
 EXPECTED = Expected("s1", "198.18.1.2", "198.19.1.2", 64, sent_from_ns=1_700_000_000_000_000_017)
-ORDER = Order(EXPECTED, TRAFFIC, "198.18.1.0/24", Room(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
+ORDER = CountRequest(EXPECTED, TRAFFIC, "198.18.1.0/24", Room(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
 SENT = Sent(1000, 2, 1.0, first_ns=1_700_000_000_000_000_017, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 RECEIVED = Received(
     frames=990,
@@ -34,7 +34,7 @@ RECEIVED = Received(
     loss_run_lengths=(LossRuns(1, 1), LossRuns(8, 1)),
     reordering_extent=Extent(1, 1.5, 2),
     first_ns=1_700_000_000_000_000_019,
-    window=Window(900, 0.9, 0),
+    window=MeasuringWindow(900, 0.9, 0),
     delay=Spread(1, 1.1, 2, 3, None, None, 4),
     clock_offset=ClockOffset(-1, 1),
     no_delay="",

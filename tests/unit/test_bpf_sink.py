@@ -18,7 +18,7 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks import auto_sink as auto
 from netbench.sinks import bpf_hooks
-from netbench.sinks.auto_sink import Auto, AutoOptions
+from netbench.sinks.auto_sink import AutoSinkKind, AutoSinkOptions
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions
 from netbench.sinks.bpf_counts import Room
@@ -143,7 +143,7 @@ class FakeBpf:
 def opened(monkeypatch):
     monkeypatch.setattr(auto, "Bpf", FakeBpf)
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = Auto(AutoOptions()).sink()
+    sink = AutoSinkKind(AutoSinkOptions()).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     return sink
 
@@ -171,7 +171,7 @@ def test_the_same_sink_for_all_loads_where_that_is_asked_for(monkeypatch, broken
     monkeypatch.setattr(FakeBpf, "broken", broken)
     monkeypatch.setattr(auto, "Bpf", FakeBpf)
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = Auto(AutoOptions(steady=True)).sink()
+    sink = AutoSinkKind(AutoSinkOptions(steady=True)).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     for fps in (10, None, 900_000):
         sink.arm(incoming(fps))
@@ -188,7 +188,7 @@ def test_auto_stays_with_tcpdump_where_bpf_does_not_work(monkeypatch):
     monkeypatch.setattr(FakeBpf, "broken", "this kernel refuses it")
     monkeypatch.setattr(auto, "Bpf", FakeBpf)
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = Auto(AutoOptions()).sink()
+    sink = AutoSinkKind(AutoSinkOptions()).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     sink.arm(incoming(None))
     assert sink.identity().kind == "tcpdump"

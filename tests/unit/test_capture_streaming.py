@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from netbench.capture.counting import analyze_capture
-from netbench.capture.pcap import FILE_HEADER_BYTES, PcapReader, Window
+from netbench.capture.pcap import FILE_HEADER_BYTES, PcapReader, ReadWindow
 from tests.unit.capture_files import Frame, cut, pcap, pcapng, stream_frame
 
 
 def read_all(content: bytes, window_bytes: int) -> list[tuple[bytes, int]]:
     """The first 58 bytes and the original length of every frame, read through a small window."""
-    window = Window(io.FileIO(in_memory(content)), window_bytes)
+    window = ReadWindow(io.FileIO(in_memory(content)), window_bytes)
     window.fill(FILE_HEADER_BYTES)
     reader = PcapReader(window, "<")
     frames: list[tuple[bytes, int]] = []

@@ -7,11 +7,11 @@ import pytest
 from netbench.errors import MissingError
 from netbench.model.paths import stream_paths
 from netbench.model.profile import GeneratorSpec, SinkSpec
-from netbench.model.selftest_record import Ceiling, Ceilings, Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, Ceilings, SelftestCheck, SelftestRecord
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan.schedule import Wanted
+from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import selftest_warnings
 from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import CeilingSearch, loopback
@@ -36,7 +36,7 @@ RECORD = SelftestRecord(
     topology="lab",
     generator="afpacket",
     fingerprint="0123456789abcdef",
-    checks=(Check(name="exact drop", passed=True), Check(name="pace", passed=True)),
+    checks=(SelftestCheck(name="exact drop", passed=True), SelftestCheck(name="pace", passed=True)),
     ceilings=(Ceiling(sources=1, frame_size=64, fps=1e6),),
 )
 
@@ -122,7 +122,7 @@ def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
     assert """netbench selftest lab --generator '{"kind": "afpacket", "threads": 2}'""" in unknown.text
     (unknown,) = selftest_warnings(None, topology(), profile(sink="other"))
     assert "netbench selftest lab --generator afpacket --sink other" in unknown.text
-    wrong = RECORD.model_copy(update={"passed": False, "checks": (Check(name="exact drop", passed=False),)})
+    wrong = RECORD.model_copy(update={"passed": False, "checks": (SelftestCheck(name="exact drop", passed=False),)})
     (failed,) = selftest_warnings(wrong, topology(), profile())
     assert failed.kind is WarningKind.SELFTEST_FAILED
     assert "exact drop" in failed.text
@@ -144,7 +144,7 @@ def with_limit(limit_fps, offered_fps):
 
 def find_ceiling(measure):
     lab, wanted = topology(), profile()
-    search = CeilingSearch(Wanted(lab, wanted, ("bridge",), wanted.scenarios), 1)
+    search = CeilingSearch(CampaignPlan(lab, wanted, ("bridge",), wanted.scenarios), 1)
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         results[spec.key] = replace(measure(spec.load), spec=spec)

@@ -9,7 +9,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.composed import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, door, find_controller
-from netbench.linux.changes import AddCgroup, Look, kernel
+from netbench.linux.changes import AddCgroup, MachineState, kernel
 from netbench.linux.journal import from_json, to_json
 from netbench.model.entitlement import Entitlement
 from netbench.uut.base import Assignment
@@ -118,7 +118,7 @@ def test_a_group_is_made_told_and_removed(mounts, controller, written):
     """A controller that was on stays on."""
     host = GroupHost(mounts)
     assert find_controller(host) == controller
-    made = GROUP.found(Look(host))
+    made = GROUP.found(MachineState(host))
     assert host.groups == {"system.slice"}
     made.make(host)
     assert host.groups == {"system.slice", NAME}
@@ -136,7 +136,7 @@ def test_a_group_is_made_told_and_removed(mounts, controller, written):
 
 def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last():
     host = GroupHost(switched="memory")
-    first = GROUP.found(Look(host))
+    first = GROUP.found(MachineState(host))
     first.make(host)
     assert host.written[0] == ("/sys/fs/cgroup/cgroup.subtree_control", "+cpu")
     host.groups.add("nb-another")
@@ -149,7 +149,7 @@ def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last()
 
 def test_a_controller_that_cannot_be_switched_on_is_a_reason():
     host = GroupHost(switched="", refuses=("+cpu", "-cpu"))
-    change = GROUP.found(Look(host))
+    change = GROUP.found(MachineState(host))
     with pytest.raises(TestbedError, match="^the cpu controller cannot be switched on for control groups in /sys/fs/"):
         change.make(host)
     change.undo(host)
@@ -160,7 +160,7 @@ def test_a_group_of_somebody_else_is_not_taken():
     host = GroupHost()
     host.groups.add(NAME)
     with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
-        GROUP.found(Look(host))
+        GROUP.found(MachineState(host))
 
 
 @pytest.mark.parametrize("name", ["system.slice", "nb-x/../system.slice"])
@@ -173,7 +173,7 @@ def test_only_groups_of_netbenchs_own_are_ever_removed(name):
 def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
     monkeypatch.setattr(kernel, "_EMPTY_S", 0.0)
     host = GroupHost()
-    made = GROUP.found(Look(host))
+    made = GROUP.found(MachineState(host))
     made.make(host)
     host.busy = 1000
     host.files[f"{made.path}/cgroup.procs"] = "41\n42\n"

@@ -27,7 +27,7 @@ from netbench.linux.changes import (
     Enslave,
     GroOn,
     KeepPort,
-    Look,
+    MachineState,
     MovePort,
     OffloadsOff,
     ReceiveByNapi,
@@ -208,7 +208,7 @@ def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_righ
     path = "/proc/sys/net/ipv4/ip_forward"
     host, told = FakeHost(files={path: f"{found}\n"}), []
     monkeypatch.setattr(host, "write", lambda file, text: told.append((file, text)))
-    change = SetSysctl(None, "net.ipv4.ip_forward", "1").found(Look(host))
+    change = SetSysctl(None, "net.ipv4.ip_forward", "1").found(MachineState(host))
     assert (change.old, told) == (found, [])
     change.make(host)
     change.undo(host)
@@ -216,11 +216,11 @@ def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_righ
 
 
 def test_a_sysctl_that_does_not_exist():
-    change = SetSysctl(None, "net.bridge.bridge-nf-call-iptables", "0", optional=True).found(Look(FakeHost()))
+    change = SetSysctl(None, "net.bridge.bridge-nf-call-iptables", "0", optional=True).found(MachineState(FakeHost()))
     change.make(FakeHost())
     change.undo(FakeHost())
     with pytest.raises(TestbedError, match="/proc/sys/net/bridge/bridge-nf-call-iptables cannot be read"):
-        replace(change, optional=False).found(Look(FakeHost()))
+        replace(change, optional=False).found(MachineState(FakeHost()))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
     """An offload that a driver keeps on merges frames even when nothing else is on."""
     host = Ethtool(**states)
     before = dict(host.states)
-    change = OffloadsOff(None, "eth1").found(Look(host))
+    change = OffloadsOff(None, "eth1").found(MachineState(host))
     with pytest.raises(TestbedError, match=fails) if fails else nullcontext():
         change.make(host)
     if not fails:
@@ -339,14 +339,14 @@ HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { et
 )
 def test_a_port_with_what_could_not_be_given_back_is_refused(lent, has, named):
     with pytest.raises(UsageError, match=f"port eth1 could not be given back as it is, for it has {named}"):
-        KeepPort("eth1", lent).found(Look(Port(**has)))
-    KeepPort("eth1", lent).found(Look(Port(nft=HOOK.replace("eth1", "eth11"))))
+        KeepPort("eth1", lent).found(MachineState(Port(**has)))
+    KeepPort("eth1", lent).found(MachineState(Port(nft=HOOK.replace("eth1", "eth11"))))
 
 
 @pytest.mark.parametrize(("passed_s", "left"), [(10, "90 preferred_lft 0"), (99.5, "1 preferred_lft 0"), (100, "")])
 def test_the_time_that_an_address_has_passes_while_its_port_is_lent(monkeypatch, passed_s, left):
     port = Port({"valid_life_time": 100, "preferred_life_time": 5})
-    change = KeepPort("eth1", True).found(Look(port))
+    change = KeepPort("eth1", True).found(MachineState(port))
     monkeypatch.setattr(port, "read", lambda path: f"{1000.0 + passed_s} 0.0")
     port.told["address"] = json.dumps([port.link | {"addr_info": []}])
     change.undo(port)

@@ -44,7 +44,7 @@ def pushed(monkeypatch: pytest.MonkeyPatch, nic: Nic, *counts: int) -> list[Fram
     monkeypatch.setattr("netbench.sinks.flush.socket.socket", lambda *_: nic)
     monkeypatch.setattr("netbench.sinks.flush.time.time_ns", lambda: nic.now_ns)
     for count in counts:
-        flush.Sender("nb-rx1").send(count)
+        flush.FlushSender("nb-rx1").send(count)
         nic.now_ns += 10**9
     return nic.captured
 

@@ -8,16 +8,16 @@ from netbench.model.campaign import EndedSweep
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.comparison_words import change_words, how_tested, loss_words, verdict_words
-from netbench.statistics.comparison import Place, compare, number_of_tests, why_nothing_compares
+from netbench.statistics.comparison import ComparedCell, compare, number_of_tests, why_nothing_compares
 from netbench.statistics.intervals import Unknown
-from netbench.statistics.regression_gate import Outcome, judge
+from netbench.statistics.regression_gate import GateResult, judge
 from netbench.statistics.significance import Test
 from tests.unit.comparison_factory import LOADS, as_compared, made_up, trials_of
 from tests.unit.comparison_factory import exact_campaign as exact
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
-MAXIMUM = Place("raw", "dedicated", 1, 64, None)
+MAXIMUM = ComparedCell("raw", "dedicated", 1, 64, None)
 KVM = {"emulated": "no KVM here"}
 
 
@@ -50,13 +50,13 @@ def test_a_uut_that_is_slower_by_3_percent_is_a_regression_of_about_3_percent(re
         made_up(80_000, seed=1, repetitions=repetitions), made_up(77_600, seed=2, repetitions=repetitions)
     )
     assert cells(slower)[MAXIMUM].change == pytest.approx(-0.03, abs=0.001)
-    assert judge(slower, 0.02).outcome is Outcome.FAILED
-    assert judge(slower, 0.04).outcome is Outcome.PASSED
+    assert judge(slower, 0.02).outcome is GateResult.FAILED
+    assert judge(slower, 0.04).outcome is GateResult.PASSED
     (faster,) = found(
         made_up(77_600, seed=2, repetitions=repetitions), made_up(80_000, seed=1, repetitions=repetitions)
     )
     assert cells(faster)[MAXIMUM].change == pytest.approx(0.031, abs=0.001)
-    assert not judge(faster, 0).with_outcome(Outcome.FAILED)
+    assert not judge(faster, 0).with_outcome(GateResult.FAILED)
 
 
 def test_below_saturation_both_forward_what_is_offered_and_only_the_maximum_and_the_loads_above_tell():

@@ -13,7 +13,7 @@ from netbench.hosts.local import LocalHost
 from netbench.images.library import Image
 from netbench.images.on_host import root_on
 from netbench.images.programs import SHELF
-from netbench.images.tree import File, Link, Node, archive
+from netbench.images.tree import File, Node, Symlink, archive
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.model.paths import stream_paths
@@ -91,7 +91,7 @@ def test_an_image_is_unpacked_there_once(far, tmp_path):
     LocalHost("here", "no-run").run(["gzip", str(shelf)])
     tree: dict[str, Node] = {
         "etc/os-release": File(b"ID=x"),
-        "bin": Link("usr/bin"),
+        "bin": Symlink("usr/bin"),
         "usr/bin/tool": File(b"tool", executable=True),
         f"{SHELF}/more.cpio.gz": File((tmp_path / "more.cpio.gz").read_bytes()),
     }

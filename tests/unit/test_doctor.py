@@ -14,7 +14,7 @@ from netbench.generators.trex import client_package
 from netbench.images.library import file_digest
 from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
-from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command, unattended_install
+from netbench.testbed.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.requirements import known_needs
 from netbench.vmm import acceleration, container_memory, libvirt, libvirt_lxc, qemu
 from netbench.vmm.acceleration import Acceleration
@@ -73,14 +73,14 @@ def guests(needs, euid=0):
 
 
 def check(status, name="thing", remedy=""):
-    return Check(name, status, "seen", remedy, "something")
+    return HostCheck(name, status, "seen", remedy, "something")
 
 
 def test_a_user_is_told_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
     checks = diagnosed(None)
     assert (checks["root"].status, checks["root"].remedy) == (Status.MISSING, "sudo netbench doctor")
     for name in FEATURES:
-        assert checks[name] == Check(
+        assert checks[name] == HostCheck(
             name, Status.WARNING, "not checked: needs root", "sudo netbench doctor", checks[name].needed_for
         )
     assert exit_code(checks.values()) is ExitCode.MISSING
@@ -195,12 +195,14 @@ def test_text_says_each_remedy_once_in_one_piece_and_sums_up():
     )
     assert text.count(f"do:  {long}\n") == 1
     assert text.endswith("Missing: root, nft.\n")
-    assert "[red]brackets[/red]" in printed(Check("x", Status.WARNING, "[red]brackets[/red]", "", ""))
+    assert "[red]brackets[/red]" in printed(HostCheck("x", Status.WARNING, "[red]brackets[/red]", "", ""))
 
 
 def test_on_a_terminal_what_was_found_is_broken_between_words_and_what_to_do_is_not():
     found, command = "a port that carries something else " * 4, "apt-get install " + "package " * 20
-    text = doctor_text([Check("port:eth0", Status.WARNING, found.strip(), command.strip(), found.strip())], 80).plain
+    text = doctor_text(
+        [HostCheck("port:eth0", Status.WARNING, found.strip(), command.strip(), found.strip())], 80
+    ).plain
     lines = text.splitlines()
     assert [line for line in lines if len(line) > 80] == [line for line in lines if "do:  apt-get" in line]
     assert " ".join(text.split()).count(found.strip()) == 2

@@ -14,7 +14,7 @@ import pytest
 from netbench.cli.export import publish
 from netbench.errors import MissingError, UsageError
 from netbench.report import palette
-from netbench.report.chart import Axis, Chart, Form, Guide, Look, Mark, Panel, Series
+from netbench.report.chart import Axis, Chart, ChartSeries, Form, Guide, Mark, MarkerStyle, Panel
 from netbench.report.page import report_page
 from netbench.report.publication import FigureFormat, charts_of, tables_of, write_publication
 from netbench.report.shown import Shown
@@ -29,8 +29,8 @@ from tests.unit.results_factory import campaign, guests
 RESULTS = small_campaign()
 
 
-def line(*marks: Mark) -> Series:
-    return Series("raw", Look("var(--u0)"), Form.LINE, marks)
+def line(*marks: Mark) -> ChartSeries:
+    return ChartSeries("raw", MarkerStyle("var(--u0)"), Form.LINE, marks)
 
 
 def luminance(colour: str) -> float:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.changes import Request, SetSysctl
+from netbench.linux.changes import KernelRequest, SetSysctl
 from netbench.model.paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
 from netbench.uut.base import Assignment, Site
@@ -53,7 +53,7 @@ def test_what_one_tool_is_told_stands_together(paths):
     """Each command takes milliseconds, in an emulated guest tens of them."""
     towards = {path.name: path.sink.mac for path in paths}
     for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, Tap(), towards)):
-        told = [change.tool for change in changes if isinstance(change, Request)]
+        told = [change.tool for change in changes if isinstance(change, KernelRequest)]
         assert len([tool for tool, _ in groupby(told)]) == 2, "ip, then bridge"
 
 

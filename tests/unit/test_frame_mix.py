@@ -13,8 +13,8 @@ from scapy.layers.l2 import Ether
 
 from netbench.capture.captured import Expected
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frames import Frames
-from netbench.model.counts import SizeCounts, Window
+from netbench.generators.frames import FrameBlock
+from netbench.model.counts import MeasuringWindow, SizeCounts
 from netbench.model.fields import FrameSizeField
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of, rising, size_text
 from netbench.model.profile import Profile
@@ -142,9 +142,9 @@ def traffic(size=MIX, flows: int = 1) -> Traffic:
 
 @given(genomes, st.integers(0, 2**33), st.integers(1, 8), st.sampled_from([1, 3]))
 def test_a_source_gives_each_frame_the_size_of_its_number_and_headers_that_fit(genome, first, count, flows):
-    frames = Frames(traffic(FrameMix("m", genome), flows), 8)
+    frames = FrameBlock(traffic(FrameMix("m", genome), flows), 8)
     row = frames.stamp(first, count, 5_000_000_000)
-    one_size = Frames(traffic(64, flows), 8)
+    one_size = FrameBlock(traffic(64, flows), 8)
     one_size.stamp(first, count, 5_000_000_000)
     for place in range(count):
         frame = bytes(frames.buffer[row + place][: frames.lengths[row + place]])
@@ -159,7 +159,7 @@ def test_a_source_gives_each_frame_the_size_of_its_number_and_headers_that_fit(g
 
 
 def test_frames_of_one_size_are_as_many_as_before():
-    frames = Frames(traffic(128), 256)
+    frames = FrameBlock(traffic(128), 256)
     assert frames.buffer.shape == (256, 124)
     assert frames.stamp(255, 3, 0) == 0
     assert set(frames.lengths) == {124}
@@ -227,7 +227,7 @@ LOST = stream_counts(
     sent=900,
     received=600,
     by_size=(SizeCounts(64, 600, 500, 100, 400), SizeCounts(200, 300, 100, 200, 50)),
-    window=Window(450, 0.5, 0),
+    window=MeasuringWindow(450, 0.5, 0),
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.generators.frames import Frames, build_frame, flow_ports
+from netbench.generators.frames import FrameBlock, build_frame, flow_ports
 from netbench.model.traffic import Traffic
 
 
@@ -88,7 +88,7 @@ def test_ports_are_spread_over_the_whole_range():
 @pytest.mark.parametrize("first", [0, 1_000_003, 2**32 - 2, 2**32, 2**40 + 5])
 def test_a_stamp_numbers_times_and_assigns_flows(first):
     """The sequence wraps at 32 bits, and flows go on."""
-    frames = Frames(traffic(frame_size=128, flows=7, seed=2), capacity=16)
+    frames = FrameBlock(traffic(frame_size=128, flows=7, seed=2), capacity=16)
     frames.stamp(first, count=16, time_ns=1_700_000_001_234_567_899)
 
     ports = flow_ports(7, 2).tolist()
@@ -99,7 +99,7 @@ def test_a_stamp_numbers_times_and_assigns_flows(first):
 
 
 def test_a_stamp_changes_only_the_frames_it_counts_and_only_their_own_fields():
-    frames = Frames(traffic(frame_size=300, flows=3), capacity=8)
+    frames = FrameBlock(traffic(frame_size=300, flows=3), capacity=8)
     before = frames.buffer.copy()
     frames.stamp(first=50, count=3, time_ns=1_700_000_001_234_567_899)
 

@@ -9,13 +9,13 @@ import pytest
 
 from netbench.errors import UsageError
 from netbench.images.debs import contents, control_field, unpack_kernel
-from netbench.images.tree import Device, Directory, File, Link, Node, archive
+from netbench.images.tree import DeviceNode, Directory, File, Node, Symlink, archive
 
 TREE: dict[str, Node] = {
     "init": File(b"#!/bin/sh\n", executable=True),
     "usr/lib/x/data": File(b"12345"),
-    "bin": Link("usr/bin"),
-    "dev/console": Device(5, 1),
+    "bin": Symlink("usr/bin"),
+    "dev/console": DeviceNode(5, 1),
     "var/log": Directory(),
 }
 
@@ -32,7 +32,7 @@ def test_the_order_of_a_tree_does_not_matter():
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="needs busybox: apt-get install busybox-static")
 def test_an_archive_unpacks_to_the_tree(tmp_path):
-    without_devices = {path: node for path, node in TREE.items() if not isinstance(node, Device)}
+    without_devices = {path: node for path, node in TREE.items() if not isinstance(node, DeviceNode)}
     unpack = ["busybox", "cpio", "-idm", "--quiet"]
     subprocess.run(unpack, input=archive(without_devices), cwd=tmp_path, check=True)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
@@ -85,7 +85,7 @@ def test_the_contents_of_a_package_in_a_merged_usr_without_its_documentation(mak
     assert contents(make_deb("p")) == {
         "boot/vmlinuz-6": File(b"kernel"),
         "usr/bin/tool": tool,
-        "usr/lib/alias": Link("../../bin/tool"),
+        "usr/lib/alias": Symlink("../../bin/tool"),
         "usr/lib/modules/6/a.ko": File(b"module"),
         "usr/lib/twin": tool,
     }

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.images.elf import Elf
 from netbench.images.programs import libraries
-from netbench.images.tree import File, Link, Node, follow, merged
+from netbench.images.tree import File, Node, Symlink, follow, merged
 from tests.unit.image_files import AMD64, ARM64, PVH_NOTE, XEN_VERSION_NOTE, elf, module, program
 
 
@@ -52,10 +52,10 @@ def test_damaged_files_are_told_as_damaged_wherever_they_end():
 def test_libraries_come_with_what_they_need_and_the_links_to_them():
     packages: dict[str, Node] = {
         "usr/bin/tool": File(program(["liba.so.1"], "/lib64/ld.so.2")),
-        "usr/lib/x86_64-linux-gnu/liba.so.1": Link("liba.so.1.2"),
+        "usr/lib/x86_64-linux-gnu/liba.so.1": Symlink("liba.so.1.2"),
         "usr/lib/x86_64-linux-gnu/liba.so.1.2": File(program(["libb.so.0"])),
         "usr/lib/libb.so.0": File(program(["liba.so.1"])),
-        "usr/lib64/ld.so.2": Link("/lib/x86_64-linux-gnu/ld.so"),
+        "usr/lib64/ld.so.2": Symlink("/lib/x86_64-linux-gnu/ld.so"),
         "usr/lib/x86_64-linux-gnu/ld.so": File(program()),
         "usr/lib/x86_64-linux-gnu/libother.so.1": File(program()),
         "usr/lib/x86_64-linux-gnu/plugins/liba.so.1": File(program(["libmissing.so"])),
@@ -79,10 +79,10 @@ def test_paths_of_packages_are_those_of_a_merged_usr():
 
 def test_links_are_followed_to_their_end_and_not_in_circles():
     tree: dict[str, Node] = {
-        "usr/sbin/a": Link("../bin/b"),
-        "usr/bin/b": Link("/bin/c"),
+        "usr/sbin/a": Symlink("../bin/b"),
+        "usr/bin/b": Symlink("/bin/c"),
         "usr/bin/c": File(b""),
-        "x": Link("x"),
+        "x": Symlink("x"),
     }
     assert follow(tree, "usr/sbin/a") == ["usr/sbin/a", "usr/bin/b", "usr/bin/c"]
     assert follow(tree, "x") == ["x"]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from netbench.campaign.runner import Request, read_request
+from netbench.campaign.runner import CampaignRequest, read_request
 from netbench.cli import init
 from netbench.cli.init import write_start
 from netbench.errors import UsageError
-from netbench.linux.safety import Port
+from netbench.linux.safety import CandidatePort
 
 
 def port(name, speed=None, in_use=()):
-    return Port(name, "02:00:00:00:00:01", None, speed, 1500, True, None, (), in_use)
+    return CandidatePort(name, "02:00:00:00:00:01", None, speed, 1500, True, None, (), in_use)
 
 
 PORTS = [port("eth0", 1000, ("carries the default route",)), *(port(f"eth{n}", 10_000) for n in (1, 2)), port("eth3")]
@@ -32,7 +32,7 @@ def ports(monkeypatch):
     monkeypatch.setattr(init, "refuse_unsafe_port", refuse)
 
 
-def made(directory, *words, ask=None) -> Request:
+def made(directory, *words, ask=None) -> CampaignRequest:
     lines = list(write_start(words, directory, ask))
     assert lines[0] == f"written: {directory / 'topology.yaml'}"
     return read_request(directory / "topology.yaml", directory / "profile.yaml")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.paths import stream_paths
 from netbench.model.points import OTHERHOST
@@ -14,7 +14,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
-from netbench.trial.evidence import UNCOUNTED, Evidence, NicDelta
+from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation
 from netbench.trial.judging import buffered, judge, judge_trial
 from tests.unit.accounts import account
 from tests.unit.inputs import topology, trial_spec
@@ -29,7 +29,7 @@ SINK = replace(NIC, tx=0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
-CLEAN = Evidence(
+CLEAN = StreamObservation(
     PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, THROUGH_UUT
 )
 
@@ -40,21 +40,21 @@ SENDS = replace(NIC, rx=0)
 EXCHANGED = replace(CLEAN, nics={"source": SINK, "ingress": SENDS, "egress": SINK, "sink": SENDS})
 
 
-def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
+def reasons(evidence: StreamObservation, tolerance: float = 0.01) -> list[Reason]:
     return judge(evidence, account(evidence), tolerance, max_lateness_s=0.05)
 
 
-def of_load(evidence: Evidence) -> list[Reason]:
+def of_load(evidence: StreamObservation) -> list[Reason]:
     """The reasons about sent frames, whether or not they arrived."""
     of_path = (ReasonKind.UNEXPLAINED_FRAMES, ReasonKind.FOREIGN_FRAMES)
     return [reason for reason in reasons(evidence) if reason.kind not in of_path]
 
 
-def with_nic(role: str, nic: NicDelta | None) -> Evidence:
+def with_nic(role: str, nic: NicDelta | None) -> StreamObservation:
     return replace(CLEAN, nics={**CLEAN.nics, role: nic})
 
 
-def sent(**changes: Any) -> Evidence:
+def sent(**changes: Any) -> StreamObservation:
     return replace(CLEAN, sent=replace(SENT, **changes))
 
 
@@ -406,7 +406,7 @@ def test_each_nic_is_blamed_for_itself():
     ]
 
 
-def _queued(sent_frames: int, window: Window | None) -> list[str]:
+def _queued(sent_frames: int, window: MeasuringWindow | None) -> list[str]:
     counts = stream_counts(sent=sent_frames, received=sent_frames, duration_s=0.3, window=window)
     return [reason.detail for reason in buffered(counts)]
 
@@ -414,18 +414,18 @@ def _queued(sent_frames: int, window: Window | None) -> list[str]:
 @pytest.mark.parametrize(
     ("window", "is_said"),
     [
-        (Window(1125, 0.225, 4500), True),  # 5,000 of 20,000 frames/s, the rest in a queue
-        (Window(1125, 0.225, 301), True),
-        (Window(1125, 0.225, 300), False),  # no more than a twentieth of the frames sent
-        (Window(4500, 0.225, 301), False),  # it keeps up: some frames were only late at the end
+        (MeasuringWindow(1125, 0.225, 4500), True),  # 5,000 of 20,000 frames/s, the rest in a queue
+        (MeasuringWindow(1125, 0.225, 301), True),
+        (MeasuringWindow(1125, 0.225, 300), False),  # no more than a twentieth of the frames sent
+        (MeasuringWindow(4500, 0.225, 301), False),  # it keeps up: some frames were only late at the end
         (None, False),
     ],
 )
-def test_loss_that_queues_have_still_to_show_is_said(window: Window | None, is_said: bool) -> None:
+def test_loss_that_queues_have_still_to_show_is_said(window: MeasuringWindow | None, is_said: bool) -> None:
     assert bool(_queued(6000, window)) is is_said
 
 
 @pytest.mark.parametrize(("in_queues", "enough"), [(4500, "4.5 s"), (400, "1.0 s")])
 def test_how_long_to_send_instead(in_queues: int, enough: str) -> None:
-    (detail,) = _queued(6000, Window(1125, 0.225, in_queues))
+    (detail,) = _queued(6000, MeasuringWindow(1125, 0.225, in_queues))
     assert f"send for {enough} or longer" in detail

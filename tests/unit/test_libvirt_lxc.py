@@ -11,7 +11,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.base import Look
+from netbench.linux.changes.base import MachineState
 from netbench.linux.journal import from_json, to_json
 from netbench.vmm import libvirt_lxc, libvirt_lxc_groups
 from netbench.vmm.base import GuestSpec
@@ -96,14 +96,14 @@ def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
         f"mkdir -p {cpu} {others} && echo 2048 >{cpu}/cpu.shares && "
         f"echo 100000 >{cpu}/cpu.cfs_period_us && echo 50000 >{cpu}/cpu.cfs_quota_us"
     )
-    found = change.found(Look(machine(APART, OWN)))
+    found = change.found(MachineState(machine(APART, OWN)))
     assert found.paths == f"{cpu} {others}"
     assert from_json(to_json(found)) == found
 
 
 def test_groups_of_somebody_else_are_left_alone():
     with pytest.raises(TestbedError, match="the control group .*/nb-x is there already and not netbench's"):
-        AddGroups("nb-x").found(Look(machine(APART, OWN, test=0)))
+        AddGroups("nb-x").found(MachineState(machine(APART, OWN, test=0)))
     host = FakeHost()
     AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)
     assert host.commands == []
@@ -112,7 +112,7 @@ def test_groups_of_somebody_else_are_left_alone():
 def test_a_machine_without_the_groups_is_told_which():
     without = machine([line for line in APART if "memory" not in line], OWN)
     with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
-        AddGroups("nb-x").found(Look(without))
+        AddGroups("nb-x").found(MachineState(without))
 
 
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.generators.afpacket.afpacket import AfPacket
-from netbench.generators.auto_source import Auto
+from netbench.generators.auto_source import AutoGenerator
 from netbench.model.profile import NoOptions
 from netbench.uut.external import ExternalOptions
 from netbench.uut.ovs import OvsOptions
@@ -33,7 +33,7 @@ class _Any(BaseModel):
 
 
 KINDS: dict[str, dict[str, type[BaseModel]]] = {
-    "generator": {"afpacket": AfPacket.Options, "auto": Auto.Options, "anything": _Any},
+    "generator": {"afpacket": AfPacket.Options, "auto": AutoGenerator.Options, "anything": _Any},
     "schedule": {"plan": NoOptions},
     "sink": {"tcpdump": NoOptions, "anything": _Any},
 }

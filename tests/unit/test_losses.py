@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from netbench.model.paths import stream_paths
 from netbench.model.points import CountingPoint, Where, whole_path
 from netbench.model.traffic import Sent, Traffic
-from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
+from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
 from netbench.trial.losses import all_counted, losses
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
@@ -26,10 +26,12 @@ def passed(**counts) -> NicDelta:
     return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
 
 
-def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", egress_dropped: int = 0) -> Evidence:
+def evidence(
+    entered: int, left: int, *growths: CounterDelta, stack: str = "guest", egress_dropped: int = 0
+) -> StreamObservation:
     """Evidence that of SENT frames so many entered the UUT and so many left it, and that nothing else happened."""
     points = PATHS[stack]
-    return Evidence(
+    return StreamObservation(
         path=PATH,
         traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
         sent=Sent(SENT, 0, 1.0, 1, 2, 1, 0.0),
@@ -45,7 +47,7 @@ def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", eg
     )
 
 
-def lost(given_: Evidence) -> dict[str, int]:
+def lost(given_: StreamObservation) -> dict[str, int]:
     return {loss.place: loss.frames for loss in losses([given_])[given_.path.name].losses}
 
 
@@ -114,7 +116,7 @@ class ThroughGuest:
     bridge_out: int = 0
     egress_hook: int = 0
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> StreamObservation:
         tap = SENT - self.ingress_hook - self.bridge - self.tap_full
         guest_in = tap - self.vmm_in
         guest_out = guest_in - self.guest_nic - self.guest_ip - self.guest - self.guest_queue
@@ -207,7 +209,7 @@ def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
 INGRESS_RULE = growth("ingress NIC", "nft i", "dropped", None, silent=UNCOUNTED)
 
 
-def of_bridge(rules: int) -> list[Growth]:
+def of_bridge(rules: int) -> list[CounterDelta]:
     return [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(rules)]
 
 
@@ -292,7 +294,9 @@ def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
     assert lost(seen) == {"softnet backlog (dropped)": 30, "bridge (between ingress NIC and egress NIC)": 10}
 
 
-def of_streams(missing: list[int], *shared: Growth, own: dict[int, Growth] | None = None) -> list[dict[str, int]]:
+def of_streams(
+    missing: list[int], *shared: CounterDelta, own: dict[int, CounterDelta] | None = None
+) -> list[dict[str, int]]:
     """Return the losses of streams through one kernel that counts some drops for all of them together."""
     trial = [
         replace(
@@ -305,7 +309,7 @@ def of_streams(missing: list[int], *shared: Growth, own: dict[int, Growth] | Non
     return [{loss.place: loss.frames for loss in placed[stream.path.name].losses} for stream in trial]
 
 
-def for_all(counter: str, frames: int) -> Growth:
+def for_all(counter: str, frames: int) -> CounterDelta:
     return growth("IP layer", counter, "dropped", frames, shared=True, indiscriminate=True)
 
 

@@ -18,8 +18,8 @@ from netbench.statistics.lost_frames import (
     UNEXPLAINED,
     UNKNOWN_PLACE,
     Answer,
-    Drop,
     LossPlace,
+    PlaceLoss,
     Side,
     answer,
     group_outcome,
@@ -29,7 +29,7 @@ from netbench.statistics.lost_frames import (
     side,
     uuts_with_guest,
 )
-from netbench.statistics.uut_counters import Counted, UutCounter
+from netbench.statistics.uut_counters import CounterTotals, UutCounter
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim
@@ -126,11 +126,11 @@ def test_sent_is_received_plus_all_that_was_lost() -> None:
     dropped = replace(counts, received_frames=counts.received_frames - 11, capture_dropped_frames=11)
     whole = outcome([victim(one, streams=(dropped,))], guest=True)
     assert whole.drops == (
-        Drop(place(BEFORE), Side.BEFORE, 300),
-        Drop(place(INSIDE), Side.INSIDE, 20),
-        Drop(place(AFTER), Side.AFTER, 5),
-        Drop(CAPTURE, Side.TESTER, 11),
-        Drop(UNEXPLAINED, Side.UNKNOWN, 7),
+        PlaceLoss(place(BEFORE), Side.BEFORE, 300),
+        PlaceLoss(place(INSIDE), Side.INSIDE, 20),
+        PlaceLoss(place(AFTER), Side.AFTER, 5),
+        PlaceLoss(CAPTURE, Side.TESTER, 11),
+        PlaceLoss(UNEXPLAINED, Side.UNKNOWN, 7),
     )
     assert whole.sent == whole.received + sum(drop.frames for drop in whole.drops) == 1000
     assert whole.lost == dropped.lost_frames == 332
@@ -239,8 +239,8 @@ def test_the_parts_of_each_bar_add_up_to_the_loss() -> None:
 
 
 def test_places_are_the_darker_the_nearer_to_the_source_and_hatched_where_nobody_knows_them() -> None:
-    drops = [Drop(place(name), Side.BEFORE, 1) for name in ("bridge", "ingress tap")]
-    drops += [Drop(place(INSIDE), Side.INSIDE, 1), Drop(UNEXPLAINED, Side.UNKNOWN, 1)]
+    drops = [PlaceLoss(place(name), Side.BEFORE, 1) for name in ("bridge", "ingress tap")]
+    drops += [PlaceLoss(place(INSIDE), Side.INSIDE, 1), PlaceLoss(UNEXPLAINED, Side.UNKNOWN, 1)]
     assert [(look.colour, look.pattern) for look in place_looks(drops).values()] == [
         ("var(--p0)", ""),
         ("var(--p1)", ""),
@@ -267,7 +267,7 @@ def counted(tap: int | None) -> tuple[PointCount, ...]:
 
 
 def uut_counters(trials: Iterable[TrialResult], neighbour: str = "") -> list[UutCounter]:
-    counters = Counted()
+    counters = CounterTotals()
     for result in trials:
         counters.add(result)
     return counters.sums["raw", neighbour].counters()

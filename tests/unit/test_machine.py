@@ -28,11 +28,11 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.linux.journal import Journal, Record
+from netbench.linux.journal import ChangeRecord, Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
 from netbench.linux.nics import links_of
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import stream_paths
 from netbench.model.points import CountingPoint, Kind
 from netbench.testbed.base_changes import base_changes
@@ -381,7 +381,7 @@ class Noted(Change):
 
     name: str
     log: list[str]
-    record: Record
+    record: ChangeRecord
     fails: bool = False
 
     @property
@@ -407,7 +407,7 @@ class Noted(Change):
 
 def test_each_change_is_looked_at_recorded_and_made_before_the_next():
     log: list[str] = []
-    record = Record()
+    record = ChangeRecord()
     machine = Machine(None, FakeHost(), record=record)
     with pytest.raises(TestbedError, match="^`do b` failed: busy$"):
         machine.make([Noted("a", log, record), Noted("b", log, record, fails=True), Noted("c", log, record)])
@@ -457,8 +457,8 @@ def listing_guest(text=LISTING) -> Guest:
 
 def test_counters_as_ip_tells_them():
     guest = listing_guest()
-    ingress, egress = Place("lab", IN, "nb-in1"), Place("lab", IN, "nb-out1")
-    found = guest.machine.read_nics([ingress, egress, Place("lab", IN, "gone")])
+    ingress, egress = InterfaceRef("lab", IN, "nb-in1"), InterfaceRef("lab", IN, "nb-out1")
+    found = guest.machine.read_nics([ingress, egress, InterfaceRef("lab", IN, "gone")])
     assert guest.commands == [("ip", "-n", "nb-lab-uut", "-j", "-d", "-s", "-s", "link", "show")]
     assert list(found) == [ingress, egress]
     assert asdict(found[ingress]) == {
@@ -482,7 +482,7 @@ def test_counters_as_ip_tells_them():
 
 
 def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
-    place = Place("lab", None, "nb-in1")
+    place = InterfaceRef("lab", None, "nb-in1")
     text = LISTING.replace('"missed_errors":5}', '"missed_errors":5,"otherhost":427}')
     assert listing_guest(text).machine.read_nics([place])[place].rx_otherhost_dropped == 427
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
@@ -496,14 +496,14 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
 def test_a_port_that_its_bridge_holds_back_is_up_and_does_not_forward(state):
     text = LISTING.replace('"state":"forwarding"', f'"state":"{state}"')
     assert text != LISTING
-    place = Place("lab", None, "nb-in1")
+    place = InterfaceRef("lab", None, "nb-in1")
     held = listing_guest(text).machine.read_nics([place])[place]
     assert (held.up, held.forwards) == (True, False)
 
 
 def test_each_namespace_is_asked_once():
     guest = listing_guest()
-    places = [Place("lab", netns, name) for netns in ("nb-a", None) for name in ("nb-in1", "nb-out1")]
+    places = [InterfaceRef("lab", netns, name) for netns in ("nb-a", None) for name in ("nb-in1", "nb-out1")]
     found = guest.machine.read_nics([*places, places[0]])
     assert set(found) == set(places)
     asked = [" ".join(command) for command in guest.commands]
@@ -519,7 +519,7 @@ def test_counters_of_any_size_reach_their_own_nic(names, count):
     links = json.loads(LISTING)
     for number, link in enumerate(links):
         link["stats64"]["rx"]["packets"] = count + number
-    found = listing_guest(json.dumps(links)).machine.read_nics(Place("lab", None, name) for name in names)
+    found = listing_guest(json.dumps(links)).machine.read_nics(InterfaceRef("lab", None, name) for name in names)
     assert {place.interface: counters.rx for place, counters in found.items()} == {
         link["ifname"]: count + number for number, link in enumerate(links) if link["ifname"] in names
     }
@@ -527,7 +527,7 @@ def test_counters_of_any_size_reach_their_own_nic(names, count):
 
 def test_a_machine_that_talks_nonsense_is_named():
     guest = Machine("lab", FakeHost({"sh": Completed((), 0, "what?", "")}, {"/proc/stat": "cpu0 1\n"}))
-    point = CountingPoint("ingress NIC", kind=Kind.INTERFACE, place=Place(None, "uut", "in1"), direction="rx")
+    point = CountingPoint("ingress NIC", kind=Kind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx")
     with pytest.raises(TestbedError, match="host fake: its counters make no sense"):
         guest.read_counters({"s1": [point]})
     with pytest.raises(TestbedError, match="host fake: its CPU time makes no sense"):

@@ -10,7 +10,7 @@ from netbench.model.topology import measured_pairs
 from netbench.model.trial import TrialResult
 from netbench.results.versions import split_versions
 from netbench.statistics.comparison import Campaign, compare
-from netbench.statistics.regression_gate import Outcome, judge
+from netbench.statistics.regression_gate import GateResult, judge
 from tests.unit.comparison_factory import stored
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
@@ -39,18 +39,20 @@ def gate(results, threshold=0.02, *, in_turn=True):
     return judge(found, threshold)
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(1.0, Outcome.PASSED), (1.1, Outcome.PASSED), (0.97, Outcome.FAILED)])
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(1.0, GateResult.PASSED), (1.1, GateResult.PASSED), (0.97, GateResult.FAILED)]
+)
 def test_what_both_versions_have_in_common_is_no_difference(factor, expected):
     """The host varies by 10 %, and a difference of 1 % is still detected."""
     assert gate(in_turn(factor)).outcome is expected
-    assert gate(in_turn(factor), in_turn=False).outcome is Outcome.INCONCLUSIVE
+    assert gate(in_turn(factor), in_turn=False).outcome is GateResult.INCONCLUSIVE
 
 
 def test_equal_versions_hardly_ever_fail_and_slower_ones_never_pass():
     equal = [gate(in_turn(1.0, seed=seed, scatter=0.02)).outcome for seed in range(60)]
     slower = [gate(in_turn(0.97, seed=seed, scatter=0.02)).outcome for seed in range(60)]
-    assert equal.count(Outcome.FAILED) <= 1
-    assert slower.count(Outcome.PASSED) == 0
+    assert equal.count(GateResult.FAILED) <= 1
+    assert slower.count(GateResult.PASSED) == 0
 
 
 @pytest.mark.parametrize(("missing", "expected"), [(0, [0, 0]), (4, [2, 2])])
@@ -66,7 +68,7 @@ def test_a_longer_search_for_the_maximum_of_one_version_leaves_the_other_complet
 
 def test_few_repetitions_are_inconclusive_and_more_are_asked_for():
     found = gate(in_turn(1.0, repetitions=3, scatter=0.02))
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateResult.INCONCLUSIVE
     assert {cell.repetitions for cell in found.cells} != {None}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.interfaces import Place
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
 from netbench.model.traffic import PREFIX_LENGTH
@@ -25,7 +25,7 @@ def test_a_path_from_source_to_sink():
     assert (path.name, path.number, path.link_bps) == ("s1", 1, 1e9)
     assert (path.src_ip, path.ingress_ip) == ("198.18.1.2", "198.18.1.1")
     assert (path.dst_ip, path.egress_ip) == ("198.19.1.2", "198.19.1.1")
-    assert path.source.place == Place(None, "nb-lab-source", "nb-tx1")
+    assert path.source.place == InterfaceRef(None, "nb-lab-source", "nb-tx1")
 
 
 def test_the_rate_is_that_of_the_link_the_source_sends_on():
@@ -73,10 +73,10 @@ def test_a_path_inside_a_vm_differs_from_one_here_by_its_machine_alone():
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        (Place("lab", "nb-lab-uut", "nb-in1"), "lab/nb-lab-uut/nb-in1"),
-        (Place("lab", None, "nb-in1"), "lab/nb-in1"),
-        (Place(None, "nb-lab-uut", "nb-in1"), "nb-lab-uut/nb-in1"),
-        (Place(None, None, "eth1"), "eth1"),
+        (InterfaceRef("lab", "nb-lab-uut", "nb-in1"), "lab/nb-lab-uut/nb-in1"),
+        (InterfaceRef("lab", None, "nb-in1"), "lab/nb-in1"),
+        (InterfaceRef(None, "nb-lab-uut", "nb-in1"), "nb-lab-uut/nb-in1"),
+        (InterfaceRef(None, None, "eth1"), "eth1"),
     ],
 )
 def test_a_place_as_text(place, text):

@@ -8,7 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen import control as pktgen_station
-from netbench.generators.pktgen.device import Device
+from netbench.generators.pktgen.device import PktgenDevice
 from netbench.generators.pktgen.files import PktgenFiles
 from netbench.generators.pktgen.pktgen import what_was_sent
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, FakeKernel, PktgenHost, generator, opened, trial
@@ -319,7 +319,7 @@ def test_copies_that_the_driver_cannot_send(kernel, host, option, value):
 
 
 def test_threads_that_wake_up_at_different_times_are_told():
-    one = Device({}, frames=10, errors=0, started_us=1_000, stopped_us=5_000, result="")
+    one = PktgenDevice({}, frames=10, errors=0, started_us=1_000, stopped_us=5_000, result="")
     late = replace(one, started_us=91_000, stopped_us=96_000)
     sent = what_was_sent([one, late], MAX, 0)
     assert (sent.apart_s, sent.in_order, sent.frames) == (0.091, False, 20)

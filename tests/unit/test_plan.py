@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.trial import TrialSpec
 from netbench.plan.choice import choose, loads_above_line_rate
 from netbench.plan.costs import Costs, VmCosts

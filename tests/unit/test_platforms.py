@@ -13,7 +13,7 @@ from netbench.model.virtualisation import Virtualisation
 from netbench.testbed import diagnosis
 from netbench.testbed import platforms as platforms_module
 from netbench.testbed.diagnosis import judge_platforms
-from netbench.testbed.host_checks import Check, Status
+from netbench.testbed.host_checks import HostCheck, Status
 from netbench.testbed.platforms import Platform, judge, platform_checks
 from netbench.uut.base import UutPlan
 from netbench.vmm import acceleration
@@ -54,7 +54,7 @@ class Choosy(Boxes):
 
 PLAN = UutPlan(needs=frozenset({"boxctl"}))
 NEEDS = ("boxctl", "tun", "kvm", "image:micro")
-ALL = {name: Check(name, Status.OK, "there", "", "") for name in NEEDS}
+ALL = {name: HostCheck(name, Status.OK, "there", "", "") for name in NEEDS}
 QEMU = Platform("qemu", Qemu, UutPlan(needs=frozenset({"tun", "image:micro"})))
 BOXES = Platform("boxes", Boxes, PLAN)
 
@@ -74,7 +74,7 @@ BOXES = Platform("boxes", Boxes, PLAN)
     ],
 )
 def test_how_real_a_platform_is(platform, wrong, told):
-    found = ALL | ({wrong[0]: Check(wrong[0], wrong[1], "seen", "do this", "")} if wrong else {})
+    found = ALL | ({wrong[0]: HostCheck(wrong[0], wrong[1], "seen", "do this", "")} if wrong else {})
     here = judge(platform, found)
     assert (str(here), here.remedies) == (told, ("do this",) if wrong else ())
 
@@ -105,7 +105,7 @@ def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch,
 
 def test_the_doctor_has_a_line_for_each(from_outside):
     checks = {
-        check.name: check for check in platform_checks(ALL | {"kvm": Check("kvm", Status.ABSENT, "no", "do", "")})
+        check.name: check for check in platform_checks(ALL | {"kvm": HostCheck("kvm", Status.ABSENT, "no", "do", "")})
     }
     assert set(checks) == {f"uut:{name}" for name in from_outside}
     assert (checks["uut:qemu"].status, checks["uut:qemu"].found) == (Status.WARNING, "under emulation: kvm: no")

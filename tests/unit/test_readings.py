@@ -6,16 +6,16 @@ import pytest
 
 from netbench.linux.pause import PauseFrames
 from netbench.linux.readings import NamespaceCounters, Queue, counter_readings, ip_counters
-from netbench.linux.rules import Dropper, Hook
-from netbench.model.interfaces import Place
+from netbench.linux.rules import Dropper, NftHook
+from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, Kind, Where
 
-IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, Place(None, "uut", "in1"), "rx"))
-OUT = ("s1", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out1"), "tx"))
-SINK = ("s1", CountingPoint("sink NIC", Where.SINK, Kind.INTERFACE, Place(None, "uut", "rx1"), "rx"))
-SOURCE = ("s1", CountingPoint("source NIC", Where.SOURCE, Kind.INTERFACE, Place(None, "uut", "tx1"), "tx"))
-BACKLOG = CountingPoint("softnet backlog", kind=Kind.BACKLOG, place=Place(None, None, ""))
-OTHER = ("s2", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out2"), "tx"))
+IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "in1"), "rx"))
+OUT = ("s1", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "out1"), "tx"))
+SINK = ("s1", CountingPoint("sink NIC", Where.SINK, Kind.INTERFACE, InterfaceRef(None, "uut", "rx1"), "rx"))
+SOURCE = ("s1", CountingPoint("source NIC", Where.SOURCE, Kind.INTERFACE, InterfaceRef(None, "uut", "tx1"), "tx"))
+BACKLOG = CountingPoint("softnet backlog", kind=Kind.BACKLOG, place=InterfaceRef(None, None, ""))
+OTHER = ("s2", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "out2"), "tx"))
 
 # Linux 6.18, with a different number for each counter.
 PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
@@ -36,11 +36,11 @@ def readings(
     for stream, point in points:
         along[stream].append(point)
     if stack:
-        along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=Place(None, "uut", "")))
+        along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=InterfaceRef(None, "uut", "")))
     return [replace(reading, handle=(), owner="") for reading in counter_readings(along, {"uut": there}, softnet)]
 
 
-def rules(*hooks: Hook) -> NamespaceCounters:
+def rules(*hooks: NftHook) -> NamespaceCounters:
     return NamespaceCounters(rules=(Dropper("nft rule", frozenset(hooks), 7),))
 
 
@@ -74,16 +74,16 @@ def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(st
 @pytest.mark.parametrize(
     ("hook", "stack", "bridged_ip", "named"),
     [
-        (Hook("bridge", "forward", ""), "bridge", False, "nft rule"),
-        (Hook("bridge", "forward", ""), "IP layer", False, None),
-        (Hook("bridge", "input", ""), "bridge", False, None),
-        (Hook("ip", "postrouting", ""), "IP layer", False, "nft rule"),
-        (Hook("inet", "prerouting", ""), "IP layer", False, "nft rule"),
-        (Hook("inet", "prerouting", ""), "bridge", True, "br_netfilter: nft rule"),
-        (Hook("inet", "prerouting", ""), "bridge", False, None),
-        (Hook("ip", "forward", ""), "", False, None),
-        (Hook("ip", "output", ""), "IP layer", False, None),
-        (Hook("ip6", "forward", ""), "IP layer", False, None),
+        (NftHook("bridge", "forward", ""), "bridge", False, "nft rule"),
+        (NftHook("bridge", "forward", ""), "IP layer", False, None),
+        (NftHook("bridge", "input", ""), "bridge", False, None),
+        (NftHook("ip", "postrouting", ""), "IP layer", False, "nft rule"),
+        (NftHook("inet", "prerouting", ""), "IP layer", False, "nft rule"),
+        (NftHook("inet", "prerouting", ""), "bridge", True, "br_netfilter: nft rule"),
+        (NftHook("inet", "prerouting", ""), "bridge", False, None),
+        (NftHook("ip", "forward", ""), "", False, None),
+        (NftHook("ip", "output", ""), "IP layer", False, None),
+        (NftHook("ip6", "forward", ""), "IP layer", False, None),
     ],
 )
 def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
@@ -96,15 +96,15 @@ def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, 
 @pytest.mark.parametrize(
     ("hooks", "expected"),
     [
-        ([Hook("netdev", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
-        ([Hook("inet", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
-        ([Hook("netdev", "egress", "in1")], None),
-        ([Hook("netdev", "ingress", "out1")], None),
-        ([Hook("netdev", "egress", "eth7")], None),
-        ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "eth7")], ("s1", "egress NIC", "dropped")),
-        ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "out2")], ("", "egress NIC", "dropped")),
-        ([Hook("netdev", "egress", "tx1")], ("s1", "source NIC", "repeated")),
-        ([Hook("netdev", "ingress", "rx1")], ("s1", "sink NIC", "repeated")),
+        ([NftHook("netdev", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
+        ([NftHook("inet", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
+        ([NftHook("netdev", "egress", "in1")], None),
+        ([NftHook("netdev", "ingress", "out1")], None),
+        ([NftHook("netdev", "egress", "eth7")], None),
+        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "eth7")], ("s1", "egress NIC", "dropped")),
+        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "out2")], ("", "egress NIC", "dropped")),
+        ([NftHook("netdev", "egress", "tx1")], ("s1", "source NIC", "repeated")),
+        ([NftHook("netdev", "ingress", "rx1")], ("s1", "sink NIC", "repeated")),
     ],
 )
 def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
@@ -117,7 +117,7 @@ def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
 
 
 def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():
-    there = rules(Hook("netdev", "ingress", "in1"), Hook("netdev", "egress", "out1"))
+    there = rules(NftHook("netdev", "ingress", "in1"), NftHook("netdev", "egress", "out1"))
     along = {"s1": [IN[1], OUT[1]]}
     one, other = counter_readings(along, {"uut": there}, "")
     assert (one.point, other.point) == ("ingress NIC", "egress NIC")
@@ -125,11 +125,11 @@ def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():
 
 
 def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
-    stacks = [CountingPoint("bridge", kind=Kind.BRIDGE, place=Place(None, "uut", "")) for _ in "12"]
+    stacks = [CountingPoint("bridge", kind=Kind.BRIDGE, place=InterfaceRef(None, "uut", "")) for _ in "12"]
     along = {"s1": [IN[1], stacks[0]], "s2": [OTHER[1], stacks[1]]}
 
     def streams(*only: str) -> list[str]:
-        rule = Dropper("nft rule", frozenset({Hook("bridge", "forward", "")}), 7, only=(frozenset(only),))
+        rule = Dropper("nft rule", frozenset({NftHook("bridge", "forward", "")}), 7, only=(frozenset(only),))
         return [reading.stream for reading in counter_readings(along, {"uut": NamespaceCounters(rules=(rule,))}, "")]
 
     assert streams("rx in1") == ["s1"]

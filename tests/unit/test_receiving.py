@@ -12,7 +12,7 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.evidence import Evidence
+from netbench.trial.evidence import StreamObservation
 from netbench.trial.judging import judge
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints
@@ -80,7 +80,7 @@ def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):
     assert not sinks.armed()
     sinks.stop(1.0)
     assert log == []
-    evidence = Evidence(PATHS[0], TRAFFIC["s1"], NOTHING, sinks.received("s1", NOTHING), {}, THROUGH_UUT)
+    evidence = StreamObservation(PATHS[0], TRAFFIC["s1"], NOTHING, sinks.received("s1", NOTHING), {}, THROUGH_UUT)
     (reason,) = judge(evidence, account(evidence), 0.01, 0.05)
     assert reason.kind is ReasonKind.CAPTURE_DISK_FULL
     assert "take 8,000 bytes, and" in reason.detail

@@ -9,8 +9,8 @@ from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report.comparison_words import gate_advice
-from netbench.statistics.comparison import Campaign, Selection, compare
-from netbench.statistics.regression_gate import Outcome, judge
+from netbench.statistics.comparison import Campaign, CellSelection, compare
+from netbench.statistics.regression_gate import GateResult, judge
 from netbench.statistics.search_comparison import compare_maxima
 from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of
 from tests.unit.results_factory import campaign, stream_counts, trial
@@ -34,13 +34,13 @@ def noisy(deviation):
 @pytest.mark.parametrize(
     ("factor", "deviation", "expected"),
     [
-        (1.0, 0.0005, Outcome.PASSED),
-        (1.05, 0.0005, Outcome.PASSED),
-        (0.97, 0.0005, Outcome.FAILED),
-        (0.98, 0.0005, Outcome.INCONCLUSIVE),
-        (1.0, 0.05, Outcome.INCONCLUSIVE),
-        (0.925, 0.09, Outcome.INCONCLUSIVE),
-        (0.5, 0.03, Outcome.FAILED),
+        (1.0, 0.0005, GateResult.PASSED),
+        (1.05, 0.0005, GateResult.PASSED),
+        (0.97, 0.0005, GateResult.FAILED),
+        (0.98, 0.0005, GateResult.INCONCLUSIVE),
+        (1.0, 0.05, GateResult.INCONCLUSIVE),
+        (0.925, 0.09, GateResult.INCONCLUSIVE),
+        (0.5, 0.03, GateResult.FAILED),
     ],
 )
 def test_passed_only_if_excluded_failed_only_if_shown(factor, deviation, expected):
@@ -50,7 +50,7 @@ def test_passed_only_if_excluded_failed_only_if_shown(factor, deviation, expecte
 
 def test_an_inconclusive_cell_has_the_smallest_detectable_change_and_the_repetitions_needed():
     base, new = (made_up(80_000, noisy(0.006), seed=seed) for seed in (1, 2))
-    cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
+    cells = gate(base, new).with_outcome(GateResult.INCONCLUSIVE)
     assert cells
     for cell in cells:
         assert 0.01 < cell.detectable < 0.1
@@ -59,7 +59,7 @@ def test_an_inconclusive_cell_has_the_smallest_detectable_change_and_the_repetit
 
 def test_no_number_of_repetitions_is_enough_where_runs_differ_by_more():
     base, new = (made_up(80_000, noisy(0.05), seed=seed, repetitions=9) for seed in (1, 2))
-    cells = gate(base, new).with_outcome(Outcome.INCONCLUSIVE)
+    cells = gate(base, new).with_outcome(GateResult.INCONCLUSIVE)
     assert all(cell.is_beyond_repetitions and cell.repetitions is None for cell in cells)
 
 
@@ -72,9 +72,9 @@ def test_cells_of_a_disturbed_campaign_are_inconclusive(warning, disturbed):
     else:
         new = replace(new, warnings=(warning,))
     found = gate(base, new)
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateResult.INCONCLUSIVE
     assert {cell.why for cell in found.cells} == {f"{disturbed} was disturbed ({warning.kind.value})"}
-    assert gate(base, new, accept_disturbed=True).outcome is Outcome.FAILED
+    assert gate(base, new, accept_disturbed=True).outcome is GateResult.FAILED
 
 
 def test_a_cell_that_lost_many_trials_to_a_disturbance_is_inconclusive():
@@ -86,19 +86,19 @@ def test_a_cell_that_lost_many_trials_to_a_disturbance_is_inconclusive():
             replace(result, reasons=reasons) if result.spec.repetition <= repetitions else result for result in trials
         )
 
-    assert gate(made_up(repetitions=9), spoilt(3)).outcome is Outcome.FAILED
+    assert gate(made_up(repetitions=9), spoilt(3)).outcome is GateResult.FAILED
     found = gate(made_up(repetitions=9), spoilt(4))
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateResult.INCONCLUSIVE
     assert "the tester was disturbed in 4 of 9 trials of new" in {cell.why for cell in found.cells}
-    assert gate(made_up(repetitions=9), spoilt(4), accept_disturbed=True).outcome is Outcome.FAILED
+    assert gate(made_up(repetitions=9), spoilt(4), accept_disturbed=True).outcome is GateResult.FAILED
 
 
 def test_a_noise_floor_widens_the_interval():
     """A campaign whose repetitions are equal was measured on a host whose repeats of one trial vary."""
     base = made_up(80_000, noisy(0.0001), seed=1)
     new = made_up(77_600, noisy(0.0001), seed=2)
-    assert gate(base, new).outcome is Outcome.FAILED
-    for half_width, expected in ((0.08, Outcome.INCONCLUSIVE), (0.001, Outcome.FAILED)):
+    assert gate(base, new).outcome is GateResult.FAILED
+    for half_width, expected in ((0.08, GateResult.INCONCLUSIVE), (0.001, GateResult.FAILED)):
         floor = NoiseFloor(half_width, 5, "bridge, 64 bytes, max")
         assert gate(base, replace(new, noise_floor=floor)).outcome is expected
         assert gate(replace(base, noise_floor=floor), new).outcome is expected
@@ -107,7 +107,7 @@ def test_a_noise_floor_widens_the_interval():
 def test_a_noise_floor_is_not_of_a_uut_that_keeps_up():
     base = exact_campaign(1e9)
     noisy_host = NoiseFloor(0.3, 5, "bridge, 64 bytes, max")
-    assert gate(base, replace(base, noise_floor=noisy_host)).outcome is Outcome.PASSED
+    assert gate(base, replace(base, noise_floor=noisy_host)).outcome is GateResult.PASSED
 
 
 def test_runs_differ_as_much_as_the_repetitions_of_the_cell_itself():
@@ -124,7 +124,7 @@ def test_runs_differ_as_much_as_the_repetitions_of_the_cell_itself():
         )
         for most in (80_000, 76_000)
     )
-    assert {cell.outcome for cell in gate(base, new).cells if cell.place.frame_size == 64} == {Outcome.INCONCLUSIVE}
+    assert {cell.outcome for cell in gate(base, new).cells if cell.place.frame_size == 64} == {GateResult.INCONCLUSIVE}
 
 
 def test_several_boots_are_the_units_of_replication():
@@ -153,10 +153,10 @@ def test_several_boots_are_the_units_of_replication():
 
     base, new = booted((1.0, 1.02, 0.98), 1), booted((0.96, 0.98, 0.95), 2)
     found = gate(base, new)
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateResult.INCONCLUSIVE
     assert all(cell.difference.sides[0].units == 3 for cell in found.cells)
     two = gate(booted((1.0, 1.0), 1), booted((0.8, 0.8), 2))
-    assert two.outcome is Outcome.INCONCLUSIVE
+    assert two.outcome is GateResult.INCONCLUSIVE
     assert {(cell.why, cell.repetitions) for cell in two.cells} == {
         ("fewer than 3 boots, or valid pairs of repetitions", 3)
     }
@@ -165,7 +165,7 @@ def test_several_boots_are_the_units_of_replication():
 def test_a_uut_on_one_boot_counts_as_repeatable_within_ten_percent():
     """Boots of the same UUT may differ by more than trials on one of them do."""
     base = campaign(replace(result, boot=1) for result in made_up(seed=1, repetitions=5).trials)
-    for factor, expected in ((1.0, Outcome.INCONCLUSIVE), (0.95, Outcome.INCONCLUSIVE), (0.5, Outcome.FAILED)):
+    for factor, expected in ((1.0, GateResult.INCONCLUSIVE), (0.95, GateResult.INCONCLUSIVE), (0.5, GateResult.FAILED)):
         new = made_up(80_000 * factor, seed=2, repetitions=5)
         found = gate(base, new)
         assert found.outcome is expected
@@ -174,7 +174,7 @@ def test_a_uut_on_one_boot_counts_as_repeatable_within_ten_percent():
         campaign(replace(result, boot=result.spec.repetition) for result in made_up(seed=seed, repetitions=5).trials)
         for seed in (1, 2)
     ]
-    assert gate(*booted).outcome is Outcome.PASSED
+    assert gate(*booted).outcome is GateResult.PASSED
 
 
 def shares(maximum, *, lower, upper, throughput=None, **search):
@@ -211,14 +211,14 @@ def test_a_maximum_that_moved_by_7_percent_is_no_regression_and_no_improvement(m
     assert comparison.differences == ()
     assert all("--loads-from" in cell.why for cell in comparison.left_out)
     found = gate(base, new)
-    assert found.outcome is Outcome.INCONCLUSIVE
-    (searched,) = found.with_outcome(Outcome.INCONCLUSIVE)
+    assert found.outcome is GateResult.INCONCLUSIVE
+    (searched,) = found.with_outcome(GateResult.INCONCLUSIVE)
     assert searched.place.goal == "PDR"
 
 
 def test_maxima_are_compared_with_maxima():
-    assert gate(of_maximum(100_000.0), of_maximum(50_000.0)).outcome is Outcome.FAILED
-    assert gate(of_maximum(100_000.0), of_maximum(200_000.0)).outcome is Outcome.PASSED
+    assert gate(of_maximum(100_000.0), of_maximum(50_000.0)).outcome is GateResult.FAILED
+    assert gate(of_maximum(100_000.0), of_maximum(200_000.0)).outcome is GateResult.PASSED
 
 
 def test_a_lower_load_that_both_share_decides_nothing_about_the_maximum():
@@ -226,13 +226,13 @@ def test_a_lower_load_that_both_share_decides_nothing_about_the_maximum():
         results = of_maximum(maximum)
         return replace(results, trials=(*trials_of(loads=(10_000,)), *results.trials))
 
-    for factor, expected in ((0.5, Outcome.FAILED), (0.93, Outcome.INCONCLUSIVE), (2.0, Outcome.PASSED)):
+    for factor, expected in ((0.5, GateResult.FAILED), (0.93, GateResult.INCONCLUSIVE), (2.0, GateResult.PASSED)):
         assert gate(with_low_load(100_000.0), with_low_load(100_000.0 * factor)).outcome is expected
 
 
 def test_a_maximum_that_the_source_limited_is_no_regression():
     limited = shares(23_000.0, lower=23_000.0, upper=None, state=SearchState.AT_LEAST, limited_by="the source")
-    assert gate(of_maximum(100_000.0), limited).outcome is Outcome.INCONCLUSIVE
+    assert gate(of_maximum(100_000.0), limited).outcome is GateResult.INCONCLUSIVE
 
 
 def test_the_same_shares_at_the_same_rates_are_compared():
@@ -240,8 +240,8 @@ def test_the_same_shares_at_the_same_rates_are_compared():
     base = of_maximum(100_000.0)
     replayed = replace(base, maxima_searches=())
     found = gate(base, replayed)
-    assert found.outcome is Outcome.PASSED
-    assert len(found.with_outcome(Outcome.PASSED)) == 4
+    assert found.outcome is GateResult.PASSED
+    assert len(found.with_outcome(GateResult.PASSED)) == 4
 
 
 def at_max(received, sent):
@@ -259,10 +259,10 @@ def at_max(received, sent):
 
 def test_what_the_source_could_not_send_is_no_regression_of_the_uut():
     """All frames of a load `max` arrived, in one of the campaigns from a slower source."""
-    assert gate(at_max(99_990, 100_000), at_max(79_990, 80_000)).outcome is Outcome.INCONCLUSIVE
+    assert gate(at_max(99_990, 100_000), at_max(79_990, 80_000)).outcome is GateResult.INCONCLUSIVE
 
 
-@pytest.mark.parametrize(("threshold", "expected"), [(0.02, Outcome.PASSED), (0.005, Outcome.INCONCLUSIVE)])
+@pytest.mark.parametrize(("threshold", "expected"), [(0.02, GateResult.PASSED), (0.005, GateResult.INCONCLUSIVE)])
 def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(threshold, expected):
     """All frames arrived, and the offered loads differ by less than a load may."""
     base, new = (
@@ -273,7 +273,7 @@ def test_a_source_that_offered_a_little_less_is_no_regression_of_the_uut(thresho
         for sent in (100_000, 99_300)
     )
     assert gate(base, new, threshold).outcome is expected
-    assert gate(new, base, threshold).outcome is Outcome.PASSED
+    assert gate(new, base, threshold).outcome is GateResult.PASSED
     (back,) = compare(as_compared(new, "base"), [as_compared(base, "new")])
     assert not back.faster
 
@@ -287,16 +287,16 @@ def test_a_base_that_was_offered_a_little_less_may_have_forwarded_as_much_more()
         )
         for sent, out in ((99_100, 99_100), (100_000, 99_400))
     )
-    assert gate(base, new, 0.02).outcome is Outcome.PASSED
+    assert gate(base, new, 0.02).outcome is GateResult.PASSED
     found = gate(base, new, 0.005)
-    assert [cell.why for cell in found.with_outcome(Outcome.INCONCLUSIVE)] == ["the source offered less in the base"]
+    assert [cell.why for cell in found.with_outcome(GateResult.INCONCLUSIVE)] == ["the source offered less in the base"]
 
 
 @pytest.mark.parametrize("loads", [(50_000,), (50_000, 100_000)])
 def test_a_base_that_forwarded_nothing_is_named_as_the_reason(loads):
     dead = campaign(trials_of(most=lambda: 0, loads=loads))
     found = gate(dead, campaign(trials_of(loads=loads)))
-    assert [cell.why for cell in found.with_outcome(Outcome.INCONCLUSIVE)] == [
+    assert [cell.why for cell in found.with_outcome(GateResult.INCONCLUSIVE)] == [
         "no load could be compared: the baseline is 0"
     ]
 
@@ -304,17 +304,17 @@ def test_a_base_that_forwarded_nothing_is_named_as_the_reason(loads):
 def test_a_maximum_that_one_source_did_not_reach_decides_nothing_whatever_lower_loads_show():
     low = trials_of(loads=(50_000,))
     reached, not_reached = (campaign((*low, *at_max(*rates).trials)) for rates in ((80_000, 200_000), (59_990, 60_000)))
-    assert gate(reached, reached).outcome is Outcome.PASSED
-    assert gate(reached, not_reached).outcome is Outcome.INCONCLUSIVE
-    assert gate(not_reached, reached).outcome is Outcome.INCONCLUSIVE
-    assert gate(not_reached, not_reached).outcome is Outcome.PASSED, "only the lower load is compared"
+    assert gate(reached, reached).outcome is GateResult.PASSED
+    assert gate(reached, not_reached).outcome is GateResult.INCONCLUSIVE
+    assert gate(not_reached, reached).outcome is GateResult.INCONCLUSIVE
+    assert gate(not_reached, not_reached).outcome is GateResult.PASSED, "only the lower load is compared"
 
 
 def test_a_cell_that_is_missing_in_an_unfinished_campaign_decides_nothing():
     base, new = made_up(), campaign(trials_of(loads=(50_000, 100_000)), planned=9)
-    assert gate(base, new).outcome is Outcome.INCONCLUSIVE
-    assert gate(new, base).outcome is Outcome.INCONCLUSIVE
-    assert gate(base, campaign(trials_of(loads=(50_000, 100_000)))).outcome is Outcome.PASSED
+    assert gate(base, new).outcome is GateResult.INCONCLUSIVE
+    assert gate(new, base).outcome is GateResult.INCONCLUSIVE
+    assert gate(base, campaign(trials_of(loads=(50_000, 100_000)))).outcome is GateResult.PASSED
 
 
 def test_a_cell_without_a_valid_trial_decides_nothing():
@@ -322,14 +322,16 @@ def test_a_cell_without_a_valid_trial_decides_nothing():
     trials = [
         replace(result, reasons=invalid) if result.spec.load.value == 120_000 else result for result in trials_of()
     ]
-    assert gate(made_up(), campaign(trials)).outcome is Outcome.INCONCLUSIVE
+    assert gate(made_up(), campaign(trials)).outcome is GateResult.INCONCLUSIVE
 
 
 def test_only_selected_cells_are_judged():
     base = campaign([*trials_of("one"), *trials_of("two")], uuts=("one", "two"))
     new = campaign([*trials_of("one"), *trials_of("two", lambda: 60_000)], uuts=("one", "two"))
-    for uut, expected in (("one", Outcome.PASSED), ("t*", Outcome.FAILED)):
-        sides = [Campaign.of(name, results, Selection(uuts=(uut,))) for name, results in (("base", base), ("new", new))]
+    for uut, expected in (("one", GateResult.PASSED), ("t*", GateResult.FAILED)):
+        sides = [
+            Campaign.of(name, results, CellSelection(uuts=(uut,))) for name, results in (("base", base), ("new", new))
+        ]
         assert judge(compare(sides[0], [sides[1]])[0], 0.02).outcome is expected
 
 
@@ -342,5 +344,5 @@ def test_of_twenty_noisy_pairs_none_fails_and_no_slower_one_passes():
             made_up(80_000 * factor, noisy(0.05), seed=3 * seed + place, repetitions=5)
             for place, factor in enumerate((host[0], host[1], 0.97 * host[2]))
         )
-        assert gate(base, again).outcome is not Outcome.FAILED
-        assert gate(base, slower).outcome is not Outcome.PASSED
+        assert gate(base, again).outcome is not GateResult.FAILED
+        assert gate(base, slower).outcome is not GateResult.PASSED

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from netbench.campaign.runner import Request, make_request
+from netbench.campaign.runner import CampaignRequest, make_request
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
@@ -33,7 +33,7 @@ def rates(base, tmp_path):
     return ReplayedLoads(str(tmp_path / "base"), "2025-03-04", replayed_loads_of(base.trials))
 
 
-def request(rates, **more) -> Request:
+def request(rates, **more) -> CampaignRequest:
     topology = shared_topology(uuts=more.pop("uuts", TWO))
     return make_request(topology, profile(**{**LOADS, **NEIGHBOURS, **more}), replayed=rates)
 

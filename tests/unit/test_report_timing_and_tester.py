@@ -14,7 +14,7 @@ from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles
 from netbench.report.tester_section import selftest_page
 from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals
-from netbench.statistics.frame_order import Order, order_of
+from netbench.statistics.frame_order import FrameOrder, order_of
 from netbench.statistics.groups import group_trials
 from tests.unit.charts import lines
 from tests.unit.report_page import Page, page_of
@@ -131,7 +131,7 @@ def test_order_is_summed_over_trials_and_keeps_the_extremes() -> None:
         ),
         trial(stream_counts(reordered_frames=500), repetition=3, reasons=INVALID),
     ]
-    assert order_of(trials[:2]) == Order(1800, 2, 3, 3 / 1800, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
+    assert order_of(trials[:2]) == FrameOrder(1800, 2, 3, 3 / 1800, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
     assert "raw 64 1,800 2 3 0.2 % 7 66 40 1: 40 · 4–7: 25 · 32–63: 1" in page_of(campaign(trials)).text
     assert order_of([trial(stream_counts(duplicate_frames=None))]) is None
 

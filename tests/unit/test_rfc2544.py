@@ -10,9 +10,9 @@ from rich.console import Console
 
 from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import Spread
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
@@ -306,7 +306,9 @@ def test_frames_that_came_late_are_not_lost_at_falling_loads() -> None:
     def uut(spec: TrialSpec) -> TrialResult:
         result = measured(spec)
         late = tuple(
-            replace(stream, window=Window(0, 1.0, stream.sent_frames // 10)) for stream in result.streams if stream
+            replace(stream, window=MeasuringWindow(0, 1.0, stream.sent_frames // 10))
+            for stream in result.streams
+            if stream
         )
         return replace(result, guests=(replace(result.guests[0], streams=late),))
 

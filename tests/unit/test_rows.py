@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from netbench.model.campaign import Boot
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.scenario import Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
+from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row, group_rows, stream_rows
 from tests.unit.points import loss
 from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
 
@@ -38,7 +38,7 @@ LOSSY = stream_counts(
     reordering_extent_median_frames=2,
     reordering_extent_mean_frames=2.5,
     reordering_extent_max_frames=7,
-    window=Window(450, 0.75, 12),
+    window=MeasuringWindow(450, 0.75, 12),
     late_frames=11,
     control_frames=12,
     clock_offset=ClockOffset(-1_000, 2_500),
@@ -290,7 +290,7 @@ def test_a_row_for_each_stream_of_the_victim_and_then_of_its_neighbours() -> Non
 
 def test_known_cells_are_of_the_type_of_their_column() -> None:
     results = comparison(sizes=(64,), sources=(1, 2))
-    both: list[tuple[list[Row], Sequence[Column[Any]]]] = [
+    both: list[tuple[list[Row], Sequence[ExportColumn[Any]]]] = [
         ([*stream_rows(results.trials), *stream_rows([SHARED])], STREAM_COLUMNS),
         (list(group_rows(results)), GROUP_COLUMNS),
     ]

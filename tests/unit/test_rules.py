@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.linux.rules import Dropper, Hook, droppers
+from netbench.linux.rules import Dropper, NftHook, droppers
 
 COUNTED = {"counter": {"packets": 7, "bytes": 420}}
 DROP = {"drop": None}
@@ -14,7 +14,7 @@ LIMIT = {"limit": {"rate": 5, "burst": 5, "per": "second", "inv": True}}
 MATCH = {"match": {"op": "<", "left": {"numgen": {"mode": "inc", "mod": 100, "offset": 0}}, "right": 7}}
 LOG = {"log": {"prefix": "drop"}}
 JUMP = {"jump": {"target": "sub"}}
-FORWARD = Hook("inet", "forward", "")
+FORWARD = NftHook("inet", "forward", "")
 
 
 def table(flags=None, name="x"):
@@ -143,7 +143,7 @@ def test_frames_come_to_a_chain_by_jumps():
         *(rule(COUNTED, DROP, chain="deep", handle=6), rule(COUNTED, DROP, chain="alone", handle=7)),
     ]
     assert found(*entries) == [
-        Dropper("nft inet x deep rule 6", frozenset({FORWARD, Hook("inet", "prerouting", "")}), 7),
+        Dropper("nft inet x deep rule 6", frozenset({FORWARD, NftHook("inet", "prerouting", "")}), 7),
         Dropper("nft inet x alone rule 7", frozenset(), 7),
     ]
 
@@ -187,6 +187,6 @@ def test_devices_of_chains_are_in_the_text_only():
     entries = [table(), chain("one", "ingress"), chain("two", "egress")]
     droppers = found(*entries, rule(DROP, chain="one"), rule(DROP, chain="two"), chains=chains)
     assert [dropper.hooks for dropper in droppers] == [
-        frozenset({Hook("inet", "ingress", "eth0")}),
-        frozenset({Hook("inet", "egress", "eth1"), Hook("inet", "egress", "veth-2")}),
+        frozenset({NftHook("inet", "ingress", "eth0")}),
+        frozenset({NftHook("inet", "egress", "eth1"), NftHook("inet", "egress", "veth-2")}),
     ]

@@ -6,21 +6,14 @@ import pytest
 
 from netbench.errors import UsageError
 from netbench.linux.running import Other
-from netbench.linux.safety import (
-    Link,
-    Snapshot,
-    pppoe_sessions,
-    read_ports,
-    refuse_unsafe_port,
-    uses,
-)
+from netbench.linux.safety import KernelLink, NamespaceSnapshot, pppoe_sessions, read_ports, refuse_unsafe_port, uses
 from netbench.linux.ssh_sessions import ssh_sessions
 from netbench.testbed.testbed import port_warnings
 from tests.unit.fakes import fake_ports
 
 
 def reasons(link, *, others=(), addresses=(), routes=(), carried=(), ssh=(), wireless=(), allowed=()):
-    snapshot = Snapshot(
+    snapshot = NamespaceSnapshot(
         links=(link, *others),
         addresses={2: tuple(addresses)},
         routes={2: tuple(routes)},
@@ -31,9 +24,9 @@ def reasons(link, *, others=(), addresses=(), routes=(), carried=(), ssh=(), wir
     return list(uses(link, snapshot, [ipaddress.ip_address(text) for text in allowed]))
 
 
-BRIDGE = Link(index=7, name="br0", kind="bridge")
-VLAN = Link(index=9, name="eth1.5", kind="vlan", lower=frozenset({2}))
-UNRELATED = Link(index=10, name="eth2.5", kind="vlan", lower=frozenset({3}))
+BRIDGE = KernelLink(index=7, name="br0", kind="bridge")
+VLAN = KernelLink(index=9, name="eth1.5", kind="vlan", lower=frozenset({2}))
+UNRELATED = KernelLink(index=10, name="eth2.5", kind="vlan", lower=frozenset({3}))
 HELD = ["192.0.2.1/24", "2001:db8::1/64"]
 
 
@@ -78,7 +71,7 @@ HELD = ["192.0.2.1/24", "2001:db8::1/64"]
     ],
 )
 def test_reasons_to_leave_an_interface_alone(link, around, expected):
-    assert reasons(Link(**{"index": 2, "name": "eth1", **link}), **around) == expected
+    assert reasons(KernelLink(**{"index": 2, "name": "eth1", **link}), **around) == expected
 
 
 def test_the_loopback_of_this_machine_is_refused():

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.search import SearchState
 from netbench.model.source_ceiling import CeilingSample, ceiling_of
@@ -60,7 +60,7 @@ def measured(spec, uut, *reasons, unmeasured=False):
             intended_fps=fps,
             intended_frames=None if fps is None else one.intended,
             duration_s=one.duration_s,
-            window=Window(one.forwarded - one.buffered, one.duration_s, one.buffered),
+            window=MeasuringWindow(one.forwarded - one.buffered, one.duration_s, one.buffered),
         )
         for stream in spec.streams
     ]
@@ -681,7 +681,7 @@ def test_frames_that_the_tester_delayed_are_in_no_queue_of_the_uut(buffered, lat
         intended_fps=100_000.0,
         intended_frames=100_000,
         max_lateness_s=late_s,
-        window=Window(100_000 - buffered, 1.0, buffered),
+        window=MeasuringWindow(100_000 - buffered, 1.0, buffered),
     )
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", waited_s, 0.0, counts.stream, waited_s),))
     told = what_it_tells(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])

@@ -9,7 +9,7 @@ from netbench.errors import ExitCode
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.results.manifest import with_searches
-from netbench.statistics.regression_gate import Outcome, judge_searches
+from netbench.statistics.regression_gate import GateResult, judge_searches
 from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.inputs import profile
@@ -42,7 +42,7 @@ def outcome(base, new, threshold=0.02):
 
 @pytest.mark.parametrize(
     ("factor", "expected"),
-    [(1.0, Outcome.PASSED), (0.96, Outcome.FAILED), (0.97, Outcome.INCONCLUSIVE), (1.1, Outcome.PASSED)],
+    [(1.0, GateResult.PASSED), (0.96, GateResult.FAILED), (0.97, GateResult.INCONCLUSIVE), (1.1, GateResult.PASSED)],
 )
 def test_three_searches_show_how_far_searches_are_apart(factor, expected):
     (one,) = compared(three(), three(factor)).differences
@@ -52,33 +52,33 @@ def test_three_searches_show_how_far_searches_are_apart(factor, expected):
 
 @pytest.mark.parametrize("factor", [0.91, 0.93, 0.97, 1.0, 1.07])
 def test_a_single_search_whose_limit_moved_by_some_percent_is_no_regression(factor):
-    assert outcome([found()], [found(99_600.0 * factor, 100_000.0 * factor)]) is Outcome.INCONCLUSIVE
+    assert outcome([found()], [found(99_600.0 * factor, 100_000.0 * factor)]) is GateResult.INCONCLUSIVE
     (one,) = compared([found()], [found(99_600.0 * factor, 100_000.0 * factor)]).differences
     assert one.change is None
 
 
 def test_half_as_much_is_a_regression_with_single_searches_too():
-    assert outcome([found()], [found(50_000.0, 50_200.0)]) is Outcome.FAILED
-    assert outcome([found()], [found(200_000.0, 200_800.0)]) is Outcome.PASSED
+    assert outcome([found()], [found(50_000.0, 50_200.0)]) is GateResult.FAILED
+    assert outcome([found()], [found(200_000.0, 200_800.0)]) is GateResult.PASSED
 
 
 def test_searches_that_scatter_exclude_less():
     scattered = three(1.0, 1.0, 1.08, 0.93)
-    assert outcome(scattered, three(0.97, 1.0, 1.06, 0.95)) is Outcome.INCONCLUSIVE
+    assert outcome(scattered, three(0.97, 1.0, 1.06, 0.95)) is GateResult.INCONCLUSIVE
 
 
 def test_searches_too_far_apart_for_an_interval_decide_nothing():
     """The highest new limit is 9 % below the base, the lowest 90 %: the mean of further ones may be anywhere."""
-    assert outcome(three(), three(1.0, 0.1, 0.5, 0.91)) is Outcome.INCONCLUSIVE
+    assert outcome(three(), three(1.0, 0.1, 0.5, 0.91)) is GateResult.INCONCLUSIVE
     wide = [found(1.0, 100_000.0, repetition=number) for number in (1, 2, 3)]
-    assert outcome(wide, wide) is Outcome.INCONCLUSIVE
+    assert outcome(wide, wide) is GateResult.INCONCLUSIVE
 
 
 def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
     both, one = [*three(), *three()], three()
     both[3:] = [replace(search, frame_size=512) for search in both[3:]]
     results = campaign([trial(stream_counts())])
-    for finished, expected in ((MANIFEST["finished"], Outcome.PASSED), (None, Outcome.INCONCLUSIVE)):
+    for finished, expected in ((MANIFEST["finished"], GateResult.PASSED), (None, GateResult.INCONCLUSIVE)):
         lacking = replace(results, searches=tuple(one), manifest={**MANIFEST, "finished": finished})
         complete = replace(results, searches=tuple(both))
         for base, new in ((complete, lacking), (lacking, complete)):
@@ -87,12 +87,12 @@ def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
 
 def test_an_unstable_search_decides_nothing():
     unstable = [replace(search, unstable="losses at 301 kfps, none at 395 kfps") for search in three(0.5)]
-    assert outcome(three(), unstable) is Outcome.INCONCLUSIVE
+    assert outcome(three(), unstable) is GateResult.INCONCLUSIVE
 
 
 def test_a_limit_that_the_source_set_is_never_a_regression():
     limited = [replace(search, limited_by="the source") for search in three(0.23)]
-    assert outcome(three(), limited) is Outcome.INCONCLUSIVE
+    assert outcome(three(), limited) is GateResult.INCONCLUSIVE
 
 
 def test_repeated_searches_are_as_wide_as_all_of_them():

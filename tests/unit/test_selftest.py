@@ -10,8 +10,8 @@ from netbench.hosts.clock import wait_until
 from netbench.linux.proc import read_process
 from netbench.model.distributions import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.selftest.foreign_filters import ForeignFilter, judge_attached
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
-from netbench.selftest.in_the_way import Attached, judge_attached
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.loss_checks import judge_drops, references
 from netbench.selftest.sink_watch import Seen, Watch, judge_left_alone, this_process
@@ -224,8 +224,8 @@ def test_kernel_threads_are_no_processes():
 
 
 def test_what_stands_in_the_way_is_named_once_with_its_place():
-    rule = Attached("s1", at("sink NIC"), "nft netdev evil c rule 2")
-    bridge = Attached("", at("bridge"), "nft bridge filter forward policy")
+    rule = ForeignFilter("s1", at("sink NIC"), "nft netdev evil c rule 2")
+    bridge = ForeignFilter("", at("bridge"), "nft bridge filter forward policy")
     check = judge_attached([rule, bridge, rule], topology())
     assert (check.passed, check.measured) == (False, "2 found")
     assert check.detail.startswith(

@@ -23,9 +23,9 @@ from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
 from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.played_servers import namespaces_of, played, quoted, server_changes
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.vmm.libvirt_daemon import driver_sign
@@ -133,7 +133,7 @@ def modules_of_changes() -> list[str]:
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "jinja2", "MLRsearch", "qemu")
     modules = (
-        "netbench.linux.guard",
+        "netbench.linux.watchdog",
         "netbench.linux.safety",
         "netbench.sinks.bpf_worker",
         "netbench.sinks.count_there",
@@ -398,7 +398,7 @@ class Answering(LocalHost):
 
 def end_told(script):
     """Return how a connection ended whose other end was this script instead of an agent."""
-    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.guard", [])
+    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.watchdog", [])
     with pytest.raises(GoneError):
         connecting.host()
     wait_until(lambda: bool(connecting.death()), 10)

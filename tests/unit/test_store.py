@@ -17,22 +17,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench.campaign.record import Record, Results
+from netbench.campaign.record import CampaignRecord, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
-from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts, Window
+from netbench.model.counts import Loss, MeasuringWindow, PointCount, SizeCounts, StreamCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.disturbance import Disturbance, Role, ThreadDelay
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
 from netbench.model.tester import Identity, StreamEnds
-from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult, TrialSpec
+from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
-from netbench.statistics.uut_counters import Counted
+from netbench.statistics.uut_counters import CounterTotals
 from tests.unit.points import count
 from tests.unit.results_factory import neighbour, spread, stream_counts, trial
 
@@ -72,7 +72,7 @@ def several_of(kind: type) -> st.SearchStrategy[Any]:
 
 
 HELD[Spread | None] = st.none() | any_of(Spread)
-HELD[Window | None] = st.none() | any_of(Window)
+HELD[MeasuringWindow | None] = st.none() | any_of(MeasuringWindow)
 HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
 HELD[ClockDifference | None] = st.none() | any_of(ClockDifference)
 HELD[tuple[DelayClass, ...]] = several_of(DelayClass)
@@ -100,7 +100,7 @@ def trial_results(draw):
         name = f"n{number}" if number else VICTIM
         streams = tuple(f"{name}-{n}" for n in range(draw(st.integers(0 if number else 1, 3))))
         does = draw(activities) if number else networks[0]
-        sends = draw(any_of(Frames, load=loads)) if isinstance(does, Network) else None
+        sends = draw(any_of(TrialFrames, load=loads)) if isinstance(does, Network) else None
         tasks.append(GuestTask(name, does, streams, sends, draw(seconds)))
         counted = tuple(
             draw(any_of(StreamCounts, stream=st.just(stream))) for stream in streams[: draw(st.integers(0, 3))]
@@ -146,7 +146,7 @@ def test_a_trial_comes_back_as_it_was(result):
 
 
 def sums(added_up):
-    counted = Counted()
+    counted = CounterTotals()
     for result, times in added_up:
         counted.add(result, times)
     return {guest: (own.trials, own.counters()) for guest, own in counted.sums.items()}, counted.guests
@@ -420,7 +420,7 @@ def test_where_nothing_can_be_written_a_store_is_read_and_not_opened_for_writing
 
 def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "results.sqlite")
-    record = Record(ResultDirectory(tmp_path), store, Results(store), [])
+    record = CampaignRecord(ResultDirectory(tmp_path), store, Results(store), [])
     for index, late_from in enumerate([{}, {}, {"198.18.1.2": 2, "198.18.1.99": 1}]):
         counts = stream_counts(received=998, source_address=f"198.18.1.{2 + index}", late_from=late_from)
         record.keep(trial(counts, index=index, repetition=1 + index))

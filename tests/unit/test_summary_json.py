@@ -7,7 +7,7 @@ import pytest
 
 from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
-from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report.summary_json import campaign_summary, selftest_summary, write_summary
 from tests.unit.comparison_factory import made_up, trials_of
@@ -60,7 +60,10 @@ def test_a_search_has_its_bounds_and_state():
 
 
 def test_a_selftest_has_its_checks_and_ceilings():
-    checks = (Check(name="drops", uut="known", passed=True), Check(name="delay", passed=None, detail="no netem"))
+    checks = (
+        SelftestCheck(name="drops", uut="known", passed=True),
+        SelftestCheck(name="delay", passed=None, detail="no netem"),
+    )
     record = SelftestRecord(
         passed=True,
         when_ns=0,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from netbench.model.pace import Pace
+from netbench.model.duration_estimate import Pace
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.static_plan import StaticPlan

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.model.host_spec import Port, VmSpec
+from netbench.model.host_spec import PortSpec, VmSpec
 from netbench.model.interfaces import split_endpoint
 from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports
@@ -170,7 +170,7 @@ def test_ends_and_what_they_are_called():
     lent = fake_ports()
     assert (lent.is_port("t/rx"), lent.interface("t/rx"), lent.netns("t")) == (True, "eth2", "nb-ports-t")
     assert fake_ports("local").netns("t") is None
-    assert (ONE.ports(), lent.ports()) == ([], [Port(nic="eth1"), Port(nic="eth2", addresses=("192.0.2.7",))])
+    assert (ONE.ports(), lent.ports()) == ([], [PortSpec(nic="eth1"), PortSpec(nic="eth2", addresses=("192.0.2.7",))])
     ends = {"source": {"tx1": "eth1"}, "uut": {"in1": "eth2", "out1": "eth3"}, "sink": {"rx1": "eth4"}}
     cabled = changed(ONE, hosts={name: {"ports": ports} for name, ports in ends.items()})
     assert [port.nic for port in cabled.ports()] == ["eth1", "eth2", "eth3", "eth4"]

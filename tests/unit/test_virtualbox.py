@@ -21,7 +21,7 @@ from netbench.vmm import virtualbox
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.virtualbox import VirtualBox
-from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_command
+from netbench.vmm.virtualbox_command import KERNEL_WORDS, BoxFiles, BridgedNic, VirtualBoxStart, box_command
 from netbench.vmm.virtualbox_guest import VirtualBoxGuest
 from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.unit.fakes import FakeHost, planned_commands
@@ -33,7 +33,7 @@ NICS = (BridgedNic("nb-vi-s1", "02:6e:67:00:01:01", "virtio"), BridgedNic("nb-ve
 EMULATED = "model name\t: QEMU TCG CPU version 2.5+\n"
 
 
-def options(box: Box) -> dict[str, str]:
+def options(box: VirtualBoxStart) -> dict[str, str]:
     """Return the options that its VM is made with."""
     words = box_command(box, FILES, "/d.iso")
     return {word: value for word, value in pairwise(words) if word.startswith("--") and not value.startswith("--")}
@@ -94,7 +94,7 @@ def image(tmp_path) -> Image:
 
 
 def test_a_guest_is_what_its_options_say():
-    box = Box("g", NICS, 2, 512, 50, "off", "none")
+    box = VirtualBoxStart("g", NICS, 2, 512, 50, "off", "none")
     wanted = {"--memory": "512", "--cpus": "2", "--cpu-execution-cap": "50", "--nested-paging": "off"}
     nics = {"--nic-type1": "virtio", "--mac-address2": "026e67000102", "--bridge-adapter1": "nb-vi-s1"}
     found = options(box)
@@ -105,7 +105,7 @@ def test_a_guest_is_what_its_options_say():
 
 
 def test_all_that_serves_a_guest_ends_with_it_and_runs_where_it_may():
-    words = box_command(Box("g", host_cpus=(1, 3), door="/sys/fs/cgroup/nb/cgroup.procs"), FILES, "/d.iso")
+    words = box_command(VirtualBoxStart("g", host_cpus=(1, 3), door="/sys/fs/cgroup/nb/cgroup.procs"), FILES, "/d.iso")
     assert words[3] == "/run/x/pid"
     assert {"--pid", "--mount", "--kill-child"} <= set(words)
     assert words.index("taskset") < words.index("unshare")
@@ -222,7 +222,7 @@ def test_a_disc_that_cannot_be_made_leaves_nothing(image):
 def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
     nic = GuestNic("nb-vi-s1", "02:6e:67:00:01:01")
     lab = Lab()
-    running = VirtualBoxGuest(GuestSpec("g", Path("/run/x"), (nic,)), lab, Box("g"), "/d.iso", {})
+    running = VirtualBoxGuest(GuestSpec("g", Path("/run/x"), (nic,)), lab, VirtualBoxStart("g"), "/d.iso", {})
     with pytest.raises(TestbedError, match=r"guest g: VirtualBox ended with exit code 1: VBoxManage: error: no such"):
         running.await_answer(10.0)
     running.stop()
@@ -233,7 +233,7 @@ def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
 def test_one_that_virtualbox_does_not_start_in_time_is_given_up_and_ended():
     lab = Lab()
     lab.does = "exec sleep 100"
-    running = VirtualBoxGuest(GuestSpec("g", OWN), lab, Box("g"), "/d.iso", {})
+    running = VirtualBoxGuest(GuestSpec("g", OWN), lab, VirtualBoxStart("g"), "/d.iso", {})
     with pytest.raises(TestbedError, match=r"guest g: VirtualBox did not start it within 0.1 s"):
         running.await_answer(0.1)
     assert running.death() == ""

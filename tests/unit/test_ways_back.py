@@ -33,7 +33,7 @@ from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import Evidence, NicDelta
+from netbench.trial.evidence import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -297,9 +297,9 @@ def passed(**counts) -> NicDelta:
     return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
 
 
-def evidence(*, sink_sends: bool) -> Evidence:
+def evidence(*, sink_sends: bool) -> StreamObservation:
     """Evidence of a stream of 1,000 frames that all arrived, over NICs with 700 frames of another direction."""
-    return Evidence(
+    return StreamObservation(
         path=PATHS[0],
         traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
         sent=Sent(1000, 0, 1.0, 1, 2, 1, 0.0),

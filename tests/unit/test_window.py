@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.model.counts import Window
+from netbench.model.counts import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.window import measured_time
 
@@ -46,13 +46,13 @@ def served(offered: list[float], fps: float, queue: float = float("inf")) -> lis
     return departures
 
 
-def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> Window | None:
+def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -> MeasuringWindow | None:
     """Return the window of a stream; None where it has none."""
     time = measured_time(traffic, sent, arrived, lag_ns)
     return time.window(arrived) if time else None
 
 
-def same(window: Window | None, frames: int, seconds: float = 0.225) -> bool:
+def same(window: MeasuringWindow | None, frames: int, seconds: float = 0.225) -> bool:
     """Whether so many frames arrived in so many seconds, and none later."""
     assert window is not None
     assert window.seconds == pytest.approx(seconds)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
-from netbench.linux.changes import Look
+from netbench.linux.changes import MachineState
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import stream_paths
@@ -244,7 +244,7 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
 def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
     with pytest.raises(MissingError, match=says):
-        AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(Look(machine))
+        AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(MachineState(machine))
 
 
 def counted_by(attachment):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from netbench.images.build import Order, build
+from netbench.images.build import ImageOrder, build
 from netbench.images.library import Image, cache_directory
 from netbench.images.tree import File, archive
 
@@ -57,7 +57,7 @@ boot
 def its_image() -> Image:
     """The kernel and the programs of the disk, built if missing: `make test-platforms` builds them first."""
     # coreutils for its env: that of busybox runs busybox's own `ip` instead of iproute2's.
-    order = Order("test-disk", cache_directory(), packages=("coreutils", "dropbear-bin", "qemu-guest-agent"))
+    order = ImageOrder("test-disk", cache_directory(), packages=("coreutils", "dropbear-bin", "qemu-guest-agent"))
     return build(order, print)
 
 

@@ -14,7 +14,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK, LocalHost
-from netbench.images.build import Order, build
+from netbench.images.build import ImageOrder, build
 from netbench.images.library import cache_directory
 from netbench.linux.machine import Machine
 from netbench.model.host_spec import HostSpec
@@ -151,7 +151,7 @@ class Lab:
 def build_or_skip(image: str) -> None:
     """Build the image of a VM if it is missing; skip the tests where that is not possible."""
     try:
-        build(Order(image, cache_directory()), lambda line: None)
+        build(ImageOrder(image, cache_directory()), lambda line: None)
     except MissingError as error:
         pytest.skip(f"the image {image} cannot be had: {error}")
 

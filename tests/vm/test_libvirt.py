@@ -15,7 +15,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import marked_processes
-from netbench.linux.changes import Look
+from netbench.linux.changes import MachineState
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
@@ -388,7 +388,7 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
         uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
         connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
         with pytest.raises(TestbedError, match="the domain nb-theirs at .* is there already and not netbench's"):
-            OwnDomain(uri, "nb-theirs").found(Look(HERE))
+            OwnDomain(uri, "nb-theirs").found(MachineState(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             OwnDomain(uri, name).undo(HERE)
         assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]

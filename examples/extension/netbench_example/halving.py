@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import CampaignPlan, Schedule
 
 
 class HalvingOptions(BaseModel, extra="forbid"):
@@ -23,7 +23,7 @@ class Halving(Schedule):
     Options = HalvingOptions
     wants_steady = True  # otherwise a change of the source would look like a limit
 
-    def __init__(self, wanted: Wanted, options: HalvingOptions) -> None:
+    def __init__(self, wanted: CampaignPlan, options: HalvingOptions) -> None:
         """As every schedule."""
         super().__init__(wanted, options)
         self._highest, self._steps = options.highest, options.steps

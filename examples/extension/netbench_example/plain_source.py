@@ -4,7 +4,7 @@ import socket
 import time
 
 from netbench.generators.base import Generator
-from netbench.generators.frames import Frames
+from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.worker_source import WorkerSource
 from netbench.model.traffic import Sent, Traffic
@@ -26,7 +26,11 @@ class PlainWorker(Worker):
 
     def prepare(self, traffic: Traffic) -> None:
         fps = traffic.fps or 1000.0
-        self.frame, self.count, self.gap_ns = Frames(traffic, capacity=1), round(fps * traffic.duration_s), 1e9 / fps
+        self.frame, self.count, self.gap_ns = (
+            FrameBlock(traffic, capacity=1),
+            round(fps * traffic.duration_s),
+            1e9 / fps,
+        )
 
     def send(self, at_monotonic_ns: int) -> Sent:
         first_ns, late_ns, sent = time.time_ns() - time.monotonic_ns() + at_monotonic_ns, 0, 0

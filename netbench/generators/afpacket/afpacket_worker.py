@@ -8,7 +8,7 @@ import socket
 
 from netbench.generators.afpacket.io_submit import Context
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES
-from netbench.generators.afpacket.sending import Trial
+from netbench.generators.afpacket.sending import AfPacketTrial
 from netbench.generators.worker_process import Worker, serve
 from netbench.model.traffic import Sent, Traffic
 
@@ -40,7 +40,7 @@ class AfPacketWorker(Worker):
             self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
         rings = self._rings if traffic.receive == "napi" else ()
         sockets = [packet_socket.fileno() for packet_socket in self._sockets]
-        self._trial = Trial(traffic, sockets, self._cpus, self.halt, rings, self.realtime)
+        self._trial = AfPacketTrial(traffic, sockets, self._cpus, self.halt, rings, self.realtime)
 
     def send(self, at_monotonic_ns: int) -> Sent:
         return self._trial.run(at_monotonic_ns)

@@ -12,7 +12,7 @@ from netbench.generators.afpacket.io_submit import Context, Submissions
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
 from netbench.generators.afpacket.time_spent import Spent, TimeSpent
-from netbench.generators.frames import Frames
+from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Halt, use_realtime
 from netbench.model.traffic import Sent, Traffic
 
@@ -30,7 +30,7 @@ class _Sender:
     def __init__(self, fd: int, cpu: int | None, traffic: Traffic, ring: Context | None) -> None:
         self.fd = fd
         self.cpu = cpu
-        self.frames = Frames(traffic, MAX_BLOCK_FRAMES)
+        self.frames = FrameBlock(traffic, MAX_BLOCK_FRAMES)
         # Frames that a full ring at the other end drops were offered: the next frame is due regardless.
         self.messages = (
             Submissions(self.frames.buffer, self.frames.lengths, fd, ring)
@@ -46,7 +46,7 @@ class _Sender:
         self.spent = Spent(None, 0.0)
 
 
-class Trial:
+class AfPacketTrial:
     """The frames of one trial, built; `run` sends them once.
 
     There is one thread per socket in `fds`, packet sockets bound to the interface. Threads are pinned to `cpus` in

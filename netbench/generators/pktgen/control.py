@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.device import Device
+from netbench.generators.pktgen.device import PktgenDevice
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
 from netbench.generators.pktgen.parameters import NO_DELAY, Settings
 from netbench.hosts.base import Host, Process
@@ -37,7 +37,7 @@ _SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
 
 
 @dataclass(slots=True)
-class Sender:
+class PktgenSender:
     """A device of netbench. `wanted` are the settings for the next run, `told` those in the kernel; None: no device."""
 
     device: str
@@ -59,7 +59,7 @@ class _Round:
     stopped: bool = False  # by netbench
     over: bool = False
     error: str = ""
-    reports: dict[str, Device | None] = field(default_factory=dict)
+    reports: dict[str, PktgenDevice | None] = field(default_factory=dict)
 
 
 class Control:
@@ -69,7 +69,7 @@ class Control:
         """`used` counts the devices on each CPU of the machine, including those of its other namespaces."""
         self._files = PktgenFiles(host)
         self._used = used
-        self._senders: list[Sender] = []
+        self._senders: list[PktgenSender] = []
         self._round: _Round | None = None
         self.loaded_by_us = False  # the kernel module
 
@@ -82,7 +82,7 @@ class Control:
             return ""
         return f"the kernel of host {host} has no pktgen: neither loaded nor loadable"
 
-    def add_device(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> Sender:
+    def add_device(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> PktgenSender:
         """Add a device on the least used of the kernel threads of `cpus`, or of all threads when `cpus` is empty.
 
         A second device of an interface needs a separate thread.
@@ -105,7 +105,7 @@ class Control:
             where = f"{interface} of host {self._files.host.name}"
             raise TestbedError(f"{where} can have but one thread on each of the CPUs {_listed(cpus or threads)}")
         cpu = min(free, key=self._used.__getitem__)
-        sender = Sender(f"{interface}@{cpu}", cpu, xmit_mode, settings)
+        sender = PktgenSender(f"{interface}@{cpu}", cpu, xmit_mode, settings)
         self._senders.append(sender)
         self._used[cpu] += 1
         try:
@@ -115,7 +115,7 @@ class Control:
             raise
         return sender
 
-    def remove_device(self, sender: Sender) -> None:
+    def remove_device(self, sender: PktgenSender) -> None:
         """Remove a device. This removes other devices on its thread too; they are added again when needed."""
         if sender not in self._senders:
             return
@@ -127,7 +127,7 @@ class Control:
             self._senders.remove(sender)
             self._used[sender.cpu] -= 1
 
-    def prepare(self, sender: Sender, settings: Settings, length_s: float) -> None:
+    def prepare(self, sender: PktgenSender, settings: Settings, length_s: float) -> None:
         """Configure a device for the next run, which is stopped after `length_s` seconds.
 
         Raises TestbedError when the kernel rejects a setting or sets another value.
@@ -139,7 +139,7 @@ class Control:
         self._set_up(sender)
         current.lengths[sender.device] = length_s
 
-    def start(self, sender: Sender, at_monotonic_ns: int) -> None:
+    def start(self, sender: PktgenSender, at_monotonic_ns: int) -> None:
         """Mark a source as ready to start; the last one of the round starts all.
 
         The start waits for `at_monotonic_ns` where that is this machine's clock. Errors are reported by finish().
@@ -164,7 +164,7 @@ class Control:
             current.writer.stdin.write("start\n")
             current.writer.stdin.flush()
 
-    def finish(self, sender: Sender, timeout_s: float) -> tuple[Device | None, str]:
+    def finish(self, sender: PktgenSender, timeout_s: float) -> tuple[PktgenDevice | None, str]:
         """Return the state of a device after the run, and the error; None when its state is unknown.
 
         A run is stopped when the time of all its devices is up, or after `timeout_s`.
@@ -297,7 +297,7 @@ class Control:
             return str(trouble)
         return str(error) if exists else f"pktgen's device {name} is gone, as happens when its interface is removed"
 
-    def _set_up(self, sender: Sender) -> None:
+    def _set_up(self, sender: PktgenSender) -> None:
         """Apply the wanted settings to a device, with as few writes as possible, and verify them."""
         if sender.told is None:
             self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
@@ -312,7 +312,7 @@ class Control:
             self._files.write(sender.device, f"xmit_mode {mode}")
         self._verify(sender)
 
-    def _verify(self, sender: Sender) -> None:
+    def _verify(self, sender: PktgenSender) -> None:
         """Compare the settings with those in the kernel, which ignores digits and words it cannot use."""
         device = self._files.device(sender.device)
         for command, value in sender.wanted.items():

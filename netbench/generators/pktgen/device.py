@@ -19,7 +19,7 @@ _ENDED = re.compile(r"OK: \d+\(c\d+\+d(?P<idle>\d+)\) usec, \d+ \(\d+byte,-?\d+f
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PktgenDevice:
     """A device file. `settings` are those before `Current:`, by the kernel's names, and the count.
 
     A set flag is `on`, an unset flag is missing. A `burst` of 1 is not in the file.
@@ -47,7 +47,7 @@ class Device:
         return int(ended["idle"]) if ended else 0
 
 
-def parse_device(text: str) -> Device:
+def parse_device(text: str) -> PktgenDevice:
     """Parse a device file; TestbedError when `text` is not one."""
     params, found_current, rest = text.partition("Current:\n")
     current = _CURRENT.search(rest)
@@ -56,7 +56,7 @@ def parse_device(text: str) -> Device:
         raise TestbedError(f"pktgen wrote {text[:80]!r} where the state of a device was expected")
     settings = dict(_SETTING.findall(params.replace("Params: count ", "count: ", 1)))
     flags = _FLAGS.search(params)
-    return Device(
+    return PktgenDevice(
         settings={"burst": "1", **settings, **dict.fromkeys(flags[1].split() if flags else (), "on")},
         frames=int(current["frames"]),
         errors=int(current["errors"]),

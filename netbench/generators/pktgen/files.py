@@ -8,7 +8,7 @@ import re
 import time
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
-from netbench.generators.pktgen.device import Device, parse_device
+from netbench.generators.pktgen.device import PktgenDevice, parse_device
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 
@@ -86,7 +86,7 @@ class PktgenFiles:
             reason = str(error).rsplit(": ", 1)[-1].replace(*_NOT_SUPPORTED)
             raise TestbedError(f"pktgen does not take `{command}` > {path}: {reason}{self._result(file)}") from error
 
-    def device(self, name: str) -> Device:
+    def device(self, name: str) -> PktgenDevice:
         """Return the state of a device; TestbedError when it is gone."""
         return parse_device(self._read(name))
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Generator, Source
-from netbench.generators.pktgen.control import Control, Sender
-from netbench.generators.pktgen.device import Device
+from netbench.generators.pktgen.control import Control, PktgenSender
+from netbench.generators.pktgen.device import PktgenDevice
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, realtime_offset_ns
 from netbench.generators.pktgen.parameters import (
     NS_PER_S,
@@ -86,7 +86,7 @@ class PktGenSource(Source):
     def __init__(self, options: PktGenOptions, generator: PktGen) -> None:
         self._options = options
         self._generator = generator
-        self._senders: list[Sender] = []
+        self._senders: list[PktgenSender] = []
         self._traffic: Traffic | None = None
         self._threads: dict[int, int | None] = {}  # the kernel threads' process ids, by CPU
         self._kernel = "the kernel of its host"
@@ -246,7 +246,7 @@ class PktGenSource(Source):
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )
 
-    def _sending(self, traffic: Traffic | None) -> list[Sender]:
+    def _sending(self, traffic: Traffic | None) -> list[PktgenSender]:
         """Return the devices that send `traffic`: a single device sends evenly paced frames."""
         return self._senders if traffic and traffic.fps is None else self._senders[:1]
 
@@ -257,7 +257,7 @@ class PktGenSource(Source):
         return self._host, self._control
 
 
-def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
+def what_was_sent(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
     """Return what a finished run sent, from the files of its devices; several threads count as one source.
 
     The kernel reports the start of the run, when its first frame is due, and the return of its last send. It reports

@@ -52,7 +52,7 @@ def _shape(frame: bytes, shorter: int) -> bytes:
     return frame[:_HEADER_BYTES] + shorter.to_bytes(8, byteorder)
 
 
-class Trial:
+class XdpTrial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
     def __init__(self, traffic: Traffic, shared: Shared, spare: int = 0) -> None:

@@ -14,7 +14,7 @@ from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.claiming import claim, refusal
 from netbench.generators.xdp.live_run import LiveRun, take_signals
-from netbench.generators.xdp.program_trial import Shared, Trial
+from netbench.generators.xdp.program_trial import Shared, XdpTrial
 from netbench.linux.cpu_limits import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
@@ -60,7 +60,7 @@ class XdpWorker(Worker):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
         # The kernel restores the length of a frame that the program has cut before it reuses the frame.
-        self._trial = Trial(traffic, self._shared, spare=1 if device.alters_frames else 0)
+        self._trial = XdpTrial(traffic, self._shared, spare=1 if device.alters_frames else 0)
         for place, shape in enumerate(self._trial.shapes):
             self._loaded.map("shapes").put(place, shape)
         try:

@@ -43,7 +43,7 @@ _MOST_PIECES = 64  # that an ended process has left in a pipe, whose other end a
 _OUTLETS = (("stdout", b"O"), ("stderr", b"S"))
 
 
-class Process:
+class AgentProcess:
     """A command that runs: its pid, and this end of its pipes as far as they are open."""
 
     def __init__(self, argv: list[bytes]) -> None:
@@ -92,7 +92,7 @@ class Agent:
         self._received = bytearray()
         self._begun_s = self._heard_s  # when the message that is not complete did
         self._selector = selectors.DefaultSelector()
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, AgentProcess] = {}
         self._files: dict[int, int] = {}  # being read, in pieces and between all else
         self._open = True
         wake, write = os.pipe()
@@ -191,7 +191,7 @@ class Agent:
             self._send(b"F", number, b"a process of this number runs already" if argv else b"there is no command")
             return
         try:
-            process = Process(self.command(argv))
+            process = AgentProcess(self.command(argv))
         except OSError as error:
             self._send(b"F", number, _words(error))
             return
@@ -200,7 +200,7 @@ class Agent:
             read = self._outlet(number, process, name, kind)
             self._selector.register(process.pipes[name], selectors.EVENT_READ, read)
 
-    def _outlet(self, number: int, process: Process, name: str, kind: bytes) -> Callable[[int], None]:
+    def _outlet(self, number: int, process: AgentProcess, name: str, kind: bytes) -> Callable[[int], None]:
         def read(fd: int) -> None:
             data = os.read(fd, _PIECE_BYTES)
             if not data:
@@ -219,7 +219,7 @@ class Agent:
             process.input_ended = True
         self._feed(process)
 
-    def _feed(self, process: Process) -> None:
+    def _feed(self, process: AgentProcess) -> None:
         """Give a process what it takes; the rest waits until it takes more."""
         pipe = process.pipes["stdin"]
         waiting = pipe in self._selector.get_map()
@@ -252,7 +252,7 @@ class Agent:
                 del self._processes[number]
                 self._send(b"E", number, b"%d" % os.waitstatus_to_exitcode(status))
 
-    def _drain(self, number: int, process: Process) -> None:
+    def _drain(self, number: int, process: AgentProcess) -> None:
         """All that an ended process has written, then the end of its pipes, whoever else still holds them."""
         for name, kind in _OUTLETS:
             if name not in process.pipes:
@@ -267,7 +267,7 @@ class Agent:
             self._send(kind, number, b"")
         self._close(process, "stdin")
 
-    def _close(self, process: Process, name: str) -> None:
+    def _close(self, process: AgentProcess, name: str) -> None:
         fd = process.pipes.pop(name, None)
         if fd is not None:
             if fd in self._selector.get_map():

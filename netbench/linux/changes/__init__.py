@@ -13,7 +13,7 @@ from netbench.linux.changes.addresses import (
     AddNeighbour,
     Redirect,
 )
-from netbench.linux.changes.base import Change, Look, Request
+from netbench.linux.changes.base import Change, KernelRequest, MachineState
 from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
 from netbench.linux.changes.links import (
     AddBridge,
@@ -49,12 +49,12 @@ __all__ = [
     "Enslave",
     "GroOn",
     "KeepPort",
-    "Look",
+    "KernelRequest",
+    "MachineState",
     "MovePort",
     "OffloadsOff",
     "ReceiveByNapi",
     "Redirect",
-    "Request",
     "SetPromiscuous",
     "SetSysctl",
     "SetUp",

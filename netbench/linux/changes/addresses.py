@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from netbench.hosts.base import run_checked
-from netbench.linux.changes.base import Look, RequestInNamespace, not_ours, within
+from netbench.linux.changes.base import MachineState, RequestInNamespace, not_ours, within
 
 # Maximum of frames in transit; netem's default, 1000, would cause additional loss (tc-netem(8)).
 _MOST_FRAMES = 100_000
@@ -26,7 +26,7 @@ class AddAddress(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "address", "del", f"{self.address}/{self.prefix_length}", "dev", self.interface
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         link = look.links(self.netns).get(self.interface, {})
         if any(address.get("local") == self.address for address in link.get("addr_info", ())):
             raise not_ours(f"the address {self.address} on {self.interface}")
@@ -49,7 +49,7 @@ class AddNeighbour(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "neigh", "del", self.address, "dev", self.interface
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         if any(
             (neighbour.get("dst"), neighbour.get("dev")) == (self.address, self.interface)
             for neighbour in look.neighbours(self.netns)
@@ -113,7 +113,7 @@ class AddIngress(_TcRequest):
     def undo_line(self) -> tuple[str, ...]:
         return "qdisc", "del", "dev", self.interface, "ingress"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         if run_checked(look.host, [*self.tool, "qdisc", "show", "dev", self.interface, "ingress"]).strip():
             raise not_ours(f"the ingress queueing discipline of {self.interface}")
         return self

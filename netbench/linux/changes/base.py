@@ -30,7 +30,7 @@ _BY_SHELL, _LAST_SIGNAL = 128, 64  # a shell's exit codes for commands ended by 
 _FAILED = re.compile(r"Command failed .*:(\d+)$")
 
 
-class Look:
+class MachineState:
     """The state of a machine at one moment: `host` is the machine outside all namespaces. Nothing is read twice."""
 
     def __init__(self, host: Host) -> None:
@@ -74,7 +74,7 @@ class Change:
         """The equivalent command, as text."""
         raise NotImplementedError
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         """Return this change with the value it will replace, read before anything is written to the journal."""
         return self
 
@@ -104,7 +104,7 @@ class InNamespace(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Change):
+class KernelRequest(Change):
     """A change that is one request to the kernel, by a tool of iproute2: one command makes several of them.
 
     It is made completely or not at all.
@@ -136,7 +136,7 @@ class Request(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class RequestInNamespace(InNamespace, Request):
+class RequestInNamespace(InNamespace, KernelRequest):
     """A request inside a namespace, or (None) outside all."""
 
     @property

@@ -12,7 +12,7 @@ from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
-from netbench.linux.changes.base import Change, InNamespace, Look, is_gone, not_ours
+from netbench.linux.changes.base import Change, InNamespace, MachineState, is_gone, not_ours
 from netbench.linux.netns import within_each
 from netbench.linux.rules import own_tables
 from netbench.linux.state import STATE_DIRECTORY
@@ -44,7 +44,7 @@ class SetSysctl(InNamespace):
     def _path(self) -> str:
         return "/proc/sys/" + self.key.translate(str.maketrans("./", "/."))
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         try:
             return replace(self, old=self._read(look.host).strip())
         except TestbedError:
@@ -103,7 +103,7 @@ class AddTable(InNamespace):
     def command(self) -> str:
         return f"{shlex.join(self._argv('nft', '-f', '-'))} <<'END'\n{self.rules}END"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         if self._within(look.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
             raise not_ours(f"the nftables table {self.family} {self.table}")
         return self
@@ -133,7 +133,7 @@ class AddRunDirectory(Change):
     def command(self) -> str:
         return shlex.join(self._argv)
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         return replace(self, was_there=exists(look.host, self.path))
 
     @property
@@ -182,7 +182,7 @@ class AddCgroup(InNamespace):
     def _switch(self) -> str:
         return f"{self.directory}/cgroup.subtree_control"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         host = look.host
         controller = find_controller(host)
         change = replace(self, directory=controller.directory, version=controller.version)

@@ -9,8 +9,8 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import (
     InNamespace,
-    Look,
-    Request,
+    KernelRequest,
+    MachineState,
     RequestInNamespace,
     is_gone,
     not_ours,
@@ -30,7 +30,7 @@ _TAGGING = {name: name for name in ("tx-vlan-offload", "tx-vlan-stag-hw-insert")
 
 
 @dataclass(frozen=True, slots=True)
-class AddNamespace(Request):
+class AddNamespace(KernelRequest):
     """A named network namespace."""
 
     name: str
@@ -43,14 +43,14 @@ class AddNamespace(Request):
     def undo_line(self) -> tuple[str, ...]:
         return "netns", "del", self.name
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         if self.name in look.namespaces():
             raise not_ours(f"the network namespace {self.name}")
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class AddVeth(Request):
+class AddVeth(KernelRequest):
     """A veth pair, each end with a fixed MAC address, in its own namespace."""
 
     netns: str | None
@@ -77,7 +77,7 @@ class AddVeth(Request):
     def undo_line(self) -> tuple[str, ...]:
         return "link", "del", self.interface
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         look.refuse_existing(self.netns, self.interface)
         look.refuse_existing(self.peer_netns, self.peer)
         return self
@@ -97,7 +97,7 @@ class AddLink(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "link", "del", self.interface
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         look.refuse_existing(self.netns, self.interface)
         return self
 
@@ -156,7 +156,7 @@ class SetUp(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return ("link", "set", "dev", self.interface, "down") if self.was_up is False else ()
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         link = look.links(self.netns).get(self.interface)
         return replace(self, was_up=None if link is None else "UP" in link.get("flags", ()))
 
@@ -176,7 +176,7 @@ class SetPromiscuous(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return () if self.was else ("link", "set", "dev", self.interface, "promisc", "off")
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         return replace(self, was="PROMISC" in look.links(self.netns).get(self.interface, {}).get("flags", ()))
 
 
@@ -213,7 +213,7 @@ class OffloadsOff(InNamespace):
         words = (word for name in self._names for word in (name, "off"))
         return shlex.join(self._argv("ethtool", "-K", self.interface, *words))
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         return replace(self, old=tuple(self._wanted(look.host)))
 
     def make(self, host: Host) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.base import Change, Look, ask_ip, is_gone, tell, was_killed, within
+from netbench.linux.changes.base import Change, MachineState, ask_ip, is_gone, tell, was_killed, within
 from netbench.model.interfaces import PREFIX
 
 # `$$` is the shell's id: the shell is still in its namespace and must not be replaced by `ip` itself. If the former
@@ -40,7 +40,7 @@ class MovePort(Change):
     def command(self) -> str:
         return f"ip link set dev {self.interface} netns {self.netns}"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         link = look.links(None).get(self.interface)
         if link is None:
             raise TestbedError(f"there is no interface {self.interface} in this machine")
@@ -93,7 +93,7 @@ class KeepPort(Change):
     def command(self) -> str:
         return f"ip address show dev {self.interface}"
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         link = look.links(None).get(self.interface)
         if link is None:
             raise TestbedError(f"there is no interface {self.interface} in this machine")

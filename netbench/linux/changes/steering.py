@@ -6,7 +6,7 @@ from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.changes.base import InNamespace, Look, is_gone, was_killed
+from netbench.linux.changes.base import InNamespace, MachineState, is_gone, was_killed
 
 # Prints all values as `PATH:VALUE`; with /dev/null as second file, grep prints the path even for a single file.
 _LIST = 'exec grep -s "" /dev/null /sys/class/net/"$0"/queues/rx-*/rps_cpus'
@@ -26,7 +26,7 @@ class GroOn(InNamespace):
     def command(self) -> str:
         return shlex.join(self._argv("ethtool", "-K", self.interface, "gro", "on"))
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         listed = run_checked(self._within(look.host), ["ethtool", "-k", self.interface])
         return replace(self, was_on="generic-receive-offload: on" in listed)
 
@@ -56,7 +56,7 @@ class SteerReceived(InNamespace):
         files = f"/sys/class/net/{self.interface}/queues/rx-*/rps_cpus"
         return shlex.join(self._argv("sh", "-c", f"echo {self._mask} | tee {files}"))
 
-    def found(self, look: Look) -> Self:
+    def found(self, look: MachineState) -> Self:
         old = self._listed(look.host)
         if not old:
             raise TestbedError(f"rps: {self.interface} has no queues to receive by, or this kernel has no CONFIG_RPS")

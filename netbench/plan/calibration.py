@@ -15,12 +15,12 @@ from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
-from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
+from netbench.model.trial import LoadReference, TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.choice import source_numbers
-from netbench.plan.schedule import AroundSchedule, Schedule, Wanted
+from netbench.plan.schedule import AroundSchedule, CampaignPlan, Schedule
 from netbench.statistics.contradictory_maxima import CalibrationKey
 from netbench.statistics.limits import THE_SOURCE
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
@@ -164,14 +164,14 @@ class MaximaFirst(AroundSchedule):
         except _NoMaximumError as why:
             return without_maximum(trial, str(why))
 
-    def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> Reference:
+    def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> LoadReference:
         # Two compared versions of a UUT are offered the same load.
         uut = measured_pairs(self.wanted.uuts).get(trial.uut, trial.uut)
         search = (self._found or {}).get((uut, size, sources))
         maximum = None if search is None else maximum_of(search)
         if maximum is None:
             raise _NoMaximumError(why_no_maximum(search))
-        return Reference(maximum.fps, maximum.limited_by, self._held_fps(maximum, sources))
+        return LoadReference(maximum.fps, maximum.limited_by, self._held_fps(maximum, sources))
 
     def _held_fps(self, maximum: Maximum, sources: int) -> float | None:
         """Return the highest rate that sources sustain in every trial; None if unknown.
@@ -199,12 +199,12 @@ def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
     return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
 
 
-def shares_of_victim(wanted: Wanted) -> list[Load]:
+def shares_of_victim(wanted: CampaignPlan) -> list[Load]:
     """Return the victim's loads that are a share of its maximum."""
     return [load for load in wanted.profile.loads if load.kind is LoadKind.OF_MAXIMUM]
 
 
-def sizes_referred_to(wanted: Wanted) -> list[FrameSize]:
+def sizes_referred_to(wanted: CampaignPlan) -> list[FrameSize]:
     """Return the frame sizes, in rising order, at which loads of neighbours are a share of a maximum."""
     topology = wanted.topology
     activities = (
@@ -214,12 +214,12 @@ def sizes_referred_to(wanted: Wanted) -> list[FrameSize]:
     return sorted(sizes, key=rising)
 
 
-def fewest_sources(wanted: Wanted) -> int:
+def fewest_sources(wanted: CampaignPlan) -> int:
     """Return the fewest sources of `shared-idle`; a maximum is that of one stream of these."""
     return min(source_numbers(wanted.topology, wanted.profile, wanted.profile.scenario(SHARED_IDLE)))
 
 
-def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
+def wanted_for_maxima(wanted: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     """Return the plan that finds the maxima of the same UUTs, once for each needed frame size and number of sources.
 
     Needed are those at which a load is a share of the maximum. Neighbours are idle if loads of neighbours are shares of
@@ -248,7 +248,7 @@ def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
     return replace(wanted, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
 
 
-def finding_maxima(wanted: Wanted, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
+def finding_maxima(wanted: CampaignPlan, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
     """Return the schedule of that kind that finds the maxima; UsageError if it cannot, or if the schedule raises it."""
     if kind.MaximaOptions is None:
         raise UsageError(f"profile {wanted.profile.name}: maxima: {spec.kind} finds no maxima")

@@ -1,6 +1,6 @@
 """The watchdog on a host over SSH: netbench's agent, and a journal of changes, undone when the controller is gone.
 
-    python3 … -m netbench.linux.guard RUN DIRECTORY SILENCE RESOURCE…
+    python3 … -m netbench.linux.watchdog RUN DIRECTORY SILENCE RESOURCE…
 
 It undoes the changes of killed runs, takes the locks of the resources, and prints a description of this host as a line
 of JSON. Then it serves its stdin and stdout as an agent does, with two more kinds of messages:

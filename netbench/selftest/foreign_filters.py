@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from netbench.model.points import CountingPoint, whole_path
 from netbench.model.scenario import VICTIM
-from netbench.model.selftest_record import Check
+from netbench.model.selftest_record import SelftestCheck
 from netbench.model.topology import Topology
 from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest
 
 
-class Attached(NamedTuple):
+class ForeignFilter(NamedTuple):
     """A rule or program of others at a point; `stream` is empty if it affects all streams."""
 
     stream: str
@@ -20,7 +20,7 @@ class Attached(NamedTuple):
     counter: str
 
 
-def look(testbed: Testbed, active: ActiveGuest) -> list[Attached]:
+def look(testbed: Testbed, active: ActiveGuest) -> list[ForeignFilter]:
     """Return everything at the counting points now that netbench did not attach."""
     setup, declared = testbed.setup({VICTIM: active}), active.ready.points
     paths = {name: whole_path(ends.path, declared.get(name, ())) for name, ends in setup.endpoints.items()}
@@ -28,13 +28,15 @@ def look(testbed: Testbed, active: ActiveGuest) -> list[Attached]:
     named = {(stream, point.name): point for stream, along in paths.items() for point in along}
     anywhere = {point.name: point for along in paths.values() for point in along}
     return [
-        Attached(reading.stream, named.get((reading.stream, reading.point)) or anywhere[reading.point], reading.counter)
+        ForeignFilter(
+            reading.stream, named.get((reading.stream, reading.point)) or anywhere[reading.point], reading.counter
+        )
         for reading in setup.read_counters(points)
         if reading.attached
     ]
 
 
-def judge_attached(found: Iterable[Attached], topology: Topology) -> Check:
+def judge_attached(found: Iterable[ForeignFilter], topology: Topology) -> SelftestCheck:
     """Check that nothing interferes; each rule or program found is listed once, with its place."""
     links = {stream.name: stream for stream in topology.streams}
     named: dict[str, None] = {}
@@ -42,7 +44,7 @@ def judge_attached(found: Iterable[Attached], topology: Topology) -> Check:
         stream = links.get(attached.stream)
         nic = getattr(stream, attached.point.where.value, None) if stream else None
         named[f"{attached.counter} at the {attached.point.name}{f' {nic}' if nic else ''}"] = None
-    return Check(
+    return SelftestCheck(
         name="nothing in the way",
         truth="no rules, programs or shapers of others",
         measured=f"{len(named)} found" if named else "none found",
