@@ -27,21 +27,23 @@ from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks import count_there
-from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.count_there import InCapture, count, is_whole, question
-from netbench.sinks.expected import expected_of
-from netbench.sinks.from_capture import received_of, settled
-from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
+from netbench.sinks import remote_capture_count
+from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
+from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess, flush_command
+from netbench.sinks.measuring_window import received_of, settled
+from netbench.sinks.remote_capture_count import InCapture, count, is_whole, question
 from netbench.sinks.tcpdump_ahead import LARGEST_AHEAD_KIB, Ahead, buffer_kib, with_buffer
-from netbench.sinks.tcpdump_command import (
+from netbench.sinks.tcpdump_process import (
+    Inquiry,
     capture_file,
     is_counted_live,
+    is_number,
     most_ring_bytes,
+    numbers_in,
     target_of,
     tcpdump_command,
+    tells_while_running,
 )
-from netbench.sinks.tcpdump_numbers import Inquiry, is_number, numbers_in, tells_while_running
 
 _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
@@ -61,6 +63,7 @@ class Tcpdump(SinkKind):
     needs = frozenset({_NAME})
     counts_mixes: ClassVar[bool] = True
     program = _NAME
+    auto_sink = SinkPreference(rank=2, trusted_fps=300_000)  # half of its rate on two CPUs that ran all else as well
     may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
     def sink(self) -> "TcpdumpSink":
@@ -85,7 +88,7 @@ class TcpdumpSink(Sink):
         self._from_ns = 0  # a tcpdump started ahead of time may capture earlier frames; the trial's came since then
         self._command: list[str] = []
         self._ahead_kib = 0
-        self._pusher: Pusher | None = None
+        self._flush_process: FlushProcess | None = None
         self._incoming: Incoming | None = None
         self._interface = ""
         self._version = "the version of its host"
@@ -94,11 +97,11 @@ class TcpdumpSink(Sink):
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         here = incoming.path.sink.machine is None
         own = tcpdump_command(interface, cpus, incoming, target_of(incoming))
-        return [shlex.join(own), shlex.join(pusher_command(interface, shares_files=here))]
+        return [shlex.join(own), shlex.join(flush_command(interface, shares_files=here))]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._host, self._interface, self._cpus = host, interface, tuple(cpus)
-        self._pusher = Pusher(host, interface)
+        self._flush_process = FlushProcess(host, interface)
         self._meminfo = host.read("/proc/meminfo")
         self._version = _version_on(host)
 
@@ -113,7 +116,7 @@ class TcpdumpSink(Sink):
         return pcap_bytes(traffic.frames, largest_bytes(traffic.frame_size), incoming.snap_length)
 
     def arm(self, incoming: Incoming) -> None:
-        assert self._pusher is not None, "open() comes first"
+        assert self._flush_process is not None, "open() comes first"
         self._words, self._error, self._flushed, self._disk_full = "", "", False, False
         self._told = None
         self._incoming = incoming
@@ -129,17 +132,17 @@ class TcpdumpSink(Sink):
                 self._let_go(ahead.process)
             self._process = self._host.spawn(command)
         self._command = command
-        self._live = LiveCapture(expected_of(incoming), self._from_ns) if is_counted_live(incoming) else None
+        self._live = LiveCapture(incoming.expected, self._from_ns) if is_counted_live(incoming) else None
         self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": str(buffer_kib(command))}
         if self._live:
             assert self._process.stdout is not None
             self._live.begin(os.dup(self._process.stdout.fileno()), self._cpus)
             self._process.stdout.close()  # otherwise the reader of the rest at the end would share it
-        self._pusher.start()
+        self._flush_process.start()
 
-    def learn(self, mac: str) -> None:
-        assert self._pusher is not None, "open() comes first"
-        self._pusher.learn(mac)
+    def prime_fdb(self, mac: str) -> None:
+        assert self._flush_process is not None, "open() comes first"
+        self._flush_process.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
         """Return whether tcpdump reports that it is listening."""
@@ -201,8 +204,8 @@ class TcpdumpSink(Sink):
         )
 
     def close(self) -> None:
-        if self._pusher is not None:
-            self._pusher.close()
+        if self._flush_process is not None:
+            self._flush_process.close()
         if self._process is not None:
             end(self._process)
             self._process = None
@@ -268,20 +271,20 @@ class TcpdumpSink(Sink):
         wait_s = max(0.2, limit_s / 10)  # before more are sent
 
         def is_done() -> bool:
-            assert self._pusher is not None
+            assert self._flush_process is not None
             if process.poll() is not None:
                 return True
-            seen = self._push_live(self._live, wait_s) if self._live else self._pusher.push(target, wait_s)
+            seen = self._push_live(self._live, wait_s) if self._live else self._flush_process.push(target, wait_s)
             self._flushed = bool(seen)
             return seen is not False  # None: the NIC is gone or down; its counters show that to the judge
 
         wait_until(is_done, limit_s, every_s=0)
 
     def _push_live(self, live: LiveCapture, wait_s: float) -> bool | None:
-        """Send flush frames until one has passed the pipe; return the same values as Pusher.push."""
-        assert self._pusher is not None
+        """Send flush frames until one has passed the pipe; return the same values as FlushProcess.push."""
+        assert self._flush_process is not None
         for _ in range(0, FLUSH_FRAMES, _PIECE_FRAMES):
-            if self._pusher.push(None, wait_s, _PIECE_FRAMES) is None:
+            if self._flush_process.push(None, wait_s, _PIECE_FRAMES) is None:
                 return None
             if live.await_flush(0.0):
                 return True
@@ -322,7 +325,7 @@ class TcpdumpSink(Sink):
         nothing = Received(error=self._error, no_delay="there is no whole capture")
         if self._error or sent.first_ns is None or sent.last_ns is None:
             return nothing
-        expected = settled(expected_of(incoming), sent)
+        expected = settled(incoming.expected, sent)
         where, capture = self._where_counted(incoming, expected, sent)
         if capture.error:
             return replace(nothing, error=capture.error)
@@ -352,7 +355,7 @@ class TcpdumpSink(Sink):
 
     def _counted_there(self, incoming: Incoming, asked: str) -> InCapture:
         target = str(target_of(incoming, scratch_of(self._host)))
-        command = module_command_on(self._host, count_there.__name__, target)
+        command = module_command_on(self._host, remote_capture_count.__name__, target)
         answer = run_checked(self._host, command, stdin=asked, timeout_s=_COUNT_S)
         try:
             return TypeAdapter(InCapture).validate_json(answer)

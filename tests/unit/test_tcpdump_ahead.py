@@ -8,7 +8,7 @@ import pytest
 from netbench.hosts.base import Completed
 from netbench.sinks import tcpdump
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.sinks.tcpdump_numbers import Inquiry, numbers_in, tells_while_running
+from netbench.sinks.tcpdump_process import Inquiry, numbers_in, tells_while_running
 from tests.unit.capture_files import pcap
 from tests.unit.stand_in_for_tcpdump import FLUSH, FRAMES, LISTENING, REPORT, TcpdumpHost, incoming
 from tests.unit.test_tcpdump_sink import CPUS, FakePusher, measured
@@ -66,7 +66,7 @@ def sink_on(monkeypatch):
 
 def armed(sink: TcpdumpSink, **more) -> TcpdumpSink:
     # A host's tcpdump does not see the frames of the last pusher.
-    sink._pusher = FakePusher(1)  # type: ignore[assignment]  # a stand-in
+    sink._flush_process = FakePusher(1)  # type: ignore[assignment]  # a stand-in
     sink.arm(incoming(**more))
     return sink
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.sinks.tcpdump_command import ring_bytes, target_of, tcpdump_command
+from netbench.sinks.tcpdump_process import ring_bytes, target_of, tcpdump_command
 from tests.unit.stand_in_for_tcpdump import IN_VM, PATH, incoming
 
 
