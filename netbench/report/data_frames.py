@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,6 @@ def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[ExportColumn[Any
 
 def _pandas() -> ModuleType:
     try:
-        import pandas  # noqa: PLC0415 - optional
+        return import_module("pandas")
     except ImportError:
         raise MissingError("netbench.load needs pandas; add it with: pip install 'netbench[pandas]'") from None
-    return pandas
