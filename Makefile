@@ -48,7 +48,7 @@ FUZZ_TARGETS := capture topology profile
 BPF_OBJECTS ?= netbench/bpf/programs
 BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint docs dist format bpf schemas selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -120,6 +120,14 @@ lint: $(VENV)/.installed ## ruff, mypy, and which room may import which
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
+
+# With links and anchors checked; opens from disk, search included.
+docs: $(VENV)/.installed ## the documentation as a site: build/docs/index.html
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+# Built from a clone, so that no file of this tree slips in; both are checked by installing them.
+dist: $(VENV)/.installed ## wheel and sdist in dist/, each installed once and run
+	@tools/build-dist dist
 
 format: $(VENV)/.installed ## let ruff lay out the code
 	@$(VENV)/bin/ruff check --fix .
