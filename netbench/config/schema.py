@@ -5,6 +5,7 @@ They check less than netbench itself, and never reject a file that netbench acce
 
 import ast
 import inspect
+import itertools
 import json
 import textwrap
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ class _Written(GenerateJsonSchema):
 
 
 @cache
-def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
+def attribute_docs(model: type) -> dict[str, str]:
     """Return the docstrings below the attributes of a model and of its bases, by attribute.
 
     Pydantic can read them too, but when it creates the class, which would delay each start.
@@ -71,8 +72,8 @@ def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _docs_of(statements: list[ast.stmt]) -> dict[str, str]:
-    docs = {}
-    for statement, following in zip(statements, statements[1:], strict=False):
+    docs: dict[str, str] = {}
+    for statement, following in itertools.pairwise(statements):
         match statement, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 docs[name] = inspect.cleandoc(text).replace("\n", " ")

@@ -196,7 +196,7 @@ class Profile(BaseModel):
     schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()
     """What selects the next trial: `plan` (the lists of the profile), or `search` with its options."""
     maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
-    """Search for the maxima that loads are a share of, with its options; or `loads`: the plateau of the profile's loads."""
+    """Search for the maxima that loads are a share of, with its options; or `loads`: the plateau of all loads."""
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""
