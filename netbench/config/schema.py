@@ -9,7 +9,6 @@ import itertools
 import json
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -54,7 +53,6 @@ class _Written(GenerateJsonSchema):
         return _ANYTHING
 
 
-@cache
 def attribute_docs(model: type) -> dict[str, str]:
     """Return the docstrings below the attributes of a model and of its bases, by attribute.
 
