@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from netbench.images.library import DEFAULT_IMAGE
-from netbench.model.entitlement import Cpus
+from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions
