@@ -55,7 +55,7 @@ class Broken:
     unexplained: int = 0
 
     @property
-    def outcomes(self) -> "Outcome":
+    def outcome(self) -> "Outcome":
         """The expected summary of a trial under it."""
         return SENT, self.lost, self.unexplained, self.kinds
 
