@@ -23,7 +23,7 @@ _CONTROLLER, _FIRST_NEW = -1, -10  # new devices have negative keys until they a
 class EsxiMachine:
     """The guest `name`, created but not powered on, with a NIC in each of `networks` after its management NIC.
 
-    `weight` and `limit` are as in an Entitlement, of CPUs of the ESXi host.
+    `weight` and `limit` are as in CpuShares, of CPUs of the ESXi host.
     """
 
     options: EsxiOptions

@@ -14,8 +14,7 @@ from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.needs import Facility, Tool
-from netbench.model.duration_estimate import Pace
-from netbench.model.virtualisation import Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.boot_disc import LOADER, disc_of
@@ -98,7 +97,9 @@ class VirtualBox(Vmm):
         ),
     )
     # Assumes an emulated CPU, because it is not known yet.
-    pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
+    pace: ClassVar[DurationEstimate] = DurationEstimate(
+        bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0
+    )
 
     def __init__(self, options: VirtualBoxOptions) -> None:
         super().__init__(options)

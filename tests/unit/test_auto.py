@@ -13,7 +13,7 @@ from netbench.generators.base import Generator
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
 from netbench.model.frame_mix import IMIX, FrameMix
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeSetup, FakeSource

@@ -13,8 +13,8 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.journal import from_json, to_json
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.testbed.diagnosis import check_facilities
 from netbench.testbed.host_checks import Status
 from netbench.testbed.requirements import require
@@ -46,7 +46,7 @@ def options(**more) -> EsxiOptions:
 
 def steps(**more):
     """Return the steps of a guest in a dry run."""
-    own = Assignment("g", PATHS, Entitlement(weight=50, limit=0.5), run_id="lab-0123456789ab")
+    own = Assignment("g", PATHS, CpuShares(weight=50, limit=0.5), run_id="lab-0123456789ab")
     return Guest(Esxi(options(**more))).plan(own).steps
 
 
@@ -111,7 +111,7 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
 
 
 def test_cpus_of_this_machine_are_not_those_it_runs_on():
-    own = Assignment("g", PATHS, Entitlement((0,)))
+    own = Assignment("g", PATHS, CpuShares((0,)))
     with pytest.raises(UsageError, match="guest g runs on CPUs of the ESXi host: say affinity"):
         Guest(Esxi(options())).plan(own)
 

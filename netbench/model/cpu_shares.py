@@ -35,12 +35,12 @@ CpuLimit = Annotated[
     float,
     BeforeValidator(_limit),
     PlainSerializer(percent_text),
-    WithJsonSchema({**PERCENT_SCHEMA, "description": "50%: half a CPU"}),
+    WithJsonSchema({**PERCENT_SCHEMA, "examples": ["50%"]}),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Entitlement:
+class CpuShares:
     """CPUs by number (empty: all), a weight (cgroup v2's cpu.weight, 100 is usual), a limit (1.0 is one whole CPU)."""
 
     cpus: tuple[int, ...] = ()
