@@ -19,6 +19,7 @@ class AutoGeneratorOptions(BaseModel, extra="forbid"):
     """With `steady`, the source of the highest loads sends all loads: a search has one source throughout."""
 
     steady: bool = False
+    """Use the source of the highest loads for all loads. Searches set it."""
     realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO, where the kind has it; 0: another class
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from netbench.errors import MissingError, NetbenchError
-from netbench.generators.frames import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
-from netbench.generators.frames import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.base import Host
 from netbench.hosts.composed import has_netbench, module_command_on
 from netbench.hosts.json_conversation import Conversation

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.capture.captured import CaptureCounts, Expected
-from netbench.model.counts import MeasuringWindow
 from netbench.model.frame_mix import genome_of
-from netbench.model.received import OfSize, Received
+from netbench.model.received import MeasuringWindow, OfSize, Received
 from netbench.model.traffic import Sent, Traffic
 
 _NS = 1_000_000_000

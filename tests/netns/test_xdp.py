@@ -12,7 +12,7 @@ import dpkt
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.napi import threads_of

@@ -16,7 +16,7 @@ import pytest
 
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.python_modules import module_command

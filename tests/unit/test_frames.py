@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.generators.frames import FrameBlock, FrameTemplate, build_frame, flow_ports
+from netbench.generators.frame_template import FrameTemplate, build_frame
+from netbench.generators.frames import FrameBlock, flow_ports
 from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.traffic import Traffic
 

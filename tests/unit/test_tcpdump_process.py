@@ -177,13 +177,13 @@ while True:
 def test_a_busy_tcpdump_has_no_final_counts():
     """Its buffer is left alone: tcpdump may be writing to it."""
     tcpdump_process = TcpdumpProcess(LocalHost("here", "test"), [sys.executable, "-c", BUSY])
-    with tcpdump_process.process as process:
-        assert process.stderr is not None
-        process.stderr.readline()
-        assert tcpdump_process.final_counts() is None
-        assert "tcpdump: 6 packets captured" in tcpdump_process.output
-        process.kill()
-        assert process.communicate()[0] == ""
+    process = tcpdump_process.process
+    assert process.stderr is not None
+    process.stderr.readline()
+    assert tcpdump_process.final_counts() is None
+    assert "tcpdump: 6 packets captured" in tcpdump_process.output
+    process.kill()
+    assert process.communicate()[0] == ""
 
 
 def test_the_command(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.generators.frames import FrameTemplate, build_frame
+from netbench.generators.frame_template import FrameTemplate, build_frame
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux import xdp_devices
 from netbench.model.frame_mix import FrameMix

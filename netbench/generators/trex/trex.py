@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Generator, Source
-from netbench.generators.frames import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.trex.trex_counts import FlowCounts, flow_counts_of
 from netbench.generators.trex.trex_package import (
     BEGINS_LATER_S,

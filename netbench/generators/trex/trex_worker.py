@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
-from netbench.generators.frames import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.trex.trex_counts import FlowCounts, GroupCount, Groups
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, OwnServer, ServerAddress
 from netbench.generators.trex.trex_session import TrexPort, TrexSession

@@ -4,7 +4,7 @@ import ctypes
 import time
 from sys import byteorder
 
-from netbench.generators.frames import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
