@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from netbench.images.library import cache_directory
-from netbench.vmm.esxi_api import asked
-from netbench.vmm.esxi_inventory import EsxiHost, host_of
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.api import asked
+from netbench.vmm.esxi.machine import EsxiHost, host_of
+from netbench.vmm.esxi.options import EsxiOptions
 
 R = TypeVar("R")
 

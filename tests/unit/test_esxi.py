@@ -20,13 +20,11 @@ from netbench.testbed.host_checks import Status
 from netbench.testbed.requirements import require
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm import esxi_api
-from netbench.vmm.esxi import SIMULATED, Esxi, look_for_bindings
-from netbench.vmm.esxi_api import Session, password, session, vsphere_module
-from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.esxi_inventory import EsxiHost
-from netbench.vmm.esxi_machine import EsxiMachine
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi import api
+from netbench.vmm.esxi.api import Session, password, session, vsphere_module
+from netbench.vmm.esxi.esxi import SIMULATED, Esxi, look_for_bindings
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork, EsxiHost, EsxiMachine
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.inputs import topology
 
@@ -231,7 +229,7 @@ def test_without_pyvmomi_that_is_said(monkeypatch):
 
 
 def raised_as(fault):
-    with pytest.raises(TestbedError) as caught, esxi_api._told(options(), vsphere_module()):
+    with pytest.raises(TestbedError) as caught, api._told(options(), vsphere_module()):
         raise fault
     return str(caught.value)
 
@@ -256,7 +254,7 @@ def test_every_error_of_the_api_is_one_sentence():
 
 def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
-    monkeypatch.setattr(esxi_api, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(api, "_ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with (
@@ -276,7 +274,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     ],
 )
 def test_where_a_server_is(server, address):
-    assert esxi_api._address(options(server=server).server or "") == address
+    assert api._address(options(server=server).server or "") == address
 
 
 def test_it_is_never_taken_for_more_than_it_is():

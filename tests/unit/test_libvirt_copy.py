@@ -11,14 +11,11 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.libvirt import Libvirt
-from netbench.vmm.libvirt_api import LibvirtConnection, libvirt_module
-from netbench.vmm.libvirt_changes import own_uuid
-from netbench.vmm.libvirt_copy_xml import Connected, DomainCopy, copy_of
-from netbench.vmm.libvirt_existing import ExistingDomain, LibvirtAgent
-from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.qemu_command import RunFiles, VirtualNic
-from netbench.vmm.qemu_options import Pinning
+from netbench.vmm.libvirt.api import LibvirtConnection, libvirt_module, own_uuid
+from netbench.vmm.libvirt.domain_copy import Connected, DomainCopy, ExistingDomain, LibvirtAgent, copy_of
+from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
+from netbench.vmm.qemu.command import RunFiles, VirtualNic
+from netbench.vmm.qemu.options import Pinning
 
 HERE = LocalHost("here", "no-run")
 URI = "qemu:///system"

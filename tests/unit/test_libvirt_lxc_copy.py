@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
-from netbench.vmm import libvirt_lxc_existing
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.libvirt_lxc_copy_xml import ContainerCopy, copy_of_container
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt.lxc import ContainerCopy, copy_of_container
 
 SPEC = GuestSpec("box", Path("/run/netbench/vm/r-uut-box"))
 FIRST = ["/bin/sh", "-c", "echo up", "sh"]
@@ -158,7 +158,7 @@ def test_options_that_do_not_go_together_are_refused(options, why):
 
 
 def test_for_a_plan_nobody_is_asked(monkeypatch):
-    monkeypatch.setattr(libvirt_lxc_existing, "LibvirtConnection", None)
+    monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", None)
     vmm = Container(ContainerOptions(runtime="libvirt", domain="web"))
     assert "`virsh -c lxc:///system dumpxml --inactive web`" in vmm.command(SPEC)
     assert {"libvirt-lxc", "libvirt-python"} <= vmm.needs()
@@ -169,10 +169,8 @@ def test_a_directory_that_is_not_there_or_that_its_libvirtd_does_not_see_is_name
     def prepared(directory: str) -> None:
         shown = MOUNTED.format("mount", directory)
         libvirt = SimpleNamespace(defined=lambda name: shown, close=lambda: None)
-        monkeypatch.setattr(libvirt_lxc_existing, "LibvirtConnection", lambda *_: libvirt)
-        libvirt_lxc_existing.ExistingLxc("web", None).prepare(
-            GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1"
-        )
+        monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", lambda *_: libvirt)
+        libvirt_lxc.ExistingLxc("web", None).prepare(GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1")
 
     with pytest.raises(
         TestbedError, match=f"^guest box: domain web cannot be copied: there is no directory {tmp_path}/x"

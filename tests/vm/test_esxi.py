@@ -19,8 +19,8 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_api import session
+from netbench.vmm.esxi.api import session
+from netbench.vmm.esxi.esxi import Esxi
 from tests import vcsim
 from tests.commands import FEW, netbench, rows
 from tests.contract.vmm_contract import VmmContract
