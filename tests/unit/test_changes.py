@@ -186,7 +186,15 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"AddLink", "OfContainer", "OfEsxi", "InNamespace", "KernelRequest", "RequestInNamespace", "_TcRequest"}
+    of_no_kind = {
+        "AddLink",
+        "OfContainer",
+        "EsxiChange",
+        "InNamespace",
+        "KernelRequest",
+        "RequestInNamespace",
+        "_TcRequest",
+    }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
     assert {type(change).__name__ for change in EACH} == {

@@ -123,14 +123,14 @@ MOUNTED = f"<domain type='lxc'><devices>{FILESYSTEM}</devices></domain>"
     ("xml", "why"),
     [
         ("<domain", "its XML cannot be read"),
-        ("<network/>", "its XML is of a <network>"),
-        ("<domain type='kvm'/>", "it is of type 'kvm', and only containers, `lxc`, are: say kind: libvirt"),
+        ("<network/>", "its XML is a <network>"),
+        ("<domain type='kvm'/>", "it is of type 'kvm', not a container (`lxc`): use kind: libvirt"),
         ("<domain type='lxc'><idmap/></domain>", "it has an <idmap>"),
         ("<domain type='lxc'><os><inituser>web</inituser></os></domain>", "its <inituser> is web"),
-        ("<domain type='lxc'><devices><hostdev/></devices></domain>", "it has a <hostdev>, and it takes a device"),
-        ("<domain type='lxc'><devices><disk/></devices></domain>", "it has a <disk>, and it takes a device"),
+        ("<domain type='lxc'><devices><hostdev/></devices></domain>", "it has a <hostdev>, a device"),
+        ("<domain type='lxc'><devices><disk/></devices></domain>", "it has a <disk>, a device"),
         (MOUNTED.format("file", "/x.img"), "its <filesystem> at /x is of type 'file'"),
-        (MOUNTED.format("mount", "/a,b"), "its <filesystem> at /x is '/a,b': a path without commas"),
+        (MOUNTED.format("mount", "/a,b"), "its <filesystem> at /x is '/a,b': use an absolute path without commas"),
         (MOUNTED.format("mount", "web"), "its <filesystem> at /x is 'web'"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_directory_that_is_not_there_or_that_its_libvirtd_does_not_see_is_name
         libvirt_lxc.ExistingLxc("web", None).prepare(GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1")
 
     with pytest.raises(
-        TestbedError, match=f"^guest box: domain web cannot be copied: there is no directory {tmp_path}/x"
+        TestbedError, match=f"^guest box: domain web cannot be copied: its directory {tmp_path}/x"
     ):
         prepared(f"{tmp_path}/x")
     with pytest.raises(TestbedError, match="/run is below /run"):

@@ -33,7 +33,7 @@ from netbench.vmm.container.podman import Podman
 from netbench.vmm.container.runtime import Root, Runtime
 from netbench.vmm.libvirt.api import BINDINGS
 from netbench.vmm.libvirt.domain import driver_sign
-from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, look_for_lxc_driver
+from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver
 
 
 class ContainerHost(RemoteByCommand):
@@ -158,7 +158,7 @@ class Container(Vmm):
             "libvirt-lxc",
             "containers with `runtime: libvirt`",
             f"apt-get install {' '.join(PACKAGES)}",
-            look_for_lxc_driver,
+            find_lxc_driver,
             signs=("libvirtd", "virsh", driver_sign("lxc")),
             packages=PACKAGES,
         ),

@@ -1,4 +1,4 @@
-"""The vSphere API: a session with an ESXi host or a vCenter; every error becomes a one-sentence message.
+"""The vSphere API: a session with an ESXi host or a vCenter; errors of the API become one-sentence messages.
 
 Servers without a trusted certificate are rejected before a login, and every wait has a limit.
 """
@@ -8,20 +8,18 @@ import importlib
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 from xml.parsers.expat import ExpatError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.vmm.esxi.options import EsxiOptions
-
-R = TypeVar("R")
 
 REMEDY = "pip install 'netbench[esxi]'"
 _PORT = 443
@@ -35,7 +33,7 @@ def vsphere_module() -> ModuleType:
     try:
         return importlib.import_module("pyVmomi")
     except ImportError as error:
-        raise MissingError(f"pyvmomi is not there ({error}): {REMEDY}") from error
+        raise MissingError(f"pyvmomi is not installed ({error}): {REMEDY}") from error
 
 
 def password(options: EsxiOptions) -> str:
@@ -48,13 +46,13 @@ def password(options: EsxiOptions) -> str:
             return os.environ[options.password_env]
         except KeyError:
             raise MissingError(
-                f"the password of {options.user} at {options.server} is not there: have it in the environment as "
-                f"{options.password_env}, or in a file that password_file names"
+                f"the password of {options.user} at {options.server} is missing: put it into the environment variable "
+                f"{options.password_env}, or into a file that password_file names"
             ) from None
     path = Path(options.password_file)
     try:
         if path.stat().st_mode & 0o077:
-            raise MissingError(f"password_file: others may read or write {path}; say `chmod 600 {path}`")
+            raise MissingError(f"password_file: other users may read or write {path}: run `chmod 600 {path}`")
         return path.read_text().rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise MissingError(f"password_file: {path} cannot be read: {getattr(error, 'strerror', error)}") from error
@@ -78,12 +76,10 @@ class Session:
         A task is cancelled if the wait for it ends early: otherwise it would make its changes after the undo.
         """
         states = self.vim.TaskInfo.State
-
-        def ended() -> bool:
-            return self._info(task)["state"] not in (states.queued, states.running)
-
         try:
-            if not wait_until(ended, limit_s, _POLL_S):
+            if not wait_until(
+                lambda: self._info(task)["state"] not in (states.queued, states.running), limit_s, _POLL_S
+            ):
                 what = self._info(task)["descriptionId"]
                 raise TestbedError(f"{self.server}: {what} did not end within {limit_s:g} s")
         except BaseException:  # Ctrl-C too
@@ -93,14 +89,22 @@ class Session:
         if error := self._info(task).get("error"):
             raise error
 
+    def objects(self, kind: Any, folder: Any = None) -> list[Any]:  # noqa: ANN401 - as above
+        """Return all objects of a type, in one folder or everywhere."""
+        view = self.content.viewManager.CreateContainerView(folder or self.content.rootFolder, [kind], True)
+        try:
+            return list(view.view)
+        finally:
+            view.Destroy()
+
     def _info(self, task: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
         """Return the state of a task, its description and its error.
 
         Other properties are left out: from the simulator, pyvmomi takes the source disk of a copy for an entity.
         """
         query = self.vmodl.query.PropertyCollector
-        wanted = query.PropertySpec(type=self.vim.Task, pathSet=["info.state", "info.descriptionId", "info.error"])
-        spec = query.FilterSpec(objectSet=[query.ObjectSpec(obj=task)], propSet=[wanted])
+        properties = query.PropertySpec(type=self.vim.Task, pathSet=["info.state", "info.descriptionId", "info.error"])
+        spec = query.FilterSpec(objectSet=[query.ObjectSpec(obj=task)], propSet=[properties])
         (task_content,) = self.content.propertyCollector.RetrieveContents([spec])
         return {change.name.removeprefix("info."): change.val for change in task_content.propSet}
 
@@ -110,23 +114,18 @@ def session(options: EsxiOptions) -> Iterator[Session]:
     """Yield a session with the API that ends with the block.
 
     TestbedError, in one sentence, for every failure of the API, also within the block. MissingError without pyvmomi,
-    without the password, or without the certificates of `ca_file`.
+    without the password, or without the certificates of `ca_file`. Defects of netbench keep their exceptions.
     """
-    module, secret = vsphere_module(), password(options)
-    server = options.server or ""
+    module, secret, server = vsphere_module(), password(options), options.server or ""
     host, port = _address(server)
-    with _told(options, module):
-        context = _trust(options, host, port)
-        stub = module.SoapStubAdapter(
-            host=host,
-            port=port,
-            path="/sdk",
-            version=_VERSION,
-            sslContext=context,
-            httpConnectionTimeout=_ANSWER_S,
-        )
+    with _errors_of_api(options, module):
+        trust = {"sslContext": _trust(options, host, port), "httpConnectionTimeout": _ANSWER_S}
+        stub = module.SoapStubAdapter(host=host, port=port, path="/sdk", version=_VERSION, **trust)
         try:
-            content = module.vim.ServiceInstance("ServiceInstance", stub).RetrieveContent()
+            try:
+                content = module.vim.ServiceInstance("ServiceInstance", stub).RetrieveContent()
+            except (ExpatError, TypeError) as error:  # pyvmomi raises TypeError for a field of the wrong type
+                raise TestbedError(f"{server}: this server has no vSphere API: {error}") from error
             content.sessionManager.Login(options.user, secret)
             try:
                 yield Session(server, content, module.vim, module.vmodl)
@@ -138,8 +137,8 @@ def session(options: EsxiOptions) -> Iterator[Session]:
 
 
 @contextmanager
-def _told(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
-    """Convert every exception of the API to a TestbedError."""
+def _errors_of_api(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
+    """Convert exceptions of the API and of its connection to TestbedErrors."""
     vim, vmodl, server = module.vim, module.vmodl, options.server
     try:
         yield
@@ -151,24 +150,24 @@ def _told(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
     except (OSError, HTTPException) as error:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise TestbedError(f"{server}: the vSphere API cannot be reached: {words}") from error
+    except ExpatError as error:
+        raise TestbedError(f"{server}: the vSphere API sent invalid XML: {error}") from error
     except vim.fault.InvalidLogin as error:
-        raise TestbedError(f"{server}: user {options.user} is not let in: the name or the password is wrong") from error
+        raise TestbedError(f"{server}: login of user {options.user} failed: wrong name or password") from error
     except vim.fault.NoPermission as error:
         lacks = f": it lacks the privilege {error.privilegeId}" if error.privilegeId else ""
-        raise TestbedError(f"{server}: user {options.user} may not do that{lacks}") from error
+        raise TestbedError(f"{server}: user {options.user} is not permitted to do that{lacks}") from error
     except (vim.fault.DuplicateName, vim.fault.AlreadyExists) as error:
-        raise TestbedError(f"{server}: {error.name} is there already and not netbench's") from error
+        raise TestbedError(f"{server}: {error.name} exists already and is not netbench's") from error
     except vmodl.MethodFault as error:
-        raise TestbedError(f"{server}: {_words(error)}") from error
-    except (ExpatError, TypeError) as error:  # pyvmomi raises TypeError for a field of the wrong type
-        raise TestbedError(f"{server}: what answers there is no vSphere API: {error}") from error
+        raise TestbedError(f"{server}: {_message(error)}") from error
 
 
-def _words(fault: Any) -> str:  # noqa: ANN401 - pyvmomi has no types
+def _message(fault: Any) -> str:  # noqa: ANN401 - pyvmomi has no types
     """Return the message of a fault and of its causes; its name without a message."""
     causes = [cause.message for cause in getattr(fault, "faultMessage", None) or () if cause.message]
     name: str = type(fault).__name__.removeprefix("vim.fault.")
-    return ": ".join(dict.fromkeys(word for word in (fault.msg or name, *causes) if word))
+    return ": ".join(dict.fromkeys(text for text in (fault.msg or name, *causes) if text))
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -182,52 +181,31 @@ def _address(server: str) -> tuple[str, int]:
 def _trust(options: EsxiOptions, host: str, port: int) -> ssl.SSLContext:
     """Return the trusted certificates, after a handshake: it explains certificate errors better than a request."""
     if options.thumbprint:
-        context = _only(_certificate_of(options, host, port))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # any issuer and any host name
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=_certificate(options, host, port))
     else:
         try:
             context = ssl.create_default_context(cafile=options.ca_file)
         except OSError as error:
             raise MissingError(
-                f"ca_file: {options.ca_file} holds no certificates: {error.strerror or error}"
+                f"ca_file: {options.ca_file} contains no certificates: {error.strerror or error}"
             ) from error
-    _handshake(context, host, port)
-    return context
+    with (
+        socket.create_connection((host, port), timeout=_ANSWER_S) as connection,
+        context.wrap_socket(connection, server_hostname=host),
+    ):
+        return context
 
 
-def _certificate_of(options: EsxiOptions, host: str, port: int) -> bytes:
+def _certificate(options: EsxiOptions, host: str, port: int) -> str:
     """Return the server's certificate if it has the configured thumbprint; no data is sent before that check."""
-    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unverified.check_hostname = False
-    unverified.verify_mode = ssl.CERT_NONE
-    certificate = _handshake(unverified, host, port)
-    found = hashlib.sha256(certificate).hexdigest()
+    certificate = ssl.get_server_certificate((host, port), timeout=_ANSWER_S)
+    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
     if found != options.thumbprint:
         raise TestbedError(
             f"{options.server}: its certificate has the SHA-256 {found}, not that of thumbprint: it is another server, "
-            "or has a new certificate; compare with what its console shows"
+            "or has a new certificate; compare with the fingerprint on its console"
         )
     return certificate
-
-
-def _only(certificate: bytes) -> ssl.SSLContext:
-    """Return a context that trusts one certificate, with any issuer and any host name."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=certificate)
-    return context
-
-
-def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
-    """Return the certificate that a server presents."""
-    with (
-        socket.create_connection((host, port), timeout=_ANSWER_S) as connection,
-        context.wrap_socket(connection, server_hostname=host) as secured,
-    ):
-        return secured.getpeercert(binary_form=True) or b""
-
-
-def asked(options: EsxiOptions, question: Callable[[Session], R]) -> R:
-    """Return the result of one request, in its own session; raises the same errors as `session`."""
-    with session(options) as connection:
-        return question(connection)

@@ -24,16 +24,16 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
-from netbench.vmm.esxi.api import REMEDY, Session, asked, password, vsphere_module
-from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork, host_of, power_off, power_on
-from netbench.vmm.esxi.options import NIC_KINDS, EsxiChannel, EsxiOptions
+from netbench.vmm.esxi.api import REMEDY, password, vsphere_module
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork, EsxiHost, on_host
+from netbench.vmm.esxi.options import NIC_KINDS, EsxiOptions
 
 SIMULATED = "API only, against a simulator"
 _POLL_S = 2.0
 _RUN_ID = 12  # length of the part of a guest's directory name that distinguishes runs
 
 
-def look_for_bindings(_: str) -> str:
+def find_bindings(_: str) -> str:
     """Return the version of the installed bindings of the vSphere API; MissingError when there are none."""
     vsphere_module()
     return version("pyvmomi")
@@ -71,7 +71,7 @@ class Esxi(Vmm):
     entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=60.0, trial_s=1.0)  # a guess
     may_need = (
-        Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, look_for_bindings),
+        Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, find_bindings),
         Tool("ssh", "openssh-client", "guests that are reached over SSH", optional=True),
     )
 
@@ -86,24 +86,21 @@ class Esxi(Vmm):
         """
         options = self._options
         if options.server is None or options.channel is None:
-            raise UsageError("server: say whose API it is, as HOST or HOST:PORT")
+            raise UsageError("server: name the server of the API, as HOST or HOST:PORT")
         for path in paths:
             if path.ingress:
                 raise UsageError(
-                    f"stream {path.name}: a guest of ESXi is on another machine, to which the cables of source and "
-                    "sink lead: leave ingress and egress out"
+                    f"stream {path.name}: a guest of ESXi is on another machine, and the cables of source and sink "
+                    "lead there: leave ingress and egress out"
                 )
             if path.nics_of.name not in options.uplinks:
                 raise UsageError(
-                    f"stream {path.name}: uplinks must say to which NICs of the ESXi host its cables lead: "
+                    f"stream {path.name}: uplinks must name the NICs of the ESXi host that its cables lead to: "
                     f"uplinks: {{{path.nics_of.name}: {{ingress: vmnic2, egress: vmnic3}}}}"
                 )
-        for what, file in (
-            ("channel: there is no key", options.channel.key),
-            ("ca_file: there is no", options.ca_file),
-        ):
+        for key, file in (("channel: key", options.channel.key), ("ca_file", options.ca_file)):
             if file is not None and not Path(file).is_file():
-                raise UsageError(f"{what} {file}")
+                raise UsageError(f"{key}: there is no file {file}")
         if options.password_file is not None:
             password(options)
 
@@ -125,7 +122,7 @@ class Esxi(Vmm):
         UsageError for CPUs of this machine, because it does not run here.
         """
         if spec.host_cpus:
-            raise UsageError(f"{spec.title} runs on CPUs of the ESXi host: say affinity, not host_cpus or placement")
+            raise UsageError(f"{spec.title} runs on CPUs of the ESXi host: use affinity, not host_cpus or placement")
         yield AddRunDirectory(str(spec.directory))
         options = plain_text(self._options, exclude_unset=True)
         networks = tuple(_network(spec, nic) for nic in spec.nics)
@@ -151,35 +148,45 @@ class EsxiGuest(RunningGuest):
         super().__init__(spec)
         self._here = here
         self._options = options
+        self._gone = f"{spec.title}: its VM {spec.own_netns} is gone"
         self._ssh: SshGuest | None = None
 
     def power_on(self) -> None:
         """Power it on; TestbedError with the message of the API."""
-        asked(self._options, lambda session: power_on(session, self._machine(session)))
+
+        def switch(host: EsxiHost) -> None:
+            machine = host.machine(self.spec.own_netns)
+            if machine is None:
+                raise TestbedError(self._gone)
+            host.power_on(machine)
+
+        on_host(self._options, switch)
 
     def await_answer(self, limit_s: float) -> None:
         """Return once it accepts an SSH connection; TestbedError when it does not, or is powered off."""
-        address = self._channel.address or self._told_address(limit_s)
-        way_in = (self._here, self.spec.directory, SSH_PORT, self._channel.user, Path(self._channel.key))
-        self._ssh = SshGuest(self.spec.name, self.spec.title, *way_in, self._channel.host_key, address)
+        channel = self._options.channel
+        assert channel is not None, "check() comes first"
+        address = channel.address or self._reported_address(limit_s)
+        login = (self._here, self.spec.directory, SSH_PORT, channel.user, Path(channel.key), channel.host_key, address)
+        self._ssh = SshGuest(self.spec.name, self.spec.title, *login)
         self._ssh.await_answer(limit_s, self.death)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._ssh is None:
-            raise TestbedError(f"{self.spec.title}: nobody has been let in yet")
+            raise TestbedError(f"{self.spec.title}: there is no SSH connection to it yet")
         return self._ssh
 
     def death(self) -> str:
-        return asked(self._options, self._death)
+        return on_host(self._options, self._death)
 
     def facts(self) -> dict[str, str]:
-        about = asked(self._options, lambda session: str(session.content.about.fullName))
         options = self._options
         source = {"template": options.template} if options.template else {"disk": options.disk or ""}
         tuned: dict[str, str] = {"latency_sensitivity": options.latency_sensitivity}
         if options.affinity:
             tuned["affinity"] = ",".join(map(str, options.affinity))
         size = {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+        about = on_host(options, lambda host: str(host.session.content.about.fullName))
         return {"esxi": about, "driver": SIMULATED, "nic": options.nic, **source, **size, **tuned}
 
     def stop(self) -> None:
@@ -189,48 +196,37 @@ class EsxiGuest(RunningGuest):
             with suppress(TestbedError):  # the guest does not answer
                 ssh.close()
 
-        def off(session: Session) -> None:
-            if machine := host_of(session, self._options).machine(self.spec.own_netns):
-                power_off(session, machine)
+        def off(host: EsxiHost) -> None:
+            if machine := host.machine(self.spec.own_netns):
+                host.power_off(machine)
 
         with suppress(TestbedError, MissingError):  # undoing AddEsxiGuest ends it too, or reports why it cannot
-            asked(self._options, off)
+            on_host(self._options, off)
 
-    @property
-    def _channel(self) -> EsxiChannel:
-        assert self._options.channel is not None, "check() comes first"
-        return self._options.channel
-
-    def _machine(self, session: Session) -> object:
-        machine = host_of(session, self._options).machine(self.spec.own_netns)
+    def _death(self, host: EsxiHost) -> str:
+        machine = host.machine(self.spec.own_netns)
         if machine is None:
-            raise TestbedError(f"{self.spec.title}: its VM {self.spec.own_netns} is gone")
-        return machine
+            return self._gone
+        on = machine.runtime.powerState == host.session.vim.VirtualMachine.PowerState.poweredOn
+        return "" if on else f"{self.spec.title}: its VM {self.spec.own_netns} is not powered on any more"
 
-    def _death(self, session: Session) -> str:
-        machine, name = host_of(session, self._options).machine(self.spec.own_netns), self.spec.own_netns
-        if machine is None:
-            return f"{self.spec.title}: its VM {name} is gone"
-        on = machine.runtime.powerState == session.vim.VirtualMachine.PowerState.poweredOn
-        return "" if on else f"{self.spec.title}: its VM {name} is not powered on any more"
-
-    def _told_address(self, limit_s: float) -> str:
+    def _reported_address(self, limit_s: float) -> str:
         """Return its SSH address as soon as VMware Tools report it."""
-        found: list[str] = []
+        address = ""
 
-        def told(session: Session) -> bool:
-            if death := self._death(session):
+        def reported(host: EsxiHost) -> bool:
+            nonlocal address
+            if death := self._death(host):
                 raise TestbedError(death)
-            machine = host_of(session, self._options).machine(self.spec.own_netns)
-            found.extend([machine.guest.ipAddress] if machine.guest.ipAddress else [])
-            return bool(found)
+            address = host.machine(self.spec.own_netns).guest.ipAddress or ""
+            return bool(address)
 
-        if not wait_until(lambda: asked(self._options, told), limit_s, _POLL_S):
+        if not wait_until(lambda: on_host(self._options, reported), limit_s, _POLL_S):
             raise TestbedError(
-                f"{self.spec.title}: it tells no address within {limit_s:g} s of its start: have VMware Tools in it "
-                "(open-vm-tools), or say channel: address"
+                f"{self.spec.title}: VMware Tools reported no address within {limit_s:g} s of its start: install "
+                "open-vm-tools in it, or set channel: address"
             )
-        return found[0]
+        return address
 
 
 def _network(spec: GuestSpec, nic: GuestNic) -> str:

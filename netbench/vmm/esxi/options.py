@@ -1,4 +1,4 @@
-"""How a topology describes a guest of VMware ESXi: whose API, which guest, which NICs, and the way in."""
+"""The options of a guest of VMware ESXi in a topology."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -104,16 +104,16 @@ class EsxiOptions(GuestOptions):
         if not self.model_fields_set:
             return self  # no options yet: `netbench list`
         if self.server is None:
-            raise ValueError("server: say whose API it is, as HOST or HOST:PORT")
+            raise ValueError("server: name the server of the API, as HOST or HOST:PORT")
         if (self.template is None) == (self.disk is None):
-            raise ValueError("template, disk: say either what to clone, or which disk to boot a copy of")
+            raise ValueError("template, disk: set one of them: the VM to clone, or the disk to boot a copy of")
         if self.ca_file and self.thumbprint:
-            raise ValueError("ca_file, thumbprint: one of them says whom to trust; leave the other out")
+            raise ValueError("ca_file, thumbprint: use one of them and leave the other out")
         if self.channel is None:
-            raise ValueError("channel: netbench needs a way into the guest: {key: …, host_key: …}")
+            raise ValueError("channel: netbench needs an SSH connection to the guest: {key: …, host_key: …}")
         if self.template and {"firmware", "management"} & self.model_fields_set:
             raise ValueError("firmware, management: a clone has those of its template; leave them out")
         named = Counter(nic for pair in self.uplinks.values() for nic in (pair.ingress, pair.egress))
         if twice := [nic for nic, times in named.items() if times > 1]:
-            raise ValueError(f"uplinks: {twice[0]} is named twice, and a NIC has one cable")
+            raise ValueError(f"uplinks: {twice[0]} is named twice, but a NIC has only one cable")
         return self

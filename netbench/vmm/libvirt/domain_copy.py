@@ -1,52 +1,108 @@
 """The copy of a user-defined domain: the same machine with other connections, which writes nothing permanently.
 
 Each start must begin in the same state. Devices that the domain would write to, or would take from its machine, are
-left out, redirected elsewhere, or make the copy fail.
+left out, redirected elsewhere, or make the copy fail. The domain itself stays unchanged, and shut off.
 """
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import outside
-from netbench.vmm.libvirt.api import LibvirtConnection
+from netbench.vmm.libvirt.api import LibvirtConnection, own_uuid
 from netbench.vmm.libvirt.domain import LibvirtDomain
-from netbench.vmm.libvirt.domain_xml import (
-    QEMU,
-    add,
-    add_console,
-    add_nic,
-    add_pinning,
-    as_text,
-    become,
-    cpuset,
-    devices_of,
-    mark,
-    memory_mib,
-    parsed,
-)
-from netbench.vmm.qemu.command import GUEST_AGENT_PORT, RunFiles, VirtualNic
+from netbench.vmm.libvirt.domain_xml import domain_xml
+from netbench.vmm.qemu.command import GUEST_AGENT_PORT, KernelBoot, RunFiles, VirtualMachine, VirtualNic
 from netbench.vmm.qemu.options import Pinning
 
+_QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 _ACCELERATORS = {"kvm": "kvm", "qemu": "tcg"}
+_EVENTS = ("on_poweroff", "on_reboot", "on_crash")
+_IDENTITY = ("name", "uuid", "title", "description", "metadata", *_EVENTS)
+_UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
+_UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
 # Connections to the outside, and storage for them: netbench's own replace the first group.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "audio", "sound", "redirdev")
-_KEPT_ELSEWHERE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
-_MOUNTED = "its guest could write to the host's directory"
-_REFUSED = {"hostdev": "it takes a device of this host", "filesystem": _MOUNTED}
+_EXTERNAL_STORAGE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
+_REFUSED = {
+    "hostdev": "it takes a device of this host",
+    "filesystem": "its guest could write to the host's directory",
+}
 # Buses with hot-plug. Here libvirt opens the user's disk read-only for QEMU. On other buses QEMU first opens it for
 # writing, and may then change the metadata of an image that is not raw (bitmaps, flags).
-_HOT = ("virtio", "scsi", "usb")
+_HOT_PLUG = ("virtio", "scsi", "usb")
+
+
+def add(parent: Element, tag: str, *, text: str = "", **attributes: str) -> Element:
+    """Add an element to `parent` and return it."""
+    element = SubElement(parent, tag, attributes)
+    element.text = text or None
+    return element
+
+
+def child_of(parent: Element, tag: str) -> Element:
+    """Return the child of this tag, which is added if it is missing."""
+    child = parent.find(tag)
+    return SubElement(parent, tag) if child is None else child
+
+
+def remove_children(parent: Element, tags: Iterable[str]) -> None:
+    """Remove all children of these tags."""
+    for child in [child for child in parent if child.tag in tags]:
+        parent.remove(child)
+
+
+def parse_domain(defined: str) -> Element:
+    """Return a domain from libvirt's XML; TestbedError, as a phrase, if it is not a domain."""
+    try:
+        domain = ElementTree.fromstring(defined)
+    except ElementTree.ParseError as error:
+        raise TestbedError(f"its XML cannot be read: {error}") from error
+    if domain.tag != "domain":
+        raise TestbedError(f"its XML is a <{domain.tag}>, not a <domain>")
+    return domain
+
+
+def rename_copy(domain: Element, name: str) -> None:
+    """Give a copy its own name and UUID and remove descriptions; it ends where the original would restart.
+
+    libvirt makes new security labels.
+    """
+    remove_children(domain, _IDENTITY)
+    for label in [label for label in domain.findall("seclabel") if label.get("type", "dynamic") == "dynamic"]:
+        domain.remove(label)
+    for position, (tag, text) in enumerate((("name", name), ("uuid", own_uuid(name)))):
+        element = Element(tag)
+        element.text = text
+        domain.insert(position, element)
+    for event in _EVENTS:
+        add(domain, event, text="destroy")
+
+
+def memory_mib(domain: Element) -> int:
+    """Return its memory in MiB."""
+    memory = domain.find("memory")
+    if memory is None:
+        return 0
+    return int(memory.text or 0) * _UNITS.get(memory.get("unit", "KiB"), 1024) // 2**20
+
+
+def as_text(domain: Element) -> str:
+    """Return a domain as XML text for libvirt."""
+    ElementTree.register_namespace("qemu", _QEMU.strip("{}"))
+    ElementTree.indent(domain)
+    return ElementTree.tostring(domain, encoding="unicode")
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class CopySettings:
     """netbench's settings of the copy: its name, its NICs, the paths of its sockets, and the CPUs it may run on."""
 
     name: str
@@ -77,29 +133,32 @@ class DomainCopy:
         return {**facts, "emulated": "the domain asks for emulation"} if self.accelerator == "tcg" else facts
 
 
-def copy_of(defined: str, own: Connected, run_id: str) -> DomainCopy:
+def copy_of(defined: str, own: CopySettings, run_id: str) -> DomainCopy:
     """Return the copy of a domain whose inactive XML is `defined`; its QEMU is marked as a process of the run.
 
     TestbedError, as a phrase, when a copy is impossible.
     """
-    domain = parsed(defined)
+    domain = parse_domain(defined)
     kind = domain.get("type", "")
     if kind not in _ACCELERATORS:
-        otherwise = ": for a container say kind: container, runtime: libvirt" if kind == "lxc" else ""
-        raise TestbedError(f"it is of type {kind!r}, and only those of QEMU, `kvm` and `qemu`, are started{otherwise}")
+        otherwise = ": for a container use kind: container, runtime: libvirt" if kind == "lxc" else ""
+        raise TestbedError(f"it is of type {kind!r}, but only those of QEMU (`kvm`, `qemu`) can be copied{otherwise}")
     cpus = _vcpus(domain, own.pin)
-    become(domain, own.name)
+    rename_copy(domain, own.name)
     _forget_uuid(domain)
-    _pin(domain, cpus, own)
+    machine = VirtualMachine(own.name, KernelBoot(Path(), Path()), "tcg", cpus, nics=own.nics, host_cpus=own.host_cpus)
+    ours = ElementTree.fromstring(domain_xml(own.name, machine, own.files, own.pin, run_id))
+    _pin(domain, ours, own)
     nvram = _boot(domain, own.files)
-    _connect(domain, own)
+    _connect(domain, ours)
     _write_nothing(domain)
-    if (argument := domain.find(f"{QEMU}commandline/{QEMU}arg")) is not None:
+    if (argument := domain.find(f"{_QEMU}commandline/{_QEMU}arg")) is not None:
         raise TestbedError(
-            f"its <qemu:commandline> has options of its own ({argument.get('value')}), and netbench cannot tell what "
-            "QEMU writes to by these: define it without them"
+            f"its <qemu:commandline> has options ({argument.get('value')}) by which QEMU may write to unknown files: "
+            "define it without them"
         )
-    mark(domain, run_id)
+    command = child_of(domain, f"{_QEMU}commandline")
+    command.extend(ours.iterfind(f"{_QEMU}commandline/{_QEMU}env"))
     emulator = domain.findtext("devices/emulator", "")
     return DomainCopy(as_text(domain), _ACCELERATORS[kind], cpus, memory_mib(domain), emulator, nvram)
 
@@ -119,24 +178,19 @@ def _forget_uuid(domain: Element) -> None:
             system.remove(entry)
 
 
-def _pin(domain: Element, cpus: int, own: Connected) -> None:
+def _pin(domain: Element, ours: Element, own: CopySettings) -> None:
     """Pin its threads as netbench's options require; without options for any thread, as the domain does."""
     if not (own.host_cpus or own.pin.cpus):
         return
-    tuning = domain.find("cputune")
-    if tuning is None:
-        tuning = add(domain, "cputune")
-    replaced = ("vcpupin", "emulatorpin", "iothreadpin")
-    for child in [child for child in tuning if child.tag in replaced]:
-        tuning.remove(child)
-    add_pinning(tuning, cpus, own.host_cpus, own.pin)
-    others = own.pin.io or own.host_cpus
+    tuning = child_of(domain, "cputune")
+    remove_children(tuning, ("vcpupin", "emulatorpin", "iothreadpin"))
+    tuning.extend(ours.iterfind("cputune/*"))
     vcpu = domain.find("vcpu")
     if vcpu is not None:  # CPUs of all threads that are not pinned individually: those of disks
         for attribute in ("placement", "cpuset"):
             vcpu.attrib.pop(attribute, None)
-        if others:
-            vcpu.set("cpuset", cpuset(others))
+        if others := own.pin.io or own.host_cpus:
+            vcpu.set("cpuset", ",".join(map(str, others)))
 
 
 def _boot(domain: Element, files: RunFiles) -> Path | None:
@@ -144,17 +198,16 @@ def _boot(domain: Element, files: RunFiles) -> Path | None:
     system = domain.find("os")
     if system is None:
         return None
-    for child in [
-        child for child in system if child.tag == "bootmenu" or (child.tag, child.get("dev")) == ("boot", "network")
-    ]:
-        system.remove(child)
+    remove_children(system, ("bootmenu",))
+    for boot in system.findall("boot[@dev='network']"):
+        system.remove(boot)
     nvram = system.find("nvram")
     if nvram is None:
         if _keeps_variables(system):
             add(system, "nvram", text=str(files.nvram))
         return None
     if nvram.get("type", "file") != "file":
-        raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, and only a file is copied")
+        raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, but only a file can be copied")
     system.remove(nvram)
     add(system, "nvram", text=str(files.nvram), **{name: text for name, text in nvram.attrib.items() if name != "type"})
     path = (nvram.text or "").strip() or _attributes(nvram, "source").get("file", "")
@@ -167,28 +220,26 @@ def _keeps_variables(system: Element) -> bool:
     return loader.get("stateless") != "yes" and (loader.get("type") == "pflash" or system.get("firmware") == "efi")
 
 
-def _connect(domain: Element, own: Connected) -> None:
-    devices = devices_of(domain)
-    for child in [child for child in devices if child.tag in (*_CONNECTIONS, *_KEPT_ELSEWHERE)]:
-        devices.remove(child)
+def _connect(domain: Element, ours: Element) -> None:
+    devices = child_of(domain, "devices")
+    remove_children(devices, (*_CONNECTIONS, *_EXTERNAL_STORAGE))
     for model in devices.findall("video/model"):
-        for child in model.findall("acceleration"):  # requires a screen
-            model.remove(child)
-    for nic in own.nics:
-        # Without a boot ROM.
-        add(add_nic(devices, nic), "rom", enabled="no")
-    add_console(devices, own.files)
+        remove_children(model, ("acceleration",))  # requires a screen
+    for nic in ours.findall("devices/interface"):
+        add(nic, "rom", enabled="no")
+        devices.append(nic)
+    devices.extend(ours.iterfind("devices/serial"))
     # Without a path: libvirt creates the socket and is the one client of the agent.
     add(add(devices, "channel", type="unix"), "target", type="virtio", name=GUEST_AGENT_PORT)
 
 
 def _write_nothing(domain: Element) -> None:
-    devices = devices_of(domain)
+    devices = child_of(domain, "devices")
     for child in devices:
         if child.tag == "filesystem" and child.find("readonly") is not None:
             continue
         if child.tag in _REFUSED:
-            raise TestbedError(f"it has a <{child.tag}>, and {_REFUSED[child.tag]}: define it without that")
+            raise TestbedError(f"it has a <{child.tag}>: {_REFUSED[child.tag]}; define it without that")
         if child.tag == "memory" and child.get("model") in ("nvdimm", "virtio-pmem") and child.find("readonly") is None:
             raise TestbedError("it has persistent memory that its guest could write to: define it without that")
     for disk in devices.findall("disk"):
@@ -203,23 +254,22 @@ def _keep(disk: Element) -> None:
     if device == "floppy":
         add(disk, "readonly")
         return
-    at = _attributes(disk, "target")
-    called, bus = at.get("dev", "?"), at.get("bus", "")
+    target = _attributes(disk, "target")
+    name, bus = target.get("dev", "?"), target.get("bus", "")
     if disk.get("type") != "file" or device != "disk":
         kind = f"{disk.get('type')} {device}".removesuffix(" disk")
         raise TestbedError(
-            f"its disk {called} is no file but {kind}, and libvirt writes elsewhere in place of a file only: make it "
-            "<readonly/>, or define a domain with a disk that is a file"
+            f"its disk {name} is no file but {kind}, and libvirt redirects writes of files only: make it <readonly/>, "
+            "or define a domain with a disk that is a file"
         )
     image = _attributes(disk, "driver").get("type", "raw")
-    if bus not in _HOT and image != "raw":
+    if bus not in _HOT_PLUG and image != "raw":
         raise TestbedError(
-            f"its disk {called} is a {image} image on bus {bus}, where QEMU would open it for writing: define a domain "
-            f"with that disk on {_HOT[0]}, {_HOT[1]} or {_HOT[2]}, or with a raw one"
+            f"its disk {name} is a {image} image on bus {bus}, where QEMU would open it for writing: define a domain "
+            f"with that disk on {_HOT_PLUG[0]}, {_HOT_PLUG[1]} or {_HOT_PLUG[2]}, or with a raw one"
         )
-    for child in [*disk.findall("transient"), *disk.findall("shareable")]:
-        disk.remove(child)
-    add(disk, "transient", **({"shareBacking": "yes"} if bus in _HOT else {}))
+    remove_children(disk, ("transient", "shareable"))
+    add(disk, "transient", **({"shareBacking": "yes"} if bus in _HOT_PLUG else {}))
 
 
 def _attributes(parent: Element, tag: str) -> dict[str, str]:
@@ -227,18 +277,10 @@ def _attributes(parent: Element, tag: str) -> dict[str, str]:
     return {} if child is None else child.attrib
 
 
-def planned_copy(own: Connected) -> str:
-    """Return the part of the copy's XML that is known without the domain, for `--dry-run`."""
-    return copy_of('<domain type="qemu"/>', own, "RUN").xml.replace('type="qemu"', 'type="AS DEFINED"', 1)
-
-
-_ANSWER_S = 10.0
-
-
 class ExistingDomain:
     """The domain `name`, and its copy once that is defined, on a host; `host` is None in a plan."""
 
-    def __init__(self, name: str, own: Connected, host: Host | None = None) -> None:
+    def __init__(self, name: str, own: CopySettings, host: Host | None = None) -> None:
         self.name = name
         self._host = host
         self._own = own
@@ -264,11 +306,12 @@ class ExistingDomain:
         """Return the commands for `--dry-run`; the domain itself is not queried."""
         virsh = ["virsh", "-c", uri]
         file = self._own.files.directory / "domain.xml"
+        known = copy_of('<domain type="qemu"/>', self._own, "RUN").xml.replace('type="qemu"', 'type="AS DEFINED"', 1)
         return (
             f"{shlex.join([*virsh, 'dumpxml', '--inactive', self.name])} >{shlex.quote(str(file))}\n"
-            f"# {self.name} must be shut off, and stays as it is. Its copy has another uuid, what it may write to is\n"
-            "# <transient/>, and in place of its NICs, serial ports, channels and screens it has what follows.\n"
-            f"{shlex.join([*virsh, 'create', '/dev/stdin'])} <<'END'\n{planned_copy(self._own)}\nEND"
+            f"# {self.name} must be shut off, and is not changed. Its copy has another uuid, its writable disks are\n"
+            "# <transient/>, and its NICs, serial ports, channels and screens are replaced by these:\n"
+            f"{shlex.join([*virsh, 'create', '/dev/stdin'])} <<'END'\n{known}\nEND"
         )
 
     def _make_ready(self, nvram: Path | None) -> None:
@@ -286,7 +329,7 @@ class LibvirtAgent:
     def __init__(self, domain: LibvirtDomain) -> None:
         self._domain = domain
 
-    def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - each command has its own type
+    def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type
         """Return the result of a command, in QMP's types."""
         request = {"execute": name, **({"arguments": dict(arguments)} if arguments else {})}
         return json.loads(self._domain.ask_agent(json.dumps(request), timeout_s))["return"]

@@ -21,7 +21,7 @@ from netbench.linux.needs import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.libvirt.api import BINDINGS, OwnDomain
 from netbench.vmm.libvirt.domain import LibvirtDomain, PrivateDaemon, domain_name, driver_sign
-from netbench.vmm.libvirt.domain_copy import Connected, ExistingDomain, LibvirtAgent
+from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
@@ -167,7 +167,7 @@ class Libvirt(Qemu):
     def _domain_to_copy(self, spec: GuestSpec, name: str, host: Host | None = None) -> ExistingDomain:
         """Return the domain to copy, with the copy's own settings; `host` is None in a plan."""
         own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self._options.pin
-        return ExistingDomain(name, Connected(*own), host)
+        return ExistingDomain(name, CopySettings(*own), host)
 
     def _xml(self, spec: GuestSpec, machine: VirtualMachine, run_id: str, emulator: str = "") -> str:
         return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id, emulator)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
@@ -20,16 +20,16 @@ from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cp
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
 from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT
-from netbench.vmm.libvirt.domain_xml import (
+from netbench.vmm.libvirt.domain_copy import (
     add,
     as_text,
-    become,
-    cpuset,
-    devices_of,
-    end_at_every_event,
+    child_of,
     memory_mib,
-    parsed,
+    parse_domain,
+    remove_children,
+    rename_copy,
 )
+from netbench.vmm.libvirt.domain_xml import render_xml
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT = Path(__file__).with_name("lxc.sh")
@@ -40,15 +40,27 @@ MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # files of this machine that libvi
 _SIZE = "getconf PAGE_SIZE && getconf _PHYS_PAGES && getconf _NPROCESSORS_ONLN"
 RUN_ID = "@RUN@"  # placeholder of the run's mark, which lxc.sh replaces
 # In a domain the kernel's settings are read-only until they are mounted again.
-WRITABLE = 'for one in /proc/sys /sys; do mount -o remount,bind,rw "$one" || exit; done; exec "$@"'
+WRITABLE = 'for fs in /proc/sys /sys; do mount -o remount,bind,rw "$fs" || exit; done; exec "$@"'
+SYSTEM = "lxc:///system"
+_OVERLAID = "overlaid"  # the file that lxc.sh reads
+_LXC = "{http://libvirt.org/schemas/domain/lxc/1.0}"
+_COPIES = f"{DIRECTORY}/libvirt-own/copies"  # which lxc.sh makes, one by one
+_USUAL_INIT = "/sbin/init"  # libvirt's default first process
+# Connections to its machine or to others; and resource groups, because libvirt uses netbench's groups here.
+_CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "video", "input")
+_LEFT_OUT = ("resource", f"{_LXC}namespace")
+_DEVICES_OF_THE_HOST = ("hostdev", "disk")
+_PRIVATE = ("ram", "bind")  # an empty file system, and another mount of the container's own files
+# Characters that end a path for mount(8) and overlayfs.
+_NOT_IN_PATHS = ',:\\"\n'
 
 
-def look_for_lxc_driver(_: str) -> str:
+def find_lxc_driver(_: str) -> str:
     """Return the path of the daemon; MissingError when it, its driver for LXC, or virsh is missing."""
     daemon, virsh = (shutil.which(name, path=search_path()) for name in ("libvirtd", "virsh"))
     driver = any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_lxc.so"))
     if daemon is None or virsh is None or not driver:
-        raise MissingError("libvirtd, its driver for LXC, or virsh is not on this host")
+        raise MissingError("this host lacks libvirtd, its driver for LXC, or virsh")
     return daemon
 
 
@@ -107,37 +119,19 @@ def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str], machine: Host) 
     @RUN@ stands for the run's mark. The container may use all memory of its machine, as other containers may. Its CPUs
     are always listed: by default libvirt would use all of them.
     """
-    domain = Element("domain", type="lxc")
-    add(domain, "name", text=host_name(spec))
     page_bytes, pages, cpus = run_checked(machine, ["sh", "-c", _SIZE]).split()
-    add(domain, "memory", text=str(int(page_bytes) * int(pages)), unit="b")
-    add(domain, "vcpu", text=cpus, **({"cpuset": cpuset(spec.host_cpus)} if spec.host_cpus else {}))
-    system = SubElement(domain, "os")
-    add(system, "type", text="exe")
-    first, *words = ["/bin/sh", "-c", WRITABLE, "sh", *init]
-    add(system, "init", text=first)
-    for word in words:
-        add(system, "initarg", text=word)
-    add(system, "initenv", text=RUN_ID, name=MARK)
-    add(SubElement(domain, "features"), "capabilities", policy="allow")
-    end_at_every_event(domain)
-    devices = SubElement(domain, "devices")
-    _add_directory(devices, f"{DIRECTORY}/root", "/")
-    for name in root.shared:
-        add(_add_directory(devices, f"{MACHINE}{root.source / name}", f"/{name}"), "readonly")
-    add(devices, "console", type="pty")
-    return as_text(domain)
-
-
-def _add_directory(devices: Element, source: str, target: str) -> Element:
-    mounted = add(devices, "filesystem", type="mount")
-    add(mounted, "source", dir=source)
-    add(mounted, "target", dir=target)
-    return mounted
-
-
-SYSTEM = "lxc:///system"
-_OVERLAID = "overlaid"  # the file that lxc.sh reads
+    return render_xml(
+        "container.xml.j2",
+        name=host_name(spec),
+        memory_bytes=int(page_bytes) * int(pages),
+        host_cpus=spec.host_cpus,
+        cpus=cpus,
+        init=["/bin/sh", "-c", WRITABLE, "sh", *init],
+        mark=MARK,
+        run_id=RUN_ID,
+        root=f"{DIRECTORY}/root",
+        shared=[(f"/{name}", f"{MACHINE}{root.source / name}") for name in root.shared],
+    )
 
 
 class ExistingLxc(LibvirtLxc):
@@ -165,9 +159,9 @@ class ExistingLxc(LibvirtLxc):
             for directory in self._copy.directories:
                 where = machine.run(["readlink", "-e", "--", directory]).stdout.strip()
                 if not where or machine.run(["test", "-d", where]).exit_code != 0:
-                    raise TestbedError(f"there is no directory {directory}, of which it has its files")
+                    raise TestbedError(f"its directory {directory} does not exist")
                 if Path(where).is_relative_to("/run"):
-                    raise TestbedError(f"{directory} is below /run, of which its libvirtd has its own: move it")
+                    raise TestbedError(f"{directory} is below /run, which its libvirtd replaces: move it")
         except TestbedError as error:
             raise TestbedError(f"{spec.title}: domain {self._name} cannot be copied: {error}") from error
         machine.write(str(spec.directory / _OVERLAID), "".join(f"{path}\n" for path in self._copy.directories))
@@ -180,20 +174,8 @@ class ExistingLxc(LibvirtLxc):
         """Return its XML; in a plan, which does not query the domain, a description."""
         if self._copy is None:
             show = shlex.join(["virsh", "-c", self._uri, "dumpxml", "--inactive", self._name])
-            return f"the domain that `{show}` shows, without its NICs and devices, and with overlays where it writes"
+            return f"the domain of `{show}`, without its NICs and devices, with overlays over writable directories"
         return copy_of_container(self._defined, spec, init).xml
-
-
-_LXC = "{http://libvirt.org/schemas/domain/lxc/1.0}"
-_COPIES = f"{DIRECTORY}/libvirt-own/copies"  # which lxc.sh makes, one by one
-_USUAL_INIT = "/sbin/init"  # libvirt's default first process
-# Connections to its machine or to others; and resource groups, because libvirt uses netbench's groups here.
-_CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "video", "input")
-_LEFT_OUT = ("resource", f"{_LXC}namespace")
-_DEVICES_OF_THE_HOST = ("hostdev", "disk")
-_OF_ITS_OWN = ("ram", "bind")  # an empty file system, and another mount of the container's own files
-# Characters that end a path for mount(8) and overlayfs.
-_NOT_IN_PATHS = ',:\\"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,40 +196,31 @@ def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> Co
 
     TestbedError, as a phrase, when a copy is impossible.
     """
-    domain = parsed(defined)
+    domain = parse_domain(defined)
     if domain.get("type") != "lxc":
-        raise TestbedError(f"it is of type {domain.get('type')!r}, and only containers, `lxc`, are: say kind: libvirt")
+        raise TestbedError(f"it is of type {domain.get('type')!r}, not a container (`lxc`): use kind: libvirt")
     if domain.find("idmap") is not None:
         raise TestbedError(
-            "it has an <idmap>, and in a container whose root is not that of this machine nobody sets up NICs that "
-            "are netbench's: define it without that"
+            "it has an <idmap>, and netbench cannot configure NICs in a container whose root is not that of this "
+            "machine: define it without that"
         )
-    become(domain, host_name(spec))
-    for child in [child for child in domain if child.tag in _LEFT_OUT]:
-        domain.remove(child)
-    _run_on(domain, spec.host_cpus)
+    rename_copy(domain, host_name(spec))
+    remove_children(domain, _LEFT_OUT)
+    if spec.host_cpus:  # otherwise it is pinned as the domain is
+        vcpu = child_of(domain, "vcpu")
+        vcpu.text = vcpu.text or "1"
+        vcpu.attrib.pop("placement", None)
+        vcpu.set("cpuset", ",".join(map(str, spec.host_cpus)))
     _start_by(domain, first)
     _allow_mounts(domain)
-    devices = devices_of(domain)
-    for child in [child for child in devices if child.tag in _CONNECTIONS]:
-        devices.remove(child)
+    devices = child_of(domain, "devices")
+    remove_children(devices, _CONNECTIONS)
     for child in devices:
         if child.tag in _DEVICES_OF_THE_HOST:
-            raise TestbedError(f"it has a <{child.tag}>, and it takes a device of this host: define it without that")
+            raise TestbedError(f"it has a <{child.tag}>, a device of this host: define it without that")
     directories = tuple(_write_elsewhere(devices))
     add(devices, "console", type="pty")
     return ContainerCopy(as_text(domain), directories, memory_mib(domain))
-
-
-def _run_on(domain: Element, host_cpus: Sequence[int]) -> None:
-    """Pin it to `host_cpus`; without these, as the domain does."""
-    if not host_cpus:
-        return
-    vcpu = domain.find("vcpu")
-    if vcpu is None:
-        vcpu = add(domain, "vcpu", text="1")
-    vcpu.attrib.pop("placement", None)
-    vcpu.set("cpuset", cpuset(host_cpus))
 
 
 def _start_by(domain: Element, first: Sequence[str]) -> None:
@@ -259,13 +232,12 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
     for tag in ("inituser", "initgroup"):
         if (user := system.findtext(tag)) is not None:
             raise TestbedError(
-                f"its <{tag}> is {user}, and before that its first process has to have the kernel's settings writable, "
-                "as root: define it without that"
+                f"its <{tag}> is {user}, but its first process must be root to make the kernel's settings writable: "
+                "define it without that"
             )
     init = (system.findtext("init") or _USUAL_INIT).strip()
     words = [argument.text or "" for argument in system.findall("initarg")]
-    for child in [child for child in system if child.tag in ("init", "initarg")]:
-        system.remove(child)
+    remove_children(system, ("init", "initarg"))
     add(system, "init", text="/bin/sh")
     for word in ("-c", WRITABLE, "sh", *first, init, *words):
         add(system, "initarg", text=word)
@@ -277,13 +249,11 @@ def _allow_mounts(domain: Element) -> None:
     features = domain.find("features")
     if features is None:
         return
-    for child in features.findall("privnet"):
-        features.remove(child)
+    remove_children(features, ("privnet",))
     capabilities = features.find("capabilities")
     if capabilities is None:
         return
-    for child in capabilities.findall("sys_admin"):
-        capabilities.remove(child)
+    remove_children(capabilities, ("sys_admin",))
     if capabilities.get("policy") == "deny":
         add(capabilities, "sys_admin", state="on")
 
@@ -301,19 +271,19 @@ def _write_elsewhere(devices: Element) -> Iterator[str]:
     number = 0
     for mounted in devices.findall("filesystem"):
         target, kind = _attribute(mounted, "target", "dir"), mounted.get("type", "mount")
-        if kind in _OF_ITS_OWN:
+        if kind in _PRIVATE:
             continue
         source = mounted.find("source")
         if kind != "mount" or source is None:
             raise TestbedError(
-                f"its <filesystem> at {target} is of type {kind!r}, and only a directory can be had without writing to "
-                "it: define it with `mount`, `bind` or `ram`"
+                f"its <filesystem> at {target} is of type {kind!r}, and only writes to directories can be redirected: "
+                "define it with `mount`, `bind` or `ram`"
             )
         directory = source.get("dir", "")
         if any(character in directory for character in _NOT_IN_PATHS) or not directory.startswith("/"):
             raise TestbedError(
-                f"its <filesystem> at {target} is {directory!r}: a path without commas, colons, quotes and backslashes "
-                "is needed"
+                f"its <filesystem> at {target} is {directory!r}: use an absolute path without commas, colons, quotes "
+                "and backslashes"
             )
         if mounted.find("readonly") is not None:
             source.set("dir", f"{MACHINE}{directory}")
