@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.selftest_record import SelftestCheck
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict

@@ -20,12 +20,12 @@ from netbench.model.fields import percent_text
 from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
-from netbench.model.virtualisation import Supports, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
 
-AT_ONCE = Pace()  # for UUTs that run already
+AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
 PROBE_LIMIT_S = 60.0
-EVERYTHING = Entitlement()  # no restriction: all CPUs
+EVERYTHING = CpuShares()  # no restriction: all CPUs
 
 
 class Step(Protocol):
@@ -38,14 +38,14 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The task of a UUT: its name, the streams it forwards, and its CPU entitlement.
+    """The task of a UUT: its name, the streams it forwards, and its CPU shares.
 
     A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench.
     """
 
     name: str = "NAME"
     paths: tuple[StreamPath, ...] = ()
-    entitlement: Entitlement = EVERYTHING
+    cpu_shares: CpuShares = EVERYTHING
     host: str = ""
     run_id: str = "RUN"
 
@@ -82,7 +82,7 @@ class UutPlan:
     steps: tuple[Step, ...] = ()
     needs: frozenset[str] = frozenset()
     load_needs: frozenset[str] | None = None
-    pace: Pace = AT_ONCE
+    pace: DurationEstimate = AT_ONCE
     own_kernel: bool = False
     in_process: bool = False
 
@@ -92,7 +92,7 @@ class Ready:
     """The properties of a UUT, once it forwards.
 
     `next_hop_macs` has the MAC address, by stream, that the source must send to. Frames may stay inside the UUT for
-    `quiet_time_s` while no NIC's counter moves. `inside` runs commands in it, within its entitlement; None where that
+    `quiet_time_s` while no NIC's counter moves. `inside` runs commands in it, within its CPU shares; None where that
     is impossible. `facts` matter for reading its results: versions, how it is run. If its CPU is emulated, the fact
     `emulated` gives the reason. `points` count its frames between ingress and egress NIC, in the order of the path.
     Probes may take `probe_limit_s` to arrive on paths that netbench did not make; None where none ever arrives.
@@ -247,7 +247,7 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
     start_s = time.monotonic() - began_s if plan.steps else None
     kind = {"virtualisation": uut.virtualisation.value} if uut.virtualisation else {}
     ready = replace(ready, facts={**kind, **ready.facts})
-    cpus = site.assignment.entitlement.cpus
+    cpus = site.assignment.cpu_shares.cpus
     return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes(), cpus=cpus)
 
 

@@ -24,7 +24,7 @@ from netbench.linux.changes import Change
 from netbench.loads.stress_ng import Neighbour, StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import AutoSink, AutoSinkKind
 from netbench.sinks.base import Sink, SinkKind
@@ -348,7 +348,7 @@ class Noted:
 )
 def test_what_provisioning_would_do_is_what_it_does(uut):
     kernel: Any = Noted()
-    own = Assignment("x", PATHS, Entitlement((0,), 50, 0.2))
+    own = Assignment("x", PATHS, CpuShares((0,), 50, 0.2))
     uut.provision(Site(own, kernel, {}))
     assert tuple(kernel.changes) == uut.plan(own).steps
 

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.hosts.python_modules import module_command, source_command
-from netbench.model.cables import Cable, VmNic, cables, devices
-from netbench.model.paths import stream_paths
-from netbench.model.topology import Topology
+from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Cable, Topology, VmNic, cables, devices
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cabling import cable_ends
 from netbench.testbed.virtual_machines import planned_vm

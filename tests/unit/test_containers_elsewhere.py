@@ -16,7 +16,7 @@ from netbench.images.programs import SHELF
 from netbench.images.tree import File, Node, Symlink, archive
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root

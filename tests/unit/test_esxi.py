@@ -45,7 +45,7 @@ def options(**more) -> EsxiOptions:
 
 def steps(**more):
     """Return the steps of a guest in a dry run."""
-    own = Assignment("g", PATHS, Entitlement(weight=50, limit=0.5), run_id="lab-0123456789ab")
+    own = Assignment("g", PATHS, CpuShares(weight=50, limit=0.5), run_id="lab-0123456789ab")
     return Guest(Esxi(options(**more))).plan(own).steps
 
 

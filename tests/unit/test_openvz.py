@@ -13,8 +13,8 @@ from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import GuestNic, GuestSpec
@@ -211,7 +211,7 @@ def test_what_makes_no_sense_is_refused(options, says):
 
 
 def test_shares_are_the_containers_own_and_no_control_group_is_made():
-    own = Assignment("g", stream_paths(topology(1)), Entitlement((0,), 300, 0.25))
+    own = Assignment("g", stream_paths(topology(1)), CpuShares((0,), 300, 0.25))
     told = [step.command for step in Guest(driver(forward="bridge")).plan(own).steps]
     assert "--cpuunits 3000 --cpulimit 25 --cpumask 0 --features bridge:on --save" in told[0]
     assert not any("cgroup" in command for command in told)

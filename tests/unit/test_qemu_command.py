@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from netbench.errors import UsageError
 from netbench.hosts.base import Completed
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import PREFIX
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
@@ -291,7 +291,7 @@ def test_loopback_is_brought_up_for_ssh_alone():
 
 
 def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
-    lines = planned_commands(made(read()), Assignment("u.second", PATHS, Entitlement((1,), 50, 0.2)))
+    lines = planned_commands(made(read()), Assignment("u.second", PATHS, CpuShares((1,), 50, 0.2)))
     group = "/sys/fs/cgroup/nb-RUN-u.second"
     assert f"mkdir {group} && echo 50 >{group}/cpu.weight && echo 20000 100000 >{group}/cpu.max" in lines
     (started,) = [line for line in lines if "qemu-system-x86_64" in line]

@@ -12,9 +12,9 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.linux.changes import AddNamespace, AddVeth, KeepPort, MovePort, OffloadsOff, SetSysctl, SetUp
-from netbench.model.paths import stream_paths
 from netbench.model.profile import SinkSpec
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.base_changes import base_changes

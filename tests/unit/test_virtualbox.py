@@ -14,7 +14,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
 from netbench.linux.needs import Facility
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import GuestNic, GuestSpec

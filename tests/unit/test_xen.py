@@ -14,7 +14,7 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import MachineState
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest

@@ -16,7 +16,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import marked_processes
 from netbench.linux.changes import MachineState
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
@@ -159,7 +159,7 @@ def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
     with fresh_yard("nbt-pin") as yard, ExitStack() as stack:
         uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(of_uut(yard), tmp_path))}
         pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, **uri)
-        stack.enter_context(yard.uut(pinned, "g", (), Entitlement((last,), weight=1000)))
+        stack.enter_context(yard.uut(pinned, "g", (), CpuShares((last,), weight=1000)))
         (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
         found = threads(qemu)
         assert (found.pop("CPU 0/TCG"), *set(found.values())) == ("0", str(last))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 
 pytestmark = [pytest.mark.root, pytest.mark.vm]

@@ -8,11 +8,11 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.host_spec import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording
@@ -75,7 +75,7 @@ def test_a_domain_that_never_becomes_ready_is_given_up_with_its_last_words(lab):
 
 def test_a_pvh_domain_has_its_weight_its_cap_and_its_cpus(lab):
     uut = Guest(Xen(XenOptions(mode="pvh", boot_limit=BOOT_LIMIT, pin=((1,),))))
-    with lab.uut(uut, "g", (lab.paths[0],), Entitlement((), 50, 0.5)) as active:
+    with lab.uut(uut, "g", (lab.paths[0],), CpuShares((), 50, 0.5)) as active:
         facts = active.ready.facts
         assert (facts["mode"], facts["nic_kind"], facts["pin"]) == ("pvh", "paravirtual", "1")
         assert (facts["virtualisation"], facts["scheduler"]) == ("hardware-assisted", "credit2")

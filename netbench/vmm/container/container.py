@@ -21,10 +21,9 @@ from netbench.images.unpacked import roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
-from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, doors, with_limit
@@ -170,7 +169,7 @@ class Container(Vmm):
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",))
     own_kernel: ClassVar[bool] = False
-    pace: ClassVar[Pace] = Pace(bring_up_s=0.6, trial_s=0.15)
+    pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=0.6, trial_s=0.15)
 
     def __init__(self, options: ContainerOptions) -> None:
         super().__init__(options)

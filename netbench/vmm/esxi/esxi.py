@@ -18,10 +18,9 @@ from netbench.hosts.ssh_guest import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
 from netbench.model.documents import plain_text
-from netbench.model.duration_estimate import Pace
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.esxi.api import REMEDY, password, vsphere_module
@@ -69,7 +68,7 @@ class Esxi(Vmm):
     unproven = SIMULATED
     elsewhere: ClassVar[bool] = True
     entitles: bool = True
-    pace: ClassVar[Pace] = Pace(bring_up_s=60.0, trial_s=1.0)  # a guess
+    pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=60.0, trial_s=1.0)  # a guess
     may_need = (
         Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, find_bindings),
         Tool("ssh", "openssh-client", "guests that are reached over SSH", optional=True),

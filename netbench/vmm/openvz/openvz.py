@@ -22,9 +22,8 @@ from netbench.hosts.composed import outside
 from netbench.hosts.search_path import search_path
 from netbench.linux.changes import Change, MovePort
 from netbench.linux.needs import Facility
-from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory
-from netbench.model.virtualisation import Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.openvz.container import (
@@ -118,7 +117,7 @@ class OpenVz(Vmm):
     unproven = NEVER_RUN
     own_kernel: ClassVar[bool] = False
     entitles: bool = True
-    pace: ClassVar[Pace] = Pace(bring_up_s=20.0, trial_s=0.5)
+    pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(
         Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool), signs=(tool, str(KERNEL)))
         for tool in ("vzctl", "prlctl")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from netbench.model.entitlement import Cpus
+from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions

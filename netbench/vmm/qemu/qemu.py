@@ -19,7 +19,6 @@ from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
 from netbench.linux.probes import Probes
-from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, Macvtap, Tap
@@ -148,8 +147,12 @@ class Qemu(Vmm):
         ),
     )
     # Assumes emulation, because KVM is not probed yet.
-    pace: ClassVar[Pace] = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
-    pace_in_vm: ClassVar[Pace | None] = Pace(bring_up_s=20.0, trial_s=3.0, idle_s=0.3, load_s=3.0, worker_s=0.3)
+    pace: ClassVar[DurationEstimate] = DurationEstimate(
+        bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07
+    )
+    pace_in_vm: ClassVar[DurationEstimate | None] = DurationEstimate(
+        bring_up_s=20.0, trial_s=3.0, idle_s=0.3, load_s=3.0, worker_s=0.3
+    )
 
     def __init__(self, options: QemuOptions) -> None:
         super().__init__(options)

@@ -128,7 +128,9 @@ class VirtualBox(Vmm):
         ),
     )
     # Assumes an emulated CPU, because it is not known yet.
-    pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
+    pace: ClassVar[DurationEstimate] = DurationEstimate(
+        bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0
+    )
 
     def __init__(self, options: VirtualBoxOptions) -> None:
         super().__init__(options)

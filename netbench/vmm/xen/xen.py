@@ -171,14 +171,16 @@ class Xen(Vmm):
     nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("vif", "tap"), pinning=("the whole guest", "each vCPU"))
     entitles: bool = True
-    pace: ClassVar[Pace] = Pace(bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0)  # emulated
+    pace: ClassVar[DurationEstimate] = DurationEstimate(
+        bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0
+    )  # emulated
     may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl, signs=("xl", str(DOMAIN_0))),)
 
     def __init__(self, options: XenOptions) -> None:
         super().__init__(options)
         self._options = options
 
-    def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
+    def pace_of(self, paths: Sequence[StreamPath]) -> DurationEstimate:
         pace = super().pace_of(paths)
         return replace(pace, bring_up_s=_IMITATED_PC_S) if self._options.mode == "hvm" else pace
 

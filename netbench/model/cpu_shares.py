@@ -40,7 +40,7 @@ CpuLimit = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Entitlement:
+class CpuShares:
     """CPUs by number (empty: all), a weight (cgroup v2's cpu.weight, 100 is usual), a limit (1.0 is one whole CPU)."""
 
     cpus: tuple[int, ...] = ()
