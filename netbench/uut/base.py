@@ -14,8 +14,7 @@ from netbench.linux.cgroups import door, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import Entitlement
 from netbench.model.fields import percent_text
 from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath

@@ -172,9 +172,7 @@ def test_a_directory_that_is_not_there_or_that_its_libvirtd_does_not_see_is_name
         monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", lambda *_: libvirt)
         libvirt_lxc.ExistingLxc("web", None).prepare(GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1")
 
-    with pytest.raises(
-        TestbedError, match=f"^guest box: domain web cannot be copied: its directory {tmp_path}/x"
-    ):
+    with pytest.raises(TestbedError, match=f"^guest box: domain web cannot be copied: its directory {tmp_path}/x"):
         prepared(f"{tmp_path}/x")
     with pytest.raises(TestbedError, match="/run is below /run"):
         prepared("/run")

@@ -16,7 +16,6 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.needs import Facility, Tool
-from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import NicKind, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac

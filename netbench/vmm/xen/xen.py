@@ -22,8 +22,7 @@ from netbench.hosts.search_path import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Cpus
+from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import NicKind, Virtualisation
