@@ -14,7 +14,7 @@ from netbench.linux.cgroups import door, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
-from netbench.model.cpu_shares import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.fields import percent_text
 from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath
@@ -252,7 +252,7 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
 
 def group_changes(own: Assignment) -> list[AddCgroup]:
     """Return the control group of one guest of a run; none without a weight and a limit."""
-    weight, limit = own.entitlement.weight, own.entitlement.limit
+    weight, limit = own.cpu_shares.weight, own.cpu_shares.limit
     return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
 
 
@@ -266,7 +266,7 @@ def planned_way_in(own: Assignment) -> str:
     return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
 
 
-def entitlement_facts(entitlement: Entitlement) -> dict[str, str]:
+def entitlement_facts(entitlement: CpuShares) -> dict[str, str]:
     """Return the facts about an entitlement; none for the default."""
     facts = {}
     if entitlement.cpus:

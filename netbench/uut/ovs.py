@@ -26,7 +26,7 @@ from netbench.linux.proc import parse_process
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
-from netbench.model.virtualisation import Supports
+from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import (
     Assignment,
     Reading,

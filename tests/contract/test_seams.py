@@ -22,6 +22,7 @@ from netbench.hosts.local import LocalHost, end_marked_processes, marked_process
 from netbench.hosts.ssh_guest import SshGuest
 from netbench.linux.changes import Change
 from netbench.loads.stress_ng import Neighbour, StressLoad
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic

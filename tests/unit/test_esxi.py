@@ -13,7 +13,7 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.journal import from_json, to_json
-from netbench.model.cpu_shares import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.documents import plain_text
 from netbench.model.stream_paths import stream_paths
 from netbench.testbed.diagnosis import check_facilities
@@ -110,7 +110,7 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
 
 
 def test_cpus_of_this_machine_are_not_those_it_runs_on():
-    own = Assignment("g", PATHS, Entitlement((0,)))
+    own = Assignment("g", PATHS, CpuShares((0,)))
     with pytest.raises(UsageError, match="guest g runs on CPUs of the ESXi host: use affinity"):
         Guest(Esxi(options())).plan(own)
 

@@ -20,7 +20,7 @@ from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
 from netbench.linux.probes import Probes
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, Macvtap, Tap
 from netbench.vmm.base import CableEnd, GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.qemu.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm

@@ -17,7 +17,7 @@ from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.needs import Facility, Tool
 from netbench.model.fields import Memory, Vcpus
-from netbench.model.virtualisation import NicKind, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.boot_disc import LOADER, disc_of

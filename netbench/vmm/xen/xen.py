@@ -25,7 +25,7 @@ from netbench.linux.needs import Facility
 from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import NicKind, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.qemu.process import trouble_in
 from netbench.vmm.xen.console import Overheard, console_of
