@@ -40,10 +40,10 @@ def program() -> Path:
     how = f"put a vcsim on the PATH (release {VERSION} of github.com/vmware/govmomi), or Go {_GO[0]}.{_GO[1]} or newer"
     if go is None:
         pytest.skip(f"needs vcsim, the simulator of the vSphere API: {how}")
-    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
-    number = tuple(int(part) for part in told.removeprefix("go").split(".")[:2] if part.isdecimal())
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+    number = tuple(int(part) for part in version.removeprefix("go").split(".")[:2] if part.isdecimal())
     if number < _GO:
-        pytest.skip(f"needs vcsim, and {told} is too old to build it: {how}")
+        pytest.skip(f"needs vcsim, and {version} is too old to build it: {how}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
         own = {"GOPATH": directory, "GOBIN": directory, "GOFLAGS": "-modcacherw", "GOCACHE": f"{directory}/cache"}

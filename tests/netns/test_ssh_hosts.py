@@ -276,7 +276,7 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
                 there = {"uut": active.uut.site.machine.host()}
                 breakages = [in_it, before] if uut.name == "lxc" else [in_it]
                 said = measured_on(testbed, uut, active, breakages, tmp_path, there)
-            assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}, uut.name
+            assert said == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}, uut.name
     assert stub.containers() == {}
 
 
@@ -297,7 +297,7 @@ def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(
                 with testbed.uut(uut) as active:
                     there = {"uut": active.uut.site.machine.host()}
                     said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
-                assert said == {breakage.name: breakage.said for breakage in [in_it, NOTHING]}, uut.name
+                assert said == {breakage.name: breakage.outcome for breakage in [in_it, NOTHING]}, uut.name
         assert domains(connection) == before
         connection.close()
 

@@ -186,7 +186,7 @@ def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_s
             name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
             for name, (*counted, kinds) in said.items()
         }
-        assert without_time == {breakage.name: breakage.said for breakage in [*BREAKAGES, NOTHING]}
+        assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
 
 
