@@ -39,8 +39,8 @@ from netbench.sinks import bpf_worker
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, server_changes, servers_at_work
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.vmm import openvz
-from netbench.vmm.libvirt_api import libvirt_module
+from netbench.vmm.libvirt.api import libvirt_module
+from netbench.vmm.openvz import openvz
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.test_container import BOX, needs_libvirt, needs_users_libvirt

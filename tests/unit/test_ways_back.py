@@ -44,8 +44,8 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
 from netbench.vmm.attachment import Macvtap, Tap, Veth
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.esxi import Esxi
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND
