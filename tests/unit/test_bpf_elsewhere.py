@@ -132,7 +132,7 @@ def test_what_a_kernel_lacks_is_told_with_the_host():
 
 
 def test_where_nothing_of_netbench_is_it_does_not_fit():
-    assert "host fake has no netbench of its own" in Bpf(BpfOptions()).unsupported_reason(FakeHost())
+    assert "host fake has no netbench" in Bpf(BpfOptions()).unsupported_reason(FakeHost())
     assert Bpf(BpfOptions()).unsupported_reason(LocalHost("local", "test")) == ""
 
 
