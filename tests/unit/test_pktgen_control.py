@@ -193,7 +193,7 @@ def test_somebody_else_who_comes_later_is_noticed(kernel, host):
     source = opened(host)
     trial(source)
     kernel.write("kpktgend_0", "add_device eth0@0\n")
-    with pytest.raises(TestbedError, match="somebody else, who added eth0@0"):
+    with pytest.raises(TestbedError, match="other software added eth0@0"):
         source.prepare(TRAFFIC)
     source.close()
     assert len(kernel.runs) == 1
