@@ -15,8 +15,7 @@ from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
 from netbench.report.formats import count
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends

@@ -10,11 +10,11 @@ from netbench.errors import MissingError
 from netbench.images.library import Image
 from netbench.linux.needs import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
-from netbench.testbed import diagnosis
-from netbench.testbed import platforms as platforms_module
-from netbench.testbed.diagnosis import judge_platforms
-from netbench.testbed.host_checks import HostCheck, Status
-from netbench.testbed.platforms import Platform, judge, platform_checks
+from netbench.testbed.doctor import diagnosis
+from netbench.testbed.doctor import platforms as platforms_module
+from netbench.testbed.doctor.diagnosis import judge_platforms
+from netbench.testbed.doctor.host_checks import HostCheck, Status
+from netbench.testbed.doctor.platforms import Platform, judge, platform_checks
 from netbench.uut.base import UutPlan
 from netbench.vmm import acceleration
 from netbench.vmm.acceleration import Acceleration, known_of_kvm, kvm_remedy, remember
