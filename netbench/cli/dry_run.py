@@ -22,7 +22,7 @@ from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.setup import Endpoints
 from netbench.vmm.base import guest_directory
 

@@ -34,7 +34,7 @@ from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.observation import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
