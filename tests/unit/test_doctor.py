@@ -256,7 +256,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     for module in (libvirt, libvirt_lxc):
         monkeypatch.setattr(module, "_LIBRARIES", tmp_path)
     monkeypatch.setattr(client_package, "PACKAGE", "no-such-package")
-    tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
+    tried[0] = Acceleration("tcg", "/dev/kvm exists, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")
     of_virtualbox, of_trex = ("virtualbox", "isolinux"), ("trex-client",)
     groups = ("cgroup-cpu", "cgroup-memory")

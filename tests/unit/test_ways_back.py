@@ -264,7 +264,7 @@ def test_a_guest_elsewhere_has_the_uplinks_of_the_stream(tmp_path):
     }
     direct = [replace(path, ingress=None, egress=None) for path in PATHS]
     Guest(Esxi(EsxiOptions.model_validate(said))).check(direct)
-    with pytest.raises(UsageError, match="stream back: uplinks must say .*{s1: {ingress: vmnic2"):
+    with pytest.raises(UsageError, match="stream back: uplinks must name .*{s1: {ingress: vmnic2"):
         Guest(Esxi(EsxiOptions.model_validate({**said, "uplinks": {}}))).check(direct[1:] + direct[:1])
 
 
