@@ -31,28 +31,12 @@ from netbench.capture.clock_check import (
     is_much,
     run_apart,
 )
-from netbench.capture.clock_offset import OffsetTally
-from netbench.capture.delays import EarlyStamps, VariationTally
+from netbench.capture.delays import EarlyStamps, OffsetTally, VariationTally
 from netbench.capture.distribution import DelayDistribution
-from netbench.capture.headers import (
-    Decoded,
-    PairFrames,
-    by_cooked_interface,
-    decode,
-    is_decoded,
-    link_name,
-    not_decoded,
-)
+from netbench.capture.frames import NO_TIME, FrameBatch, is_one_number, link_name
+from netbench.capture.headers import DecodedBatch, StreamFrames, by_cooked_interface, decode, is_decoded, not_decoded
 from netbench.capture.number_check import NumberTally
-from netbench.capture.pcap import (
-    NO_TIME,
-    PLAIN_HEADERS_BYTES,
-    TUNNEL_HEADERS_BYTES,
-    CaptureReader,
-    FrameBatch,
-    Interface,
-    is_one_number,
-)
+from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
     Arrivals,
@@ -197,7 +181,7 @@ class _StreamTally:
         self._genome = None if mix is None else np.array(mix.genome)
         self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
 
-    def add(self, frames: PairFrames, batch: _Part) -> int:
+    def add(self, frames: StreamFrames, batch: _Part) -> int:
         """Count the frames of a batch that are this stream's, and return their number."""
         if self._expected:
             frames = frames.where(_is_expected(frames, self._expected))
@@ -232,7 +216,7 @@ class _StreamTally:
             arrived.add(times_ns[sizes == size])
 
     def _add_unknown(
-        self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp], known: range | None
+        self, frames: StreamFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp], known: range | None
     ) -> None:
         """Add the times of frames with unknown clocks; `known` are the numbers before."""
         in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
@@ -292,7 +276,7 @@ class _StreamTally:
         """The tracker of the sequence numbers that arrived."""
         return self._sequence
 
-    def count_late(self, frames: PairFrames) -> int:
+    def count_late(self, frames: StreamFrames) -> int:
         """Return how many of these frames, with another address of its source, were sent before this trial.
 
         A frame with a time stamp of this trial belongs to it, and its address was corrupted on the path.
@@ -384,7 +368,7 @@ class _StreamTally:
         )
 
 
-def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
+def _is_expected(frames: StreamFrames, expected: Expected) -> NDArray[np.bool_]:
     """Return whether size and time stamp are those of the stream; sizes of a mix are checked later by number."""
     stamps = expected.stamps_us
     ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
@@ -490,7 +474,7 @@ class CaptureTally:
             )
         decoded = decode(batch)
         part = self._add_decoded(batch, decoded)
-        for frames in decoded.pairs:
+        for frames in decoded.streams:
             stream = self._streams.get(_StreamKey(0, "", *frames[:3]))
             if stream:
                 self._ours += stream.add(frames, part)
@@ -508,12 +492,12 @@ class CaptureTally:
             raise UsageError(f"{self._name}: more than {MAX_STREAMS} interfaces; make one file of each first")
         interface = self._interfaces.setdefault(place, _InterfaceTally())
         interface.span.add(part)
-        for frames in decoded.pairs:
+        for frames in decoded.streams:
             self._ours += self._stream(_StreamKey(*place, *frames[:3])).add(frames, part)
         times_ns = batch.times_ns if part.is_timed else batch.times_ns[is_known(batch.times_ns)]
-        interface.check_order(times_ns, of_streams=bool(decoded.pairs))
+        interface.check_order(times_ns, of_streams=bool(decoded.streams))
 
-    def _add_decoded(self, batch: FrameBatch, decoded: Decoded) -> _Part:
+    def _add_decoded(self, batch: FrameBatch, decoded: DecodedBatch) -> _Part:
         part = _Part.of(decoded.sizes, batch.times_ns)
         self._span.add(part)
         self._flush += decoded.flush_frames

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.captured import NumberCheck
 from netbench.capture.clock_check import InOrder
-from netbench.capture.headers import PairFrames
+from netbench.capture.headers import StreamFrames
 from netbench.capture.sequences import Arrivals
 
 # No source sends this many frames faster than one per ns, which exceeds the frame rate of 400 Gbit/s.
@@ -24,7 +24,7 @@ class NumberTally:
 
     def add(
         self,
-        frames: PairFrames,
+        frames: StreamFrames,
         in_order: InOrder,
         arrived: Arrivals,
         known: range | None,

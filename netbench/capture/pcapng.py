@@ -11,19 +11,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.frames import NO_LIMIT, NO_TIME, FrameBatch, field
 from netbench.capture.pcap import (
-    NO_LIMIT,
-    NO_TIME,
     PLAIN_HEADERS_BYTES,
     CaptureReader,
     Ending,
-    FrameBatch,
     Interface,
     Oddities,
     ReadWindow,
     are_wrong_lengths,
     corrected_lengths,
-    field,
     leading,
 )
 
