@@ -327,7 +327,8 @@ class PcapReader(CaptureReader):
             count = max(1, leading(can_be_read))
             is_wrong = ~is_sensible[:count]
             self._wrong_lengths += int(np.count_nonzero(is_wrong))
-            original[:count] = corrected_lengths(captured[:count], original[:count])
+            is_possible = (original > 0) & (original <= _MAX_ORIGINAL)
+            original = np.where(is_possible, original, captured)
         batch = self._batch(rows[:count], captured[:count], original[:count])
         return batch, positions[count] - window.start
 
@@ -377,9 +378,14 @@ def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length
             file.write(_RECORD.pack(seconds, ns, len(kept), length) + kept)
 
 
-def corrected_lengths(captured: NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return lengths on the link; the captured length where the stated one is impossible."""
-    return np.where((original > 0) & (original <= _MAX_ORIGINAL), original, captured)
+def corrected_length(captured: int, original: int) -> int:
+    """Return the length on the link; the captured length where the stated one is impossible."""
+    return original if 0 < original <= _MAX_ORIGINAL else captured
+
+
+def is_wrong_length(captured: int, original: int) -> bool:
+    """Return whether the length on the link is impossible."""
+    return bool(_wrong_lengths(captured, original, _MAX_CAPTURED))
 
 
 def are_wrong_lengths(captured: int | NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.bool_]:
