@@ -1,8 +1,8 @@
 """pcapng: sections of either byte order, several interfaces, packet blocks of all three kinds.
 
-The format is draft-ietf-opsawg-pcapng. dpkt decodes the blocks. Only enhanced packet blocks without options, of one
-interface with times in microseconds or nanoseconds, are read by numpy, many at a time: files of a single interface
-consist of them, and dpkt would take 20 to 100 times as long.
+The format is draft-ietf-opsawg-pcapng. dpkt decodes the blocks. Only enhanced packet blocks without options, with times
+in microseconds or nanoseconds, are read by numpy, many at a time: most files consist of them, and dpkt takes 7 to 40
+times as long.
 """
 
 from collections import Counter
@@ -72,10 +72,10 @@ _BLOCK_CLASSES = {
 class _DescribedInterface(NamedTuple):
     """An interface of the current section; its time stamps are `units` in a second, and count from `offset_s`.
 
-    `index` is its index in the reader's `interfaces`.
+    `place` is its index in the reader's `interfaces`.
     """
 
-    index: int
+    place: int
     link_type: int
     snap_length: int
     units: int
@@ -213,7 +213,7 @@ class PcapngReader(CaptureReader):
             return
         self._section.append(
             _DescribedInterface(
-                index=index,
+                place=index,
                 link_type=header.linktype,
                 snap_length=header.snaplen or NO_LIMIT,
                 units=units,
@@ -264,7 +264,7 @@ class PcapngReader(CaptureReader):
     def _plain_run(self, length: int) -> tuple[list[FrameBatch], int] | None:
         """Return the frames of plain enhanced packet blocks at the window's start, and their bytes; None for few.
 
-        Plain ones are of one interface, in microseconds or nanoseconds, have possible lengths and no options.
+        Plain ones have times in microseconds or nanoseconds, possible lengths and no options.
         """
         window = self._window
         positions = self._positions(length)
@@ -276,26 +276,31 @@ class PcapngReader(CaptureReader):
             field(heads, self._word, at).astype(np.uint32) for at in (0, _INTERFACE_AT, _CAPTURED_AT, _ORIGINAL_AT)
         )
         ends = field(window.gather(positions[1:] - _LENGTH_BYTES, _LENGTH_BYTES), self._word, 0)
-        are_plain = (kind == _ENHANCED) & (number == number[0]) & (ends == lengths)
+        are_plain = (kind == _ENHANCED) & (number < len(self._section)) & (ends == lengths)
         are_plain &= (captured.astype(np.int64) + 3) // 4 * 4 + _FRAME_AT + _LENGTH_BYTES == lengths
         count = leading(are_plain & ~are_wrong_lengths(captured, original))
-        if count < _SHORTEST_RUN or number[0] >= len(self._section):
+        if count < _SHORTEST_RUN:
             return None
-        interface = self._section[int(number[0])]
-        times_ns = self._times_of_plain(heads[:count], interface)
-        if times_ns is None:
-            return None
-        batch = FrameBatch(
-            link_type=interface.link_type,
-            fcs_bytes=interface.fcs_bytes,
-            snap_length=interface.snap_length,
-            frames=heads[:count, _FRAME_AT:],
-            captured=captured[:count],
-            original=original[:count],
-            times_ns=times_ns,
-            interface=interface.index,
-        )
-        return [batch], int(positions[count]) - window.start
+        heads, captured, original = heads[:count], captured[:count], original[:count]
+        batches = []
+        for place, of_it in _by_first_place(number[:count]):
+            interface = self._section[place]
+            times_ns = self._times_of_plain(heads[of_it], interface)
+            if times_ns is None:
+                return None
+            batches.append(
+                FrameBatch(
+                    link_type=interface.link_type,
+                    fcs_bytes=interface.fcs_bytes,
+                    snap_length=interface.snap_length,
+                    frames=heads[of_it, _FRAME_AT:],
+                    captured=captured[of_it],
+                    original=original[of_it],
+                    times_ns=times_ns,
+                    interface=interface.place,
+                )
+            )
+        return batches, int(positions[count]) - window.start
 
     def _positions(self, length: int) -> NDArray[np.int64]:
         """Return where the packet blocks at the window's start begin, and where the last one ends."""
@@ -394,7 +399,7 @@ class PcapngReader(CaptureReader):
             captured=np.array([frame.captured for frame in frames], np.uint32),
             original=np.array([frame.original for frame in frames], np.uint32),
             times_ns=np.array([frame.time_ns for frame in frames], np.int64),
-            interface=interface.index,
+            interface=interface.place,
         )
 
     def _not_described(self, frames: int) -> _DescribedInterface:
@@ -404,6 +409,16 @@ class PcapngReader(CaptureReader):
             self._undescribed = len(self._interfaces)
             self._interfaces.append(Interface("not described", NO_LINK_TYPE, None, 0))
         return _DescribedInterface(self._undescribed, NO_LINK_TYPE, NO_LIMIT, 10**_MICROSECONDS, 0, 0)
+
+
+def _by_first_place(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp] | slice]]:
+    """Yield each number and its places, in the order in which the numbers first occur."""
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), slice(None)
+        return
+    _, first = np.unique(numbers, return_index=True)
+    for number in numbers[np.sort(first)].tolist():
+        yield number, np.flatnonzero(numbers == number)
 
 
 def _printable(name: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.pcap import write_pcap
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.clock import SystemClock, read_clocks

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.bpf.libbpf import BpfMap, Loaded, load
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of
 from netbench.errors import UsageError

@@ -1,6 +1,6 @@
 """The frames that a sink expects in a trial. Separate from the counting, which also runs on hosts without pydantic."""
 
-from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
+from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.sinks.base import Incoming
 
 

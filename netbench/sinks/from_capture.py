@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from netbench.capture.captured import CaptureCounts, Expected
+from netbench.capture.capture_counts import CaptureCounts, Expected
 from netbench.model.received import OfSize, Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.window import measured_time
