@@ -278,9 +278,9 @@ def taken(host: Namespaced, kind: str) -> int:
     return sum(int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_{counter}")) for counter in counters)
 
 
-def check(who: str, said: int, counted: int) -> None:
-    if said != counted:
-        raise TestbedError(f"{who} says it sent {said} frames, the kernel counted {counted}")
+def check(who: str, reported: int, counted: int) -> None:
+    if reported != counted:
+        raise TestbedError(f"{who} reports {reported} sent frames, the kernel counted {counted}")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from netbench.model.fields import FRAME_SIZE_SCHEMA, listed, parse_frame_size, written_size
+from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, parse_frame_size, written_size
 from netbench.model.frame_mix import FrameSize, long_as
-from netbench.model.names import Name, NicName
-from netbench.model.unit_hints import load_hint, percent_hint
-from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
+from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind, load_hint, percent_hint
 
 VICTIM = "victim"  # the measured guest; all others are its neighbours
 DEDICATED = "dedicated"
@@ -200,9 +198,14 @@ class Scenario(BaseModel):
     written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, read by expanded()
 
     name: Name
+    """Name in results."""
     activity: ActivityField = Idle()
+    """Activity of all neighbours: off, idle, cpu-light, cpu-heavy, {stress: {cpu: 2, vm: 1}}, {network: 50%,
+    frame_size: 64}."""
     neighbours: dict[NicName, ActivityField] = {}
+    """Deviating activities, by neighbour."""
     streams: Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...], BeforeValidator(listed)] = ()
+    """Numbers of the victim's sources. Default: as the profile."""
 
     @model_validator(mode="after")
     def _is_what_it_is_called(self) -> Self:

@@ -26,16 +26,17 @@ from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import STATE_DIRECTORY, lock_testbed
-from netbench.loads.base import Neighbour
-from netbench.model.cables import devices
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
+from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identities, LinkIdentity
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology, devices
+from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
 from netbench.testbed.base_changes import base_changes
@@ -196,7 +197,7 @@ class Testbed:
         def brought_up() -> ActiveGuest:
             try:
                 for path in resolved.assignment.paths:
-                    self._rings.move(path.name, resolved.assignment.entitlement.cpus, beside.napi_policy)
+                    self._rings.move(path.name, resolved.assignment.cpu_shares.cpus, beside.napi_policy)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
                 paths = resolved.assignment.paths
                 active = replace(

@@ -56,7 +56,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def _check_refusal(error: UsageError) -> None:
-    assert "\n" not in str(error), "one line says what is wrong"
+    assert "\n" not in str(error), "the error is one line"
 
 
 def _ours(counts: CaptureCounts) -> int:

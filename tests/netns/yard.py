@@ -15,9 +15,10 @@ from netbench.linux.changes import Change
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
@@ -75,7 +76,7 @@ class Yard:
         uut: UnitUnderTest,
         name: str,
         paths: tuple[StreamPath, ...] = (),
-        entitlement: Entitlement = EVERYTHING,
+        entitlement: CpuShares = EVERYTHING,
     ) -> Iterator[ActiveGuest]:
         """Bring up a UUT until the block ends."""
         point = self.machine.point

@@ -22,7 +22,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.python_modules import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink

@@ -9,7 +9,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
 from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
 from netbench.model.frame_mix import IMIX, FrameMix
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeSetup, FakeSource

@@ -12,9 +12,8 @@ from netbench.capture.capture_counts import Expected
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost
-from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
-from netbench.model.received import Received
+from netbench.model.received import MeasuringWindow, Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.bpf import Bpf, BpfOptions
 from netbench.sinks.bpf_counting import CountRequest, order_of

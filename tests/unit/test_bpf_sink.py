@@ -13,7 +13,7 @@ from netbench.capture.capture_counts import ArrivalTimes
 from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks import auto_sink as auto

@@ -16,9 +16,12 @@ from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
 from netbench.testbed.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.requirements import known_needs
-from netbench.vmm import acceleration, container_memory, libvirt, libvirt_lxc, qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.container import cgroups
+from netbench.vmm.libvirt import libvirt
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.qemu import acceleration, qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
 
 USER = 65534
 PACKAGES = {
@@ -247,7 +250,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
         raise MissingError("this host has no cpu controller")
 
     monkeypatch.setattr(requirements, "find_controller", none)
-    monkeypatch.setattr(container_memory, "find_memory_controller", none)
+    monkeypatch.setattr(cgroups, "find_memory_controller", none)
     for name in ("libvirt", "pyVmomi"):
         monkeypatch.setitem(sys.modules, name, None)
     for module in (libvirt, libvirt_lxc):

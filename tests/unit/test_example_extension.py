@@ -12,8 +12,8 @@ from netbench_example.plain_source import Plain
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.model.paths import stream_paths
 from netbench.model.profile import NoOptions
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
 from tests.unit.fakes import FakeHost
