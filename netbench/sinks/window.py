@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.capture_counts import ArrivalTimes
 from netbench.model.frame_mix import genome_of
 from netbench.model.received import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
