@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netbench.capture.capture_counts import ArrivalTimes
-from netbench.model.counts import MeasuringWindow
+from netbench.model.received import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.window import measured_time
 
