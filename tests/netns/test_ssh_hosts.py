@@ -22,7 +22,7 @@ import yaml
 
 from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
-from netbench.generators.trex.client_package import SERVER, no_client
+from netbench.generators.trex.trex_package import SERVER, no_client
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced

@@ -29,7 +29,7 @@ from netbench.report.sections import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
-from netbench.sinks.tcpdump_command import tcpdump_command
+from netbench.sinks.tcpdump_process import tcpdump_command
 from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
