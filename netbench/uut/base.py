@@ -10,11 +10,13 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.changes import Change
+from netbench.linux.cgroups import door, find_controller
+from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
 from netbench.model.cpu_shares import CpuShares
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.fields import percent_text
+from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
@@ -246,3 +248,35 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
     ready = replace(ready, facts={**kind, **ready.facts})
     cpus = site.assignment.cpu_shares.cpus
     return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes(), cpus=cpus)
+
+
+def group_changes(own: Assignment) -> list[AddCgroup]:
+    """Return the control group of one guest of a run; none without a weight and a limit."""
+    weight, limit = own.cpu_shares.weight, own.cpu_shares.limit
+    return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
+
+
+def way_in(host: Host, own: Assignment) -> str:
+    """Return the cgroup.procs file of that group on a host; empty without a group."""
+    return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
+
+
+def planned_way_in(own: Assignment) -> str:
+    """Return `way_in` on most machines, for `--dry-run`."""
+    return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
+
+
+def entitlement_facts(entitlement: CpuShares) -> dict[str, str]:
+    """Return the facts about an entitlement; none for the default."""
+    facts = {}
+    if entitlement.cpus:
+        facts["host_cpus"] = ",".join(map(str, entitlement.cpus))
+    if entitlement.weight is not None:
+        facts["cpu_weight"] = str(entitlement.weight)
+    if entitlement.limit is not None:
+        facts["cpu_limit"] = percent_text(entitlement.limit)
+    return facts
+
+
+def _group(own: Assignment) -> str:
+    return f"{PREFIX}{own.run_id[-12:]}-{own.name}"

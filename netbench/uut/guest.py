@@ -16,8 +16,20 @@ from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import PointKind
 from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
+from netbench.uut import reception_probe
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    planned_way_in,
+    way_in,
+)
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestLink,
@@ -32,7 +44,6 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
-from netbench.vmm import reception
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 
 _RECEPTION_S = 20.0
@@ -287,8 +298,8 @@ def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
 def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
     """Return the command that sends a frame to a NIC of the guest."""
     if has_netbench(host):
-        return module_command_on(host, reception.__name__, interface, mac)
-    return source_command(reception, interface, mac)
+        return module_command_on(host, reception_probe.__name__, interface, mac)
+    return source_command(reception_probe, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

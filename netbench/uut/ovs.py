@@ -27,8 +27,18 @@ from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    way_in,
+)
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
 

@@ -15,10 +15,20 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    way_in,
+)
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.own_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import OwnProcess, StartProcess
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {

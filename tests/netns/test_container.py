@@ -24,10 +24,10 @@ from netbench.model.verdict import ReasonKind
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
-from netbench.vmm import container
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_lxc import PACKAGES, look_for_lxc_driver
+from netbench.vmm.container import container
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.libvirt.api import libvirt_module
+from netbench.vmm.libvirt.lxc import PACKAGES, find_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -44,7 +44,7 @@ pytestmark = [
 
 def lacking_for_libvirt() -> str:
     try:
-        look_for_lxc_driver("")
+        find_lxc_driver("")
     except MissingError as error:
         return f"{error}: apt-get install {' '.join(PACKAGES)}"
     return ""

@@ -12,8 +12,7 @@ from netbench.linux.cgroups import CpuController, door, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
 from netbench.linux.journal import from_json, to_json
 from netbench.model.cpu_shares import CpuShares
-from netbench.uut.base import Assignment
-from netbench.uut.entitling import group_changes, planned_way_in, way_in
+from netbench.uut.base import Assignment, group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost
 
 V1 = """proc /proc proc rw 0 0

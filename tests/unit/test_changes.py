@@ -38,10 +38,10 @@ from netbench.linux.changes import (
     SteerReceived,
 )
 from netbench.linux.journal import from_json, to_json
-from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.libvirt_changes import OwnDomain
-from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
-from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
+from netbench.vmm.libvirt.api import OwnDomain
+from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.xen.domain import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -186,7 +186,15 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"AddLink", "OfContainer", "OfEsxi", "InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
+    of_no_kind = {
+        "AddLink",
+        "OfContainer",
+        "EsxiChange",
+        "InNamespace",
+        "KernelRequest",
+        "RequestInNamespace",
+        "_TcRequest",
+    }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
     assert {type(change).__name__ for change in EACH} == {

@@ -22,10 +22,10 @@ from netbench.uut import guest as guest_module
 from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
-from netbench.vmm import qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
-from netbench.vmm.qemu_options import NicModel, QemuOptions
+from netbench.vmm.qemu import qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
+from netbench.vmm.qemu.options import NicModel, QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST

@@ -26,7 +26,7 @@ from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest, Ready, UutPlan
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu.command import qemu_program
 from tests.unit.fakes import fake_ports as ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 

@@ -29,7 +29,7 @@ from netbench.report.sections import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
-from netbench.sinks.tcpdump_command import tcpdump_command
+from netbench.sinks.tcpdump_process import tcpdump_command
 from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
@@ -44,8 +44,8 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
 from netbench.vmm.attachment import Macvtap, Tap, Veth
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.esxi import Esxi
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND

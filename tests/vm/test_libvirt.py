@@ -21,10 +21,8 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import guest_directory
-from netbench.vmm.libvirt import Libvirt
-from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_changes import OwnDomain, own_uuid
-from netbench.vmm.libvirt_options import LibvirtOptions
+from netbench.vmm.libvirt.api import OwnDomain, libvirt_module, own_uuid
+from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
@@ -330,7 +328,7 @@ def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, result
 KILLED_AS_IT_STARTS = """
 import os, signal, sys, threading
 from netbench.cli.main import main
-from netbench.vmm.libvirt_api import LibvirtConnection
+from netbench.vmm.libvirt.api import LibvirtConnection
 
 create = LibvirtConnection.create
 

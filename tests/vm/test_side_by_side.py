@@ -18,9 +18,9 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vmm.container_memory import AddMemoryGroup, doors
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.container.cgroups import AddMemoryGroup, doors
+from netbench.vmm.qemu.options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]

@@ -20,9 +20,8 @@ from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
-from netbench.vmm.xen import Xen
-from netbench.vmm.xen_domain import parse_list
-from netbench.vmm.xen_options import XenOptions
+from netbench.vmm.xen.domain import parse_list
+from netbench.vmm.xen.xen import Xen, XenOptions
 from tests.breakages import NOTHING, PROFILE, SENT, Broken, measured_on, no_route_in_guest, ruled
 from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -187,7 +186,7 @@ def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_s
             name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
             for name, (*counted, kinds) in said.items()
         }
-        assert without_time == {breakage.name: breakage.said for breakage in [*BREAKAGES, NOTHING]}
+        assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
 
 
