@@ -108,14 +108,14 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            reason = self._generator.unfit(host)
+            reason = self._generator.unsupported_reason(host)
             if reason:
                 raise MissingError(
                     f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            reason = self._sinks.unfit(sink_host)
+            reason = self._sinks.unsupported_reason(sink_host)
             if reason:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()

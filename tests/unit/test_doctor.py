@@ -10,7 +10,7 @@ from rich.console import Console
 
 from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode, MissingError, TestbedError
-from netbench.generators.trex import client_package
+from netbench.generators.trex import trex_package
 from netbench.images.library import file_digest
 from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
@@ -255,8 +255,8 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
         monkeypatch.setitem(sys.modules, name, None)
     for module in (libvirt, libvirt_lxc):
         monkeypatch.setattr(module, "_LIBRARIES", tmp_path)
-    monkeypatch.setattr(client_package, "PACKAGE", "no-such-package")
-    tried[0] = Acceleration("tcg", "/dev/kvm exists, but no guest boots under it: QEMU was killed by signal 6")
+    monkeypatch.setattr(trex_package, "PACKAGE", "no-such-package")
+    tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")
     of_virtualbox, of_trex = ("virtualbox", "isolinux"), ("trex-client",)
     groups = ("cgroup-cpu", "cgroup-memory")

@@ -136,7 +136,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.linux.watchdog",
         "netbench.linux.safety",
         "netbench.sinks.bpf_worker",
-        "netbench.sinks.count_there",
+        "netbench.sinks.remote_capture_count",
         "netbench.sinks.flush",
         "netbench.generators.afpacket.afpacket_worker",
         "netbench.generators.xdp.xdp_worker",

@@ -29,7 +29,7 @@ from netbench.report.sections import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
-from netbench.sinks.tcpdump_command import tcpdump_command
+from netbench.sinks.tcpdump_process import tcpdump_command
 from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
@@ -112,7 +112,7 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
         ((FORTH, {**BACK, "source": "source/tx1"}), "streams.1.source", "a way back has the NICs of s1"),
         ((FORTH, {**BACK, "colour": 1}), "streams.1.colour", "Extra inputs"),
         ((FORTH, {"name": "back", "reverse": 7}), "streams.1.reverse", "string"),
-        ((FORTH, {**FORTH, "name": "s2"}), "", "only a stream and its way back (`reverse`) share NICs"),
+        ((FORTH, {**FORTH, "name": "s2"}), "streams.1.source", "only a stream and its way back (`reverse`) share NICs"),
         ((FORTH, {"name": "x"}), "streams.1.source", "Field required"),
         (("s1", BACK), "streams.1.reverse", "there is no stream 's1'"),
     ],

@@ -1,6 +1,6 @@
 """Counting of a capture on the host where it was made: only the counts are transferred.
 
-python3 … -m netbench.sinks.count_there FILE        one line of JSON on stdin, one on stdout
+python3 … -m netbench.sinks.remote_capture_count FILE        one line of JSON on stdin, one on stdout
 """
 
 import json
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from netbench.capture.captured import CaptureCounts, Expected
+from netbench.capture.capture_counts import CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.errors import UsageError
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
-from netbench.sinks.from_capture import received_of
+from netbench.sinks.measuring_window import received_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""A TRex server started by netbench, in software: on kernel interfaces, by DPDK's af_packet, without hugepages.
+"""The parts of TRex on this machine: the packaged client, which is never imported here, and a server package.
 
-It is a child of the worker's process, in its namespace, and dies with it.
+The client replaces the installed yaml, scapy and zmq by its own. Therefore only the worker imports it.
 """
 
 import json
@@ -10,14 +10,29 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.trex.client_package import SLOT_BYTES, server_program
-from netbench.generators.trex.trex_session import ServerAddress
+
+PACKAGE = "lbr-trex-client"
+MODULE = "lbr_trex_client"
+SERVER = "_t-rex-64"
+REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
+# A server schedules its frames from the start request, whose processing takes up to 20 ms. Frames due by then would be
+# sent in one burst. The first frame is therefore due later.
+BEGINS_LATER_S = 0.05
+# Slots of the rings of a server that netbench starts; a slot has room for a frame and the packet socket's header
+# (TPACKET2_HDRLEN of linux/if_packet.h, rounded up).
+SLOT_BYTES = 2048
+LARGEST_FRAME = SLOT_BYTES - 64
+# The client needs the module asyncore, among others, which Python 3.12 has removed.
+_TOO_NEW = (3, 12)
 
 _START_S = 40.0
 _ASK_S = 0.2
@@ -27,6 +42,60 @@ _ANSWER_S = 5.0
 _SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
 _RING = f"blocksz=65536,framesz={SLOT_BYTES},qdisc_bypass=1"
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # terminal control sequences
+
+
+_PROC = Path("/proc")
+_NAME = re.compile(r"netbench@\S+/(?P<boot>[0-9a-f]{8})\.(?P<namespace>\d+)\.(?P<pid>\d+)\.(?P<started>\d+)")
+
+
+def no_client(python: tuple[int, ...] = sys.version_info[:2]) -> str:
+    """Return why this Python version has no client here, with the remedy, as a phrase; empty when it has one."""
+    if too_new := newer(python):
+        return f"{too_new}: install netbench under Python 3.11"
+    try:
+        version(PACKAGE)
+    except PackageNotFoundError:
+        return f"the client of TRex is not there: {REMEDY}"
+    return ""
+
+
+def newer(python: tuple[int, ...]) -> str:
+    """Return a message that a Python is too new for the client; empty where it is not."""
+    if python < _TOO_NEW:
+        return ""
+    return f"the client of TRex ({PACKAGE}) needs a Python older than 3.12, and this is {python[0]}.{python[1]}"
+
+
+def look_for_client(_: str) -> str:
+    """Return the version of the installed client; MissingError when there is none."""
+    if missing := no_client():
+        raise MissingError(missing)
+    return version(PACKAGE)
+
+
+def server_program(package: Path) -> Path:
+    """Return the server program of a TRex package; MissingError where the directory has none."""
+    program = package / SERVER
+    if not program.is_file():
+        raise no_server(program)
+    return program
+
+
+def no_server(program: Path, where: str = "") -> MissingError:
+    """Return the error for a package without a server."""
+    return MissingError(f"there is no {program}{where}: `path` is to be the directory of a TRex package, unpacked")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """The address of a server, and the TCP ports at which it receives requests and publishes."""
+
+    server: str
+    sync_port: int
+    async_port: int
+
+    def __str__(self) -> str:
+        return f"the TRex server {self.server}:{self.sync_port}"
 
 
 class OwnServer:
@@ -155,3 +224,41 @@ def _answers(port: int) -> bool:
     with socket.socket() as trial:
         trial.settimeout(1.0)
         return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+# A server stores only the name of a port's owner, and keeps the port of an owner that died. Only the name distinguishes
+# an abandoned port from one in use: it identifies the process, and whether it still runs.
+
+
+def own_name() -> str:
+    """Return `netbench@HOST/BOOT.NAMESPACE.PID.START`, unique to this process within this boot of the machine."""
+    return f"netbench@{socket.gethostname()}/{_boot()}.{_namespace()}.{os.getpid()}.{_started(os.getpid())}"
+
+
+def is_left_behind(name: str) -> bool:
+    """Return whether the name is of a netbench process on this machine that has certainly ended."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return False
+    if (match["boot"], int(match["namespace"])) != (_boot(), _namespace()):
+        return False  # of another machine or a container: its processes are invisible here
+    return _started(int(match["pid"])) != int(match["started"])
+
+
+def _boot() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text()[:8]
+
+
+def _namespace() -> int:
+    """Return the PID namespace: in another one, the same number is a different process."""
+    return (_PROC / "self/ns/pid").stat().st_ino
+
+
+def _started(pid: int) -> int | None:
+    """Return the start of a process in clock ticks since boot (field 22 of proc(5), stat); None where it is gone."""
+    try:
+        after_name = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    state, started = after_name[0], int(after_name[19])
+    return None if state in ("Z", "X") else started

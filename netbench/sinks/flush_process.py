@@ -18,14 +18,14 @@ _ELSEWHERE = Path("/tmp/netbench-flush.py")
 _ANSWER_S = 10.0
 
 
-def pusher_command(interface: str, *, shares_files: bool) -> list[str]:
+def flush_command(interface: str, *, shares_files: bool) -> list[str]:
     """Return the command of the process; a host without netbench must receive the program first."""
     if shares_files:
         return module_command(flush.__name__, interface)
     return ["python3", "-I", "-S", str(_ELSEWHERE), interface]
 
 
-class Pusher:
+class FlushProcess:
     """One such process, alive from its first use to close()."""
 
     def __init__(self, host: Host, interface: str) -> None:
@@ -41,7 +41,7 @@ class Pusher:
                 command = module_command_on(self._host, flush.__name__, self._interface)
             else:
                 self._host.write(str(_ELSEWHERE), inspect.getsource(flush))
-                command = pusher_command(self._interface, shares_files=False)
+                command = flush_command(self._interface, shares_files=False)
             self._process = self._host.spawn(command)
 
     def push(self, capture: Path | None, wait_s: float, frames: int = FLUSH_FRAMES) -> bool | None:
@@ -52,7 +52,7 @@ class Pusher:
         answer = self._ask(f"{frames} {wait_s:g} {capture}\n" if capture else f"{frames} 0\n", wait_s)
         return answer == flush.SEEN if answer in (flush.SEEN, flush.UNSEEN) else None
 
-    def learn(self, mac: str) -> None:
+    def prime_fdb(self, mac: str) -> None:
         """Send one frame to this address, from which bridges learn the NIC's port; errors are ignored."""
         self._ask(f"{flush.LEARN} {mac}\n", 0.0)
 

@@ -4,7 +4,7 @@ import ctypes
 import time
 from sys import byteorder
 
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
@@ -55,14 +55,14 @@ def _shape(frame: bytes, shorter: int) -> bytes:
 class XdpTrial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
-    def __init__(self, traffic: Traffic, shared: Shared, spare: int = 0) -> None:
+    def __init__(self, traffic: Traffic, template: FrameTemplate, shared: Shared, spare: int = 0) -> None:
         """`spare` bytes at the end of a live frame are never sent: the program cuts them off."""
         genome = genome_of(traffic.frame_size)
         largest = max(genome)
-        self.frame = build_frame(traffic, largest) + bytes(spare)
+        self.frame = template.frames[largest] + bytes(spare)
         # Where all frames have the size of the live frame, no shapes are needed.
-        own = genome if len(genome) > 1 or spare else ()
-        self.shapes = [_shape(build_frame(traffic, size), largest - size + spare) for size in own]
+        sizes = genome if len(genome) > 1 or spare else ()
+        self.shapes = [_shape(template.frames[size], largest - size + spare) for size in sizes]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
         if traffic.catch_up is not None:

@@ -3,20 +3,22 @@
 The structures match its source, field by field.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.bpf.libbpf import BpfMap, Loaded, load
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.bpf.attaching import BpfLink, HookTakenError, attach_tc_ingress, attach_xdp
+from netbench.bpf.libbpf import BpfError, BpfMap, Loaded, load
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of
-from netbench.errors import UsageError
+from netbench.errors import MissingError, UsageError
 from netbench.hosts.clock import ClockReading
+from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.distributions import ClockOffset
 from netbench.model.frame_mix import only_size
 
@@ -51,9 +53,11 @@ _MOST_FPS = 32_000_000
 _MOST_TIMES = 1 << 20
 _MOST_SAMPLED = 1 << 14
 
+HookChoice = Literal["auto", "tcx", "xdp"]
+
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store."""
 
     numbers: int
@@ -76,7 +80,7 @@ class Room:
         """The binary logarithm of n, if the time of every nth frame is stored."""
         return (self.numbers // self.times).bit_length() - 1
 
-    def fits(self, other: "Room") -> bool:
+    def fits(self, other: "Capacity") -> bool:
         """Return whether this room is at least as large as the other."""
         return self.numbers >= other.numbers and self.sampled >= other.sampled
 
@@ -84,7 +88,7 @@ class Room:
 class BpfCounter:
     """The program with its maps in the kernel, for trials that need at most this room; removed by close()."""
 
-    def __init__(self, room: Room, program: str) -> None:
+    def __init__(self, room: Capacity, program: str) -> None:
         """Load the program of this name from its source; errors as in netbench.bpf.libbpf.load."""
         self.room, self._program = room, program
         sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
@@ -103,7 +107,7 @@ class BpfCounter:
         return self._loaded.program(self._program)
 
     def begin(
-        self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Room, sample_every: int
+        self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Capacity, sample_every: int
     ) -> None:
         """Count from 0 the expected frames, and other frames from their source's network; all within `room`."""
         self._now, self._counts = room, None
@@ -243,3 +247,93 @@ def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
     values = steps - (shifts << _STEP_BITS) << shifts
     bounds = (int(spread[name]) for name in ("sum", "least", "most"))
     return Distribution.of(values, spread["steps"][steps].astype(np.int64), *bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class BpfHook:
+    """A place on the path of a frame, its program, and the function that attaches it by the interface's index."""
+
+    name: str
+    program: str
+    attach: Callable[[int, int], BpfLink]
+
+
+TCX = BpfHook("tcx ingress", "nb_sink_tcx", attach_tc_ingress)
+NATIVE = BpfHook("xdp, native", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "native"))
+GENERIC = BpfHook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "generic"))
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedCounter:
+    """A program that counts at its hook, and the reason for that hook.
+
+    `by_ring`: because of the program, a veth receives from a ring of 256 frames, where it could otherwise do so inline.
+    """
+
+    counter: BpfCounter
+    link: BpfLink
+    hook: BpfHook
+    why: str
+    by_ring: bool
+
+    def with_room(self, room: Capacity) -> "AttachedCounter":
+        """Return a replacement with this room at the same hook; this one is closed."""
+        counter = BpfCounter(room, self.hook.program)
+        self.link.replace(counter.program)
+        self.counter.close()
+        return replace(self, counter=counter)
+
+    def close(self) -> None:
+        """Detach the program; harmless if called twice."""
+        self.link.close()
+        self.counter.close()
+
+
+def attach(interface: str, wanted: HookChoice, room: Capacity, *, by_napi: bool) -> AttachedCounter:
+    """Attach a program at the best hook of an interface of this namespace, and return it.
+
+    `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
+    interface.
+    """
+    device = xdp_device(interface)
+    hooks, why = _order(wanted, device.kind, by_napi=by_napi)
+    refused: list[str] = []
+    taken = False
+    for hook in hooks:
+        try:
+            return _attached(hook, device, room, "; ".join(refused) or why)
+        except (BpfError, MissingError) as error:
+            refused.append(str(error))
+            taken |= isinstance(error, HookTakenError)
+    if taken:
+        refused.append(
+            "a NIC runs one XDP program, and where the source xdp sends the way back from it has its own: `hook: tcx` "
+            "has room beside it"
+        )
+    raise MissingError("; ".join(dict.fromkeys(refused)))
+
+
+def _order(wanted: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
+    """Return the hooks in the order in which they are tried, and the reason for the first one."""
+    if wanted == "tcx":
+        return (TCX,), "as the profile says"
+    if wanted == "xdp" and kind == "tun":
+        return (GENERIC,), "the driver tun does not count frames that a program takes in it"
+    if wanted == "xdp":
+        return (NATIVE, GENERIC), "as the profile says"
+    if kind != "veth":
+        return (TCX, GENERIC), "a driver that runs programs may take its link down for a moment, and hide tags"
+    if by_napi:
+        return (NATIVE, TCX, GENERIC), "costs least where frames come in by NAPI"
+    # Frames from a sending system call lack the headroom that XDP requires: each would be copied.
+    return (TCX, NATIVE, GENERIC), "costs least where frames come in without NAPI"
+
+
+def _attached(hook: BpfHook, device: XdpDevice, room: Capacity, why: str) -> AttachedCounter:
+    counter = BpfCounter(room, hook.program)
+    try:
+        link = hook.attach(counter.program, device.index)
+    except BpfError:
+        counter.close()
+        raise
+    return AttachedCounter(counter, link, hook, why, by_ring=hook is NATIVE and device.kind == "veth")
