@@ -35,7 +35,7 @@ from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from netbench.images.library import cache_directory
-from netbench.vmm.esxi_api import asked
-from netbench.vmm.esxi_inventory import EsxiHost, host_of
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.machine import EsxiHost, on_host
+from netbench.vmm.esxi.options import EsxiOptions
 
 R = TypeVar("R")
 
@@ -81,8 +80,7 @@ class Simulator:
 
     def ask(self, question: Callable[[EsxiHost], R]) -> R:
         """The host's answer to a query."""
-        options = self.options()
-        return asked(options, lambda session: question(host_of(session, options)))
+        return on_host(self.options(), question)
 
     def inventory(self) -> list[str]:
         """All switches, port groups, networks, VMs, and files on datastores."""

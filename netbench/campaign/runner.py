@@ -12,8 +12,7 @@ from netbench.campaign.boots import Boots
 from netbench.campaign.record import CampaignRecord, Results
 from netbench.campaign.testbeds import Testbeds
 from netbench.config.against import with_base_versions
-from netbench.config.loading import load_profile, load_topology
-from netbench.config.overrides import TOPOLOGY_PREFIX
+from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from netbench.config.document import YAMLError, yaml_value
 from netbench.model.campaign import CampaignResults
 from netbench.model.topology import measured_pairs
 from netbench.results.directory import ResultDirectory
@@ -150,8 +149,8 @@ def _apart(base: object, new: object, before: str, after: str) -> tuple[str, str
 def _written(path: Path) -> dict[str, str]:
     """Return the values of a topology or profile by dotted key, as in digests; empty if it cannot be read."""
     try:
-        document = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError):
+        document = yaml_value(path.read_bytes())
+    except (OSError, YAMLError):
         return {}
     return {key: _short(_text(value)) for key, value in _dotted(document, "")}
 

@@ -16,7 +16,7 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, Held
-from netbench.uut.impairments import Impairments
+from netbench.uut.forwarder_process import Impairments
 
 # A rate that one core forwards frame by frame with time to spare, frames/s.
 _FPS = 10_000

@@ -26,7 +26,7 @@ from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import STATE_DIRECTORY, lock_testbed
-from netbench.loads.base import Neighbour
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
@@ -107,14 +107,14 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            reason = self._generator.unfit(host)
+            reason = self._generator.unsupported_reason(host)
             if reason:
                 raise MissingError(
                     f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            reason = self._sinks.unfit(sink_host)
+            reason = self._sinks.unsupported_reason(sink_host)
             if reason:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()

@@ -10,11 +10,13 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.changes import Change
+from netbench.linux.cgroups import door, find_controller
+from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.needs import Need
 from netbench.model.cpu_shares import CpuShares
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.fields import percent_text
+from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
@@ -45,6 +47,33 @@ class Assignment:
     cpu_shares: CpuShares = EVERYTHING
     host: str = ""
     run_id: str = "RUN"
+
+    @property
+    def cgroup_changes(self) -> list[AddCgroup]:
+        """The control group of this guest; none without a weight and a limit."""
+        weight, limit = self.cpu_shares.weight, self.cpu_shares.limit
+        return [] if weight is None and limit is None else [AddCgroup(None, self._group, weight, limit)]
+
+    def cgroup_procs(self, host: Host) -> str:
+        """Return the cgroup.procs file of that group on a host; empty without a group."""
+        return door(host, find_controller(host), self._group) if self.cgroup_changes else ""
+
+    @property
+    def planned_cgroup_procs(self) -> str:
+        """The same on most machines, for `--dry-run`."""
+        return "".join(f"{change.path}/cgroup.procs" for change in self.cgroup_changes)
+
+    @property
+    def cpu_facts(self) -> dict[str, str]:
+        """The facts about its CPU shares; none for the default."""
+        shares = self.cpu_shares
+        facts = {"host_cpus": ",".join(map(str, shares.cpus))} if shares.cpus else {}
+        facts |= {"cpu_weight": str(shares.weight)} if shares.weight is not None else {}
+        return facts | ({"cpu_limit": percent_text(shares.limit)} if shares.limit is not None else {})
+
+    @property
+    def _group(self) -> str:
+        return f"{PREFIX}{self.run_id[-12:]}-{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

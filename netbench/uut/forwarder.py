@@ -16,9 +16,9 @@ from netbench.model.points import UUT, CounterReading
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.forwarder_process import Impairments
 from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
-from netbench.uut.impairments import Impairments
-from netbench.uut.own_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import OwnProcess, StartProcess
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
 from netbench.linux.nics import NicCounters
 from netbench.linux.running import Other
-from netbench.loads.base import Neighbour
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.replayed_loads import ReplayedLoads

@@ -55,7 +55,7 @@ class LoopbackHost(FakeHost):
 
 
 def test_the_source_says_why_it_cannot_send():
-    with pytest.raises(TestbedError, match="cannot send: (there is no such interface|.* needs root)"):
+    with pytest.raises(TestbedError, match="cannot send: (the interface does not exist|.* needs root)"):
         Plain(NoOptions()).source().open(LoopbackHost(is_here=True), "no-such-nic", ())
 
 

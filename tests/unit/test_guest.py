@@ -22,10 +22,10 @@ from netbench.uut import guest as guest_module
 from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
-from netbench.vmm import qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
-from netbench.vmm.qemu_options import NicModel, QemuOptions
+from netbench.vmm.qemu import qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
+from netbench.vmm.qemu.options import NicModel, QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST
@@ -251,7 +251,7 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     assert (group.name, group.weight, group.limit) == ("nb-101-120000-1-g", None, 0.2)
     machine = guest.qemu.machine
     assert machine.host_cpus == (1, 2)
-    assert machine.door == f"/proc/{os.getpid()}/root/sys/fs/cgroup/{group.name}/cgroup.procs"
+    assert machine.cgroup_procs == f"/proc/{os.getpid()}/root/sys/fs/cgroup/{group.name}/cgroup.procs"
     facts = guest.uut.ready().facts
     assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= facts.items()
     assert "cpu_weight" not in facts

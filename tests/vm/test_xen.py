@@ -20,9 +20,8 @@ from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
-from netbench.vmm.xen import Xen
-from netbench.vmm.xen_domain import parse_list
-from netbench.vmm.xen_options import XenOptions
+from netbench.vmm.xen.domain import parse_list
+from netbench.vmm.xen.xen import Xen, XenOptions
 from tests.breakages import NOTHING, PROFILE, SENT, Broken, measured_on, no_route_in_guest, ruled
 from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
