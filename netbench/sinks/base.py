@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
+from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
 from netbench.model.paths import StreamPath

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from netbench.bpf.attaching import BpfLink, HookTakenError, attach_tc_ingress, attach_xdp
 from netbench.bpf.libbpf import BpfError, BpfMap, Loaded, load
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of
 from netbench.errors import MissingError, UsageError

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.pcap import write_pcap
 from netbench.errors import MissingError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.clock import SystemClock, read_clocks

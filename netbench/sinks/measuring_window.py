@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import CaptureCounts, Expected
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected
 from netbench.model.frame_mix import genome_of
 from netbench.model.received import MeasuringWindow, OfSize, Received
 from netbench.model.traffic import Sent, Traffic

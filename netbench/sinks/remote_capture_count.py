@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from netbench.capture.captured import CaptureCounts, Expected
+from netbench.capture.capture_counts import CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.errors import UsageError
 from netbench.model.received import Received

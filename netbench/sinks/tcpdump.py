@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError

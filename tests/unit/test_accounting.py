@@ -14,7 +14,7 @@ from netbench.model.received import Received
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.accounting import OneWay, one_way
-from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation
+from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth

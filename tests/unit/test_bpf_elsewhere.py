@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost

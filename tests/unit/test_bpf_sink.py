@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.bpf.libbpf import BpfError
-from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.capture_counts import ArrivalTimes
 from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice

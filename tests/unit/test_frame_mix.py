@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import FrameBlock
 from netbench.model.counts import SizeCounts

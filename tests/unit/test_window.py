@@ -5,7 +5,7 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
-from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.capture_counts import ArrivalTimes
 from netbench.model.received import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.measuring_window import measured_time

@@ -10,7 +10,7 @@ from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.errors import MachineGoneError, MissingError
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.netns.watching import wait_for
 from tests.vm.cabled import BOX, cabled
