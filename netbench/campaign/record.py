@@ -79,7 +79,7 @@ class CampaignRecord:
     results: Results
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     searches: dict[str, SearchResult] = field(default_factory=dict)  # by key, as reported last
     sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
     time_left: TimeLeft | None = None
@@ -96,7 +96,7 @@ class CampaignRecord:
         if _short_of_load(result):
             text = (
                 f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
-                "was intended. What is said of the neighbour's load refers to what they did send."
+                "was intended. Statements about the neighbour's load refer to the offered load."
             )
             self.store.keep_warnings([CampaignWarning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         totals = TrialTotals.of(result)
@@ -149,8 +149,8 @@ class CampaignRecord:
                 "loss, unsent frames and delays from then on may be the other's doing. Measure again with "
                 "`netbench run --wait`, which begins when no other measures."
             )
-            if text not in self.told:
-                self.told.add(text)
+            if text not in self.reported:
+                self.reported.add(text)
                 self.store.keep_warnings([CampaignWarning(WarningKind.OTHER_CAMPAIGN, text)])
                 self.tell(CampaignDisturbed(text))
 

@@ -28,7 +28,7 @@ beyond 2^32, where they begin at 0 again, is counted on from there (RFC 1982). R
 frames, (n - 1) / (last - first). Extent is by how many frames a reordered one came after the first with a
 higher number (RFC 4737). Delay is capture time - time stamp in the frame: it means something only on
 one clock. PDV is delay - least delay; IPDV is how much the delays of frames with consecutive numbers
-differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9 % one is not told."""
+differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9 % percentile is not given."""
 
 
 def analyze_command(path: Path, as_json: bool) -> str:

@@ -67,12 +67,12 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         raise TestbedError(f"{directory.path}: was removed or damaged during the campaign: {error}") from error
     verdicts = [trial.verdict.value for trial in results.wanted_trials]
     if invalid := verdicts.count("invalid"):
-        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)
+        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report has the reasons", file=errors)
     print(visible(f"report: {directory.report}"), file=output)
     output.flush()
     failed = sum(search.is_failed for search in results.searches)
     if failed:
-        print(f"{failed} of {len(results.searches)} searches found no result; the report says why", file=errors)
+        print(f"{failed} of {len(results.searches)} searches found no result; the report has the reasons", file=errors)
     if strict and (failed if results.searches else invalid):
         raise typer.Exit(ExitCode.INVALID_RESULTS)
 

@@ -133,7 +133,7 @@ def search(
     uut: UutOption = None,
     scenario: ScenarioOption = None,
     settings: SettingsOption = None,
-    method: Annotated[SearchMethod | None, typer.Option(help="How; default: as the profile says.")] = None,
+    method: Annotated[SearchMethod | None, typer.Option(help="Search method; default: that of the profile.")] = None,
     loss: Annotated[
         list[str] | None,
         typer.Option(metavar="PERCENT", help="The loss that a load may have, such as 0% or 0.5%; may be repeated."),

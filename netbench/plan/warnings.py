@@ -35,7 +35,7 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
         command += f" --sink {_as_argument(profile.sink)}"
     if selftest is None or not selftest.ceilings:
         text = (
-            "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
+            "The tester's ceiling on this testbed is unknown, so loads above it are not detected. Measure it "
             f"with: {command} (or the topology's file)"
         )
         issued.append(CampaignWarning(WarningKind.CEILING_UNKNOWN, text))
@@ -49,7 +49,7 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
 def ceiling_unknown_on(vm: str | None) -> CampaignWarning:
     """Return the warning for UUTs on this VM (None: on no VM) if the self-test covered only the testbed of others."""
     where = "on no VM" if vm is None else f"on VM {vm}"
-    text = f"The tester's own ceiling for UUTs {where} is not known: no load on them can be told to be above it."
+    text = f"The tester's ceiling for UUTs {where} is unknown, so loads above it are not detected."
     return CampaignWarning(WarningKind.CEILING_UNKNOWN, text)
 
 

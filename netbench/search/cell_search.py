@@ -31,7 +31,7 @@ from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind
 from netbench.plan.schedule import CampaignPlan
 from netbench.search.contradictions import above_upper, contradiction
-from netbench.search.measurement import unmeasured, what_it_tells
+from netbench.search.measurement import measurement_of, unmeasured
 from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.rfc2544_tests import Throughput, measure_tests
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
@@ -92,25 +92,25 @@ class OneSearch:
 
     def __init__(
         self,
-        wanted: CampaignPlan,
-        asked: SearchOptions,
+        plan: CampaignPlan,
+        options: SearchOptions,
         cell: SearchCell,
-        told: Callable[[str], TrialResult | None],
+        result_of: Callable[[str], TrialResult | None],
         index: int,
         times: Counter[str],
         failures: int,
         ceiling: SourceCeiling | None = None,
         elsewhere: Sequence[SourceCeiling] = (),
     ) -> None:
-        """`told` returns the result of a trial by its key; None if it is missing.
+        """`result_of` returns the result of a trial by its key; None if it is missing.
 
         Before this search there were `index` trials, `times` by load, and `failures` of the UUT. `ceiling` is the
         calibrated ceiling of the sources; None: trials through the UUT measure it. `elsewhere` are the ceilings of the
         same sources that were measured with other UUTs.
         """
-        self._wanted, self._asked, self._cell, self._told = wanted, asked, cell, told
+        self._plan, self._options, self._cell, self._result_of = plan, options, cell, result_of
         self.index, self.times, self.failures = index, times, failures
-        self._method: Method = asked.method_of(wanted.profile.duration)
+        self._method: Method = options.method_of(plan.profile.duration)
         self._trials: list[Measured] = []
         self._delays: list[LoadedDelay] = []
         self._tests: Rfc2544Tests | None = None
@@ -149,13 +149,13 @@ class OneSearch:
 
     @property
     def _link_bps(self) -> float:
-        topology = self._wanted.topology
+        topology = self._plan.topology
         return min(topology.stream_link(stream).rate for stream in topology.own_streams[: self._cell.sources])
 
     def _highest_load(self) -> float:
         """Return the highest load in frames/s of each stream: the requested one, or the rate of the paced sources."""
-        asked, trial_s = self._asked, self._wanted.profile.duration
-        highest = asked.highest
+        options, trial_s = self._options, self._plan.profile.duration
+        highest = options.highest
         fps = highest.fps(self._cell.frame_size, self._link_bps)
         if fps is not None:
             return fps
@@ -164,17 +164,17 @@ class OneSearch:
         if not self.ceiling.is_known:
             faults = (sample.reason for sample in self.ceiling.samples if sample.reason)
             raise GivenUpError(next(faults, "the sources send nothing"))
-        if held_s := asked.held_s(trial_s):
+        if held_s := options.held_s(trial_s):
             return self._held(rounded(self.ceiling.fps * _HELD_PART), held_s, _HELD_PART).load_fps
         return rounded(self.ceiling.paced_fps or self.ceiling.fps * _PACED_PART)
 
     def _ceiling_by_trials(self) -> SourceCeiling:
         """Return the highest rate of the sources, by trials through the UUT that are not part of the search."""
-        seconds = max(SAMPLE_S, self._asked.first_s(self._wanted.profile.duration))
+        seconds = max(SAMPLE_S, self._options.first_s(self._plan.profile.duration))
         samples: list[CeilingSample] = []
-        self._measure(seconds, self._asked.highest)  # the warm-up sample
+        self._measure(seconds, self._options.highest)  # the warm-up sample
         while not is_settled(samples):
-            trial = self._measure(seconds, self._asked.highest)
+            trial = self._measure(seconds, self._options.highest)
             fault = trial.source_fault or trial.failed
             samples.append(CeilingSample(trial.offered_fps, seconds, accepted=not fault, reason=fault))
         self._trials.clear()
@@ -184,7 +184,7 @@ class OneSearch:
             for ceiling in self._elsewhere
             if ceiling.is_known
         ]
-        kind = self._wanted.profile.generator.kind
+        kind = self._plan.profile.generator.kind
         return ceiling_of(kind, cell.sources, cell.frame_size, samples, uut=cell.uut, compared_with=others)
 
     def _search(self, highest: float) -> float:
@@ -193,12 +193,12 @@ class OneSearch:
         If trials above an upper bound contradict it, the bound is measured again. If it then meets the goal, the search
         is repeated. It is also repeated if the tester was disturbed at an upper bound.
         """
-        asked, trial_s = self._asked, self._wanted.profile.duration
+        options, trial_s = self._options, self._plan.profile.duration
         tried = searches = 0
         while True:
             self._highest = highest
-            lowest = asked.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
-            measure = self._measure_at if asked.highest.kind is not LoadKind.MAX else self._measure_up_to(highest)
+            lowest = options.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
+            measure = self._measure_at if options.highest.kind is not LoadKind.MAX else self._measure_up_to(highest)
             try:
                 self._method.search(lowest, highest, measure)
             except _TooFastError as why:
@@ -233,7 +233,7 @@ class OneSearch:
             bounds, width = self._method.bounds(goal), self._method.width
             if bounds.upper is None or not above_upper(self._trials, goal, width, bounds):
                 continue
-            again = [self._measure_at(self._wanted.profile.duration, bounds.upper) for _ in range(TIMES_HELD)]
+            again = [self._measure_at(self._plan.profile.duration, bounds.upper) for _ in range(TIMES_HELD)]
             if all(map(goal.is_met_by, again)):
                 return True
         return False
@@ -265,7 +265,7 @@ class OneSearch:
                     key=lambda attempt: (not attempt.limited_by, attempt.offered_fps),
                 )
             self._trials.clear()
-            if not trial.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+            if not trial.is_short:
                 times += 1
             elif (tried := tried + 1) < _MOST_TRIED:
                 times, fps = 0, rounded(part * min(fps, trial.offered_fps))
@@ -276,9 +276,9 @@ class OneSearch:
     def _measure_delays(self) -> None:
         """Measure delays at parts of the load found for the first goal; these trials are not part of the search."""
         limit_fps, searched = self._found_for(self._method.goals[0]).lower_fps, list(self._trials)
-        for share in self._asked.delay_at if limit_fps is not None else ():
+        for share in self._options.delay_at if limit_fps is not None else ():
             try:
-                trial = self._measure_at(self._wanted.profile.duration, share * (limit_fps or 0.0))
+                trial = self._measure_at(self._plan.profile.duration, share * (limit_fps or 0.0))
                 refused = trial.failed or trial.limited_by or trial.delay_refused
                 self._delays.append(LoadedDelay(share, trial.offered_fps, None if refused else trial.delay, refused))
             except GivenUpError as why:
@@ -290,7 +290,7 @@ class OneSearch:
     def _measure_tests(self, highest: float) -> None:
         """Run the other tests of RFC 2544 at the load of the first goal; these trials are not part of the search."""
         result = self._found_for(self._method.goals[0], is_done=True)
-        if not self._asked.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
+        if not self._options.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
             return
 
         def keep(tests: Rfc2544Tests) -> None:
@@ -299,7 +299,7 @@ class OneSearch:
         searched = list(self._trials)
         try:
             line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
-            is_smallest = self._cell.is_smallest_of(self._wanted.profile)
+            is_smallest = self._cell.is_smallest_of(self._plan.profile)
             throughput = Throughput(
                 result.lower_fps or 0.0,
                 highest,
@@ -309,7 +309,7 @@ class OneSearch:
                 is_mix=isinstance(self._cell.frame_size, FrameMix),
                 limited_by=result.limited_by,
             )
-            measure_tests(self._asked, self._wanted.profile, throughput, self, keep)
+            measure_tests(self._options, self._plan.profile, throughput, self, keep)
         finally:
             self._trials = searched
 
@@ -336,16 +336,16 @@ class OneSearch:
         result, searched, times = (
             self._found_for(self._method.goals[0]),
             list(self._trials),
-            self._asked.overload,
+            self._options.overload,
         )
         if times is None or result.upper_fps is None or result.limited_by:
             return
-        asked = rounded(times * result.upper_fps)
+        overload = rounded(times * result.upper_fps)
         try:
-            trial = self._held(min(asked, highest), self._wanted.profile.duration, _OVERLOAD_PART)
+            trial = self._held(min(overload, highest), self._plan.profile.duration, _OVERLOAD_PART)
             if not (trial.limited_by or trial.failed):
                 self._overload_fps = trial.throughput_fps
-                self._held_fps = max(trial.load_fps, result.lower_fps or 0.0) if trial.load_fps < asked else None
+                self._held_fps = max(trial.load_fps, result.lower_fps or 0.0) if trial.load_fps < overload else None
         except GivenUpError:
             pass  # the result of the search remains valid
         finally:
@@ -386,9 +386,9 @@ class OneSearch:
         """Return a trial from the results; _MissingTrialError with the trial to run if it is missing."""
         while True:
             self.times[str(load)] += 1
-            spec = self._wanted.trial(
+            spec = self._plan.trial(
                 self._cell.uut,
-                self._wanted.profile.scenario(self._cell.scenario),
+                self._plan.profile.scenario(self._cell.scenario),
                 self._cell.frame_size,
                 load,
                 self.times[str(load)],
@@ -401,7 +401,7 @@ class OneSearch:
                 restart_at_s=restart_at_s,
                 catch_up=None if benchmark or load.kind is LoadKind.MAX else self._catch_up,
             )
-            result = self._told(spec.key)
+            result = self._result_of(spec.key)
             if result is None:
                 raise _MissingTrialError(spec)
             self.index += 1
@@ -409,7 +409,7 @@ class OneSearch:
             self.failures += any(reason.kind is ReasonKind.UUT_FAILED for reason in result.reasons)
             if not why:
                 self._unmeasured = 0
-                measured = what_it_tells(result, self._method.width, self._method.goals)
+                measured = measurement_of(result, self._method.width, self._method.goals)
                 self._trials.append(measured)
                 return measured
             self._unmeasured += 1
@@ -441,7 +441,7 @@ class OneSearch:
         state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
             limited_by = THE_HIGHEST_ASKED
-            if self._asked.highest.kind is LoadKind.MAX:
+            if self._options.highest.kind is LoadKind.MAX:
                 limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
                 if doubt := self._doubt:
                     limited_by += f" (not reliable: {doubt})"
@@ -449,10 +449,10 @@ class OneSearch:
         return SearchResult(
             uut=cell.uut,
             scenario=cell.scenario,
-            streams=self._wanted.streams[: cell.sources],
+            streams=self._plan.streams[: cell.sources],
             frame_size=cell.frame_size,
             repetition=cell.repetition,
-            method=self._asked.method,
+            method=self._options.method,
             goal=goal.name,
             loss_ratio=goal.loss_ratio,
             state=state,
@@ -506,9 +506,9 @@ class OneSearch:
         return SearchState.AT_LEAST if upper is None or limited_by else SearchState.FOUND
 
 
-def _is_too_fast(one: Measured) -> bool:
+def _is_too_fast(trial: Measured) -> bool:
     """Return True if the sources did not offer the load although nothing disturbed them."""
-    return one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value) and not one.inconclusive
+    return trial.is_short and not trial.inconclusive
 
 
 def _added_up(trials: Iterable[Measured]) -> tuple[SearchedStream, ...]:

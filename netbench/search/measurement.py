@@ -47,16 +47,16 @@ def unmeasured(result: TrialResult) -> str:
     """Return why a trial measured nothing at all, such as that the UUT did not come up; else empty."""
     if failed(result) or (result.streams and any(counts.sent_frames for counts in result.streams)):
         return ""
-    return _told(result.reasons[0]) if result.reasons else "nothing was sent"
+    return _reason_text(result.reasons[0]) if result.reasons else "nothing was sent"
 
 
 def failed(result: TrialResult) -> str:
     """Return how the UUT failed in a trial that began; empty if it did not fail or was never up."""
-    why = [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
+    why = [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
     return why[0] if why and (result.boot or result.streams) else ""
 
 
-def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
+def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
     """Return the measurement of a trial that measured something.
 
     It is inconclusive in three cases. The tester was disturbed; the sources fell short by more than the width without
@@ -70,12 +70,13 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
     offered = sum(counts.sent_frames for counts in streams)
     lost = [counts.lost_frames for counts in streams]
     fails = failed(result)
-    limits = [_told(reason) for reason in result.reasons if reason.kind.verdict is Verdict.INVALID]
+    invalid = [reason for reason in result.reasons if reason.kind.verdict is Verdict.INVALID]
+    limits = [_reason_text(reason) for reason in invalid]
     known = [frames for frames in lost if frames is not None]
     if len(known) < len(lost):
-        limits.append("nobody knows how many frames were lost")
+        limits.append("the number of lost frames is unknown")
     if any(frames > 0 for frames in known):  # it may be the tester's loss
-        limits += [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+        limits += [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
     inconclusive = ""
     if not fails:
         inconclusive = _disturbed(result) or ("" if limits or spec.benchmark else _short(result, width))
@@ -92,8 +93,9 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
         forwarded=0 if fails else offered - sum(max(0, frames) for frames in known),
         buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
         limited_by=limits[0] if limits and not fails else "",
+        is_short=bool(invalid) and not fails and invalid[0].kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE,
         inconclusive=inconclusive,
-        source_fault=next((_told(reason) for reason in result.reasons if reason.kind in _OF_THE_SOURCE), ""),
+        source_fault=next((_reason_text(reason) for reason in result.reasons if reason.kind in _OF_THE_SOURCE), ""),
         failed=fails,
         attempts=result.attempt,
         delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
@@ -116,7 +118,7 @@ def what_it_tells(result: TrialResult, width: float, goals: Sequence[Goal] = ())
 
 def _disturbed(result: TrialResult) -> str:
     """Return why the trial must be repeated: the disturbance of the tester; empty if there was none."""
-    return next((_told(reason) for reason in result.reasons if reason.kind in _PASSING), "")
+    return next((_reason_text(reason) for reason in result.reasons if reason.kind in _PASSING), "")
 
 
 def _short(result: TrialResult, width: float) -> str:
@@ -228,5 +230,5 @@ def _throughput(streams: Sequence[StreamCounts]) -> float | None:
     return fmean(known) if known and len(known) == len(streams) else None
 
 
-def _told(reason: Reason) -> str:
+def _reason_text(reason: Reason) -> str:
     return f"{reason.kind.value}: {reason.detail}" if reason.detail else reason.kind.value

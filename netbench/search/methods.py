@@ -51,6 +51,7 @@ class Measured:
     forwarded: int
     buffered: int = 0  # forwarded frames that were in a queue when sending ended
     limited_by: str = ""
+    is_short: bool = False  # `limited_by`: the sources did not offer the intended load
     inconclusive: str = ""
     source_fault: str = ""
     failed: str = ""

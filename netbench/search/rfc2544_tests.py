@@ -8,7 +8,6 @@ from typing import Protocol
 from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import Profile
 from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
-from netbench.model.verdict import ReasonKind
 from netbench.search.methods import GivenUpError, Goal, LossRate, Measured
 from netbench.search.search_options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
 
@@ -70,7 +69,7 @@ class Throughput:
 
 
 def measure_tests(
-    asked: SearchOptions,
+    options: SearchOptions,
     profile: Profile,
     throughput: Throughput,
     trials: Trials,
@@ -79,32 +78,32 @@ def measure_tests(
     """Run all requested tests, in the order of the RFC; `keep` is called with each intermediate result."""
     found = Rfc2544Tests(throughput.line_rate_fps)
 
-    def told(**known: object) -> None:
+    def record(**known: object) -> None:
         nonlocal found
         found = replace(found, **known)  # type: ignore[arg-type]  # each value has the type of its field
         keep(found)
 
-    for test in asked.tests:
+    for test in options.tests:
         match test:
             case "latency":
-                for latency in _latency(asked, throughput, trials):
-                    told(latency=latency)
+                for latency in _latency(options, throughput, trials):
+                    record(latency=latency)
             case "frame-loss-rate":
                 for losses in _losses(profile, throughput, trials):
-                    told(losses=losses)
+                    record(losses=losses)
             case "back-to-back":
-                for bursts in _back_to_back(asked, throughput, trials):
-                    told(back_to_back=bursts)
+                for bursts in _back_to_back(options, throughput, trials):
+                    record(back_to_back=bursts)
             case "system-recovery":
-                for recovery in _recovery(asked, throughput, trials):
-                    told(recovery=recovery)
+                for recovery in _recovery(options, throughput, trials):
+                    record(recovery=recovery)
             case "reset" if throughput.is_smallest:
-                for reset in _reset(asked, throughput, trials):
-                    told(reset=reset)
+                for reset in _reset(options, throughput, trials):
+                    record(reset=reset)
 
 
-def _latency(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Latency]:
-    wanted = asked.latency
+def _latency(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Latency]:
+    wanted = options.latency
     result = Latency(throughput.fps, wanted.duration, ())
     if throughput.state is SearchState.AT_MOST:
         yield replace(result, refused=_NO_THROUGHPUT)
@@ -114,7 +113,7 @@ def _latency(asked: SearchOptions, throughput: Throughput, trials: Trials) -> It
             trial = _useful(lambda: trials.steady(wanted.duration, throughput.fps))
             mean_ns = None if trial.delay is None else trial.delay.mean_ns
             if mean_ns is None:
-                raise GivenUpError(trial.delay_refused or "the sink tells no delays")
+                raise GivenUpError(trial.delay_refused or "the sink measures no delays")
             result = replace(result, means_ns=(*result.means_ns, mean_ns))
             yield result
     except GivenUpError as why:
@@ -141,8 +140,8 @@ def _losses(profile: Profile, throughput: Throughput, trials: Trials) -> Iterato
     yield tuple(losses)
 
 
-def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[BackToBack]:
-    wanted, rate = asked.back_to_back, throughput.highest_fps
+def _back_to_back(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[BackToBack]:
+    wanted, rate = options.back_to_back, throughput.highest_fps
     result = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
     if throughput.state is SearchState.AT_MOST:
         yield replace(result, refused=_NO_THROUGHPUT)
@@ -156,7 +155,7 @@ def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) 
     try:
         while len(result.frames) < wanted.times:
             result = replace(
-                result, frames=(*result.frames, _longest_burst(result.longest_frames, rate, asked, trials))
+                result, frames=(*result.frames, _longest_burst(result.longest_frames, rate, options, trials))
             )
             yield result
     except _UnsendableError as why:
@@ -173,18 +172,18 @@ class _UnsendableError(GivenUpError):
         self.too_long = too_long
 
 
-def _longest_burst(longest: int, rate: float, asked: SearchOptions, trials: Trials) -> int:
+def _longest_burst(longest: int, rate: float, options: SearchOptions, trials: Trials) -> int:
     """Return the frames of the longest burst without loss, found by halving to the width or to one frame."""
 
     def is_whole(frames: int) -> bool:
-        burst = _useful(lambda: _with_what_slow_ones_tell(trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
+        burst = _useful(lambda: _without_limit_if_lossy(trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
         return burst.forwarded == burst.intended and not burst.failed
 
     if is_whole(longest):
         return longest
     whole, too_long = 0, longest
     try:
-        while too_long - whole > max(1, int(asked.width * too_long)):
+        while too_long - whole > max(1, int(options.width * too_long)):
             middle = (whole + too_long) // 2
             if is_whole(middle):
                 whole = middle
@@ -195,17 +194,17 @@ def _longest_burst(longest: int, rate: float, asked: SearchOptions, trials: Tria
     return whole
 
 
-def _with_what_slow_ones_tell(burst: Measured) -> Measured:
+def _without_limit_if_lossy(burst: Measured) -> Measured:
     """Return the burst, without its limit if it lost frames although it was sent too slowly.
 
     At its intended rate such a burst would certainly be too long.
     """
-    is_slow = burst.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value)
-    return replace(burst, limited_by="") if is_slow and burst.forwarded < burst.offered else burst
+    is_too_long = burst.is_short and burst.forwarded < burst.offered
+    return replace(burst, limited_by="", is_short=False) if is_too_long else burst
 
 
-def _recovery(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Recovery]:
-    wanted = asked.recovery
+def _recovery(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Recovery]:
+    wanted = options.recovery
     overload = min(_OVERLOAD * throughput.fps, throughput.highest_fps)
     reduced = _REDUCED * overload
     result = Recovery(overload, wanted.duration, reduced, wanted.reduced, ())
@@ -234,8 +233,8 @@ def _recovery(asked: SearchOptions, throughput: Throughput, trials: Trials) -> I
         yield replace(result, refused=str(why))
 
 
-def _reset(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Reset]:
-    wanted = asked.reset
+def _reset(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Reset]:
+    wanted = options.reset
     result = Reset(throughput.fps, ())
     if throughput.state is SearchState.AT_MOST:
         yield replace(result, refused=_NO_THROUGHPUT)
@@ -270,68 +269,68 @@ def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measu
     raise GivenUpError(why)
 
 
-def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool, is_mix: bool) -> tuple[int, float]:
+def expected_of_tests(options: SearchOptions, trial_s: float, *, is_smallest: bool, is_mix: bool) -> tuple[int, float]:
     """Return an estimate of the number of trials for each search and of the seconds of traffic."""
     trials, seconds = 0, 0.0
-    if LATENCY in asked.tests:
-        trials, seconds = trials + asked.latency.times, seconds + asked.latency.times * asked.latency.duration
-    if FRAME_LOSS_RATE in asked.tests:
+    if LATENCY in options.tests:
+        trials, seconds = trials + options.latency.times, seconds + options.latency.times * options.latency.duration
+    if FRAME_LOSS_RATE in options.tests:
         most, most_s = LossRate(Goal("", 0.0, 0.0), trial_s=trial_s).expected()
         trials, seconds = trials + most, seconds + most_s
-    if BACK_TO_BACK in asked.tests and not is_mix:
+    if BACK_TO_BACK in options.tests and not is_mix:
         # Each trial halves the interval, so that the bursts soon become short.
-        halvings = 1 + ceil(log2(1 / asked.width))
-        trials += asked.back_to_back.times * halvings
-        seconds += asked.back_to_back.times * 2 * asked.back_to_back.longest
-    if SYSTEM_RECOVERY in asked.tests:
-        trials += asked.recovery.times
-        seconds += asked.recovery.times * (asked.recovery.duration + asked.recovery.reduced)
-    if RESET in asked.tests and is_smallest:
-        trials, seconds = trials + asked.reset.times, seconds + asked.reset.times * asked.reset.duration
+        halvings = 1 + ceil(log2(1 / options.width))
+        trials += options.back_to_back.times * halvings
+        seconds += options.back_to_back.times * 2 * options.back_to_back.longest
+    if SYSTEM_RECOVERY in options.tests:
+        trials += options.recovery.times
+        seconds += options.recovery.times * (options.recovery.duration + options.recovery.reduced)
+    if RESET in options.tests and is_smallest:
+        trials, seconds = trials + options.reset.times, seconds + options.reset.times * options.reset.duration
     return trials, seconds
 
 
-def deviations(asked: SearchOptions, profile: Profile) -> Iterator[str]:
+def deviations(options: SearchOptions, profile: Profile) -> Iterator[str]:
     """Yield the deviations of a profile from RFC 2544, for its requested tests."""
     sizes = tuple(size for size in profile.frame_sizes if not isinstance(size, FrameMix))
     if sizes != _SIZES:
         yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"
-    if asked.method != "rfc2544":
-        yield f"the throughput is searched for by {asked.method} instead of as in section 26.1"
+    if options.method != "rfc2544":
+        yield f"the throughput is searched for by {options.method} instead of as in section 26.1"
     yield from _shorter("trials", profile.duration, _TRIAL_S, "section 24")
     yield from _shorter("pauses between trials", profile.settle.before + profile.settle.after, _SETTLE_S, "section 23")
-    if asked.width > 0:
-        yield f"the throughput is known to {asked.width:.2%}, and not to the frame"
-    if LATENCY in asked.tests:
+    if options.width > 0:
+        yield f"the throughput is known to {options.width:.2%}, and not to the frame"
+    if LATENCY in options.tests:
         yield (
             "latency is measured of every frame, by time stamps that software makes at the source and at the sink, "
             "instead of one tagged frame after 60 s (section 26.2): a trial's value is their mean, from the moment "
             "that a frame is handed to the source's NIC until it is taken from the sink's, which is neither of the two "
             "definitions of RFC 1242 (section 3.8)"
         )
-        yield from _shorter("latency's trials", asked.latency.duration, _LATENCY_S, "section 26.2")
-        yield from _fewer("trials of latency", asked.latency.times, _LATENCY_TIMES, "section 26.2")
-    if FRAME_LOSS_RATE in asked.tests:
+        yield from _shorter("latency's trials", options.latency.duration, _LATENCY_S, "section 26.2")
+        yield from _fewer("trials of latency", options.latency.times, _LATENCY_TIMES, "section 26.2")
+    if FRAME_LOSS_RATE in options.tests:
         yield (
             "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or that "
             "is asked for, not of the link's (section 26.3)"
         )
-    if BACK_TO_BACK in asked.tests:
+    if BACK_TO_BACK in options.tests:
         yield (
             "bursts are sent at the highest rate that the sources can be paced at, not with the smallest gaps of the "
             "link (section 26.4), and buffer times are computed with that rate"
         )
-        yield from _shorter("the longest burst", asked.back_to_back.longest, _BURST_S, "section 26.4")
-        yield from _fewer("searches for the longest burst", asked.back_to_back.times, _BURST_TIMES, "section 26.4")
-    if SYSTEM_RECOVERY in asked.tests:
-        yield from _shorter("overload before recovery", asked.recovery.duration, _TRIAL_S, "section 26.5")
-    if RESET in asked.tests:
+        yield from _shorter("the longest burst", options.back_to_back.longest, _BURST_S, "section 26.4")
+        yield from _fewer("searches for the longest burst", options.back_to_back.times, _BURST_TIMES, "section 26.4")
+    if SYSTEM_RECOVERY in options.tests:
+        yield from _shorter("overload before recovery", options.recovery.duration, _TRIAL_S, "section 26.5")
+    if RESET in options.tests:
         yield (
             "a reset (section 26.6) is the UUT ended and started again by netbench, with what is set up for it: no "
             "button is pressed, and no power interrupted for 10 s; it is timed by the frames that are lost (RFC 6201)"
         )
     every = (LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK, SYSTEM_RECOVERY, RESET)
-    left_out = [test for test in every if test not in asked.tests]
+    left_out = [test for test in every if test not in options.tests]
     if left_out:
         yield f"not measured: {', '.join(left_out)}"
     if profile.flows == 1:
@@ -344,6 +343,6 @@ def _shorter(what: str, seconds: float, asked_s: float, section: str) -> Iterato
         yield f"{what}: {seconds:g} s instead of {asked_s:g} s ({section})"
 
 
-def _fewer(what: str, number: int, asked: int, section: str) -> Iterator[str]:
-    if number < asked:
-        yield f"{what}: {number} instead of {asked} ({section})"
+def _fewer(what: str, number: int, required: int, section: str) -> Iterator[str]:
+    if number < required:
+        yield f"{what}: {number} instead of {required} ({section})"

@@ -36,10 +36,10 @@ class Search(Schedule):
     def __init__(self, wanted: CampaignPlan, options: SearchOptions) -> None:
         """UsageError if the lowest load is not well below the highest."""
         super().__init__(wanted, options)
-        self._asked = options
+        self._options = options
         self._refuse_nothing_between()
         self._cells = tuple(_cells(wanted))
-        self._told: dict[str, TrialResult] = {}
+        self._results: dict[str, TrialResult] = {}
         self._found: dict[SearchCell, tuple[SearchResult, ...]] = {}
         self._trials_before: dict[SearchCell, int] = {}
         self._times: dict[SearchCell, Counter[str]] = {}
@@ -66,7 +66,7 @@ class Search(Schedule):
             ]
             search = OneSearch(
                 self.wanted,
-                self._asked,
+                self._options,
                 cell,
                 lambda key: self._result(key, results),
                 before,
@@ -84,13 +84,13 @@ class Search(Schedule):
             before, times, failures = search.index, search.times, search.failures
             self._failures[cell] = failures
             self._trials_before[cell], self._times[cell] = before, Counter(times)
-            self._told.clear()  # they are not read again
+            self._results.clear()  # they are not read again
         return None
 
     @property
     def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
         """The ceilings that its searches need; none unless the highest load is the rate of the sources."""
-        if self._asked.highest.kind is not LoadKind.MAX:
+        if self._options.highest.kind is not LoadKind.MAX:
             return ()
         return tuple(dict.fromkeys((cell.sources, cell.frame_size) for cell in self._cells))
 
@@ -106,11 +106,11 @@ class Search(Schedule):
     @property
     def remarks(self) -> tuple[CampaignWarning, ...]:
         """The deviations from RFC 2544, if the profile requests its method or its tests."""
-        if not (self._asked.tests or self._asked.method == "rfc2544"):
+        if not (self._options.tests or self._options.method == "rfc2544"):
             return ()
         return tuple(
             CampaignWarning(WarningKind.NOT_AS_RFC_2544, deviation)
-            for deviation in deviations(self._asked, self.wanted.profile)
+            for deviation in deviations(self._options, self.wanted.profile)
         )
 
     @property
@@ -155,18 +155,18 @@ class Search(Schedule):
     def _expected(self, cell: SearchCell) -> tuple[int, float]:
         """Return the expected number of trials of a search, and the seconds of traffic."""
         profile = self.wanted.profile
-        trials, traffic_s = self._asked.method_of(profile.duration).expected()
+        trials, traffic_s = self._options.method_of(profile.duration).expected()
         over = [self._found[searched][0] for searched in self._trials_before]
         if over:
             trials, traffic_s = round(fmean(result.trials for result in over)), fmean(result.seconds for result in over)
         more, more_s = expected_of_tests(
-            self._asked,
+            self._options,
             profile.duration,
             is_smallest=cell.is_smallest_of(self.wanted.profile),
             is_mix=isinstance(cell.frame_size, FrameMix),
         )
-        afterwards = len(self._asked.delay_at) + (0 if self._asked.overload is None else TIMES_HELD)
-        held_s = self._asked.held_s(profile.duration)
+        afterwards = len(self._options.delay_at) + (0 if self._options.overload is None else TIMES_HELD)
+        held_s = self._options.held_s(profile.duration)
         calibration = self._calibration_trials(cell)
         trials += calibration + afterwards + more + (TIMES_HELD if held_s else 0)
         traffic_s += calibration * SAMPLE_S
@@ -175,25 +175,29 @@ class Search(Schedule):
 
     def _calibration_trials(self, cell: SearchCell) -> int:
         """Return the number of trials that calibrate the sources: in the first search of a UUT, if needed; else 0."""
-        if self._asked.highest.kind is not LoadKind.MAX or (cell.sources, cell.frame_size) in self._calibrated:
+        if self._options.highest.kind is not LoadKind.MAX or (cell.sources, cell.frame_size) in self._calibrated:
             return 0
         first = next(candidate for candidate in self._cells if _of_ceiling(candidate) == _of_ceiling(cell))
         return 1 + FEWEST_SAMPLES if first == cell else 0
 
     def _resets(self, cell: SearchCell) -> int:
-        return self._asked.reset.times if RESET in self._asked.tests and cell.is_smallest_of(self.wanted.profile) else 0
+        return (
+            self._options.reset.times
+            if RESET in self._options.tests and cell.is_smallest_of(self.wanted.profile)
+            else 0
+        )
 
     def _alike(self, cell: SearchCell, seconds: float) -> TrialSpec:
         """Return a trial that represents all trials of a search in the estimate of time."""
         case = self.wanted.profile.scenario(cell.scenario)
-        load = self._asked.highest
+        load = self._options.highest
         return self.wanted.trial(
             cell.uut, case, cell.frame_size, load, 1, index=0, sources=cell.sources, duration_s=seconds
         )
 
     def _refuse_nothing_between(self) -> None:
         """Raise UsageError if the lowest load is more than half of the highest."""
-        lowest, highest = self._asked.lowest, self._asked.highest
+        lowest, highest = self._options.lowest, self._options.highest
         link_bps = min(self.wanted.topology.stream_link(stream).rate for stream in self.wanted.topology.own_streams)
         for size in self.wanted.profile.frame_sizes if lowest else ():
             ends = [None if load is None else load.fps(size, link_bps) for load in (lowest, highest)]
@@ -208,11 +212,11 @@ class Search(Schedule):
 
     def _result(self, key: str, results: Mapping[str, TrialResult]) -> TrialResult | None:
         """Return a result, read only once: an unfinished search is computed again after each trial."""
-        if key not in self._told:
+        if key not in self._results:
             if key not in results:
                 return None
-            self._told[key] = results[key].without_counters
-        return self._told[key]
+            self._results[key] = results[key].without_counters
+        return self._results[key]
 
 
 def _cells(wanted: CampaignPlan) -> Iterator[SearchCell]:

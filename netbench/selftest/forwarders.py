@@ -92,7 +92,7 @@ def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCount
     kinds = {reason.kind for reason in result.reasons}
     problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
     if counts.lost_frames != 0:
-        problem = f"nothing was lost, but the tester says {counts.lost_frames}; {problem}".rstrip("; ")
+        problem = f"nothing was lost, but the tester counted {counts.lost_frames} lost frames; {problem}".rstrip("; ")
     if impairments.delay:
         return judge_delay(one.name, counts, held.median_ns if held else None, _DELAY_BOUND_NS, problem)
     if impairments.late:

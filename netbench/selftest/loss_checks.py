@@ -153,7 +153,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Sel
     implausible = [why for counts in result.streams for why in _implausible(options, counts)]
     problems = [
         complaints(result) if result.verdict is not Verdict.VALID else "",
-        "" if placed == right_place else f"the tester says: {_said(result)}; it was all at {place}",
+        "" if placed == right_place else f"the tester found: {_lost_at(result)}; expected: all at {place}",
         *implausible,
     ]
     detail = "; ".join(filter(None, problems))
@@ -218,7 +218,7 @@ def _places(result: TrialResult) -> str:
     return f"at {', '.join(points)}" if points else ""
 
 
-def _said(result: TrialResult) -> str:
+def _lost_at(result: TrialResult) -> str:
     found: dict[str, int] = {}
     for counts in result.streams:
         for place, frames in lost_at(counts).items():

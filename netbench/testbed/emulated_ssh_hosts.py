@@ -167,7 +167,7 @@ def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
     """Start the SSH server of an emulated host; TestbedError when it does not listen at its address in time."""
     program = shutil.which("sshd", path=search_path())
     if program is None:
-        raise MissingError("the command `sshd` is not on this host; `netbench doctor` says how to add it")
+        raise MissingError("the command `sshd` is not on this host; `netbench doctor` names its package")
     settings = {
         "ListenAddress": f"{spec.address}:{_PORT}",
         "HostKey": f"{_SETTINGS}/{name}-host-key",

@@ -117,7 +117,7 @@ def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | No
 def _no_order(sent: Sent, received: Received) -> str:
     """Return why the order of arrival does not describe the UUT; empty if it does."""
     if not sent.numbered:
-        return "the source does not number its frames: one cannot be told from another"
+        return "the source does not number its frames, so duplicates and reordering are unknown"
     if not sent.in_order:
         return "the source sends by several threads, whose frames overtake each other before they leave it"
     return "the sink does not tell" if received.frames is not None and received.reordered is None else ""
@@ -195,7 +195,7 @@ def _refused(evidence: StreamObservation) -> str:
     if source != sink and None in (evidence.source_clock, evidence.sink_clock):
         return f"the source on {_machine(path.source)} and the sink on {_machine(path.sink)} share no clock"
     if not sent.numbered:
-        return "the source does not number its frames: the stamp of one cannot be told from that of another"
+        return "the source does not number its frames, so stamps cannot be assigned to frames"
     if not sent.stamped:
         return "the source does not stamp its frames"
     if evidence.clock_set_ns:

@@ -439,7 +439,7 @@ def test_trials_that_stayed_invalid_are_printed_and_strict_shows_them_in_the_exi
     reasons = (Reason(ReasonKind.CAPTURE_FAILED, "s1", ""),)
     invalid = trial(stream_counts(received=None), uut="bridge", repetition=3, index=2, reasons=reasons)
     code, out, err = resumed(invalid, options=options)
-    assert (code, err) == (expected, "1 of 3 trials stayed invalid; the report says why\n")
+    assert (code, err) == (expected, "1 of 3 trials stayed invalid; the report has the reasons\n")
     assert f"report: {results.report}\n" in out
 
 

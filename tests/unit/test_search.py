@@ -21,7 +21,7 @@ from netbench.plan.selection import choose
 from netbench.report.searches import remark
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.contradictions import contradiction
-from netbench.search.measurement import what_it_tells
+from netbench.search.measurement import measurement_of
 from netbench.search.methods import Bounds, Goal, Measured
 from netbench.search.search_options import SearchOptions
 from netbench.search.simulated import SimulatedUut
@@ -640,9 +640,9 @@ def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, i
     counts = stream_counts(
         sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000, **own
     )
-    told = what_it_tells(trial(counts), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    told = measurement_of(trial(counts), 0.005, [Goal("NDR", 0.0, 0.0025)])
     assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
-    loose = what_it_tells(trial(counts), 0.005, [Goal("PDR", 0.5, 0.0025)])
+    loose = measurement_of(trial(counts), 0.005, [Goal("PDR", 0.5, 0.0025)])
     assert loose.inconclusive == "", "a goal that is met anyway is met"
 
 
@@ -658,7 +658,7 @@ def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, i
 def test_a_wait_of_the_ingress_thread_explains_as_many_lost_frames_as_came_in_meanwhile(lost, longest_s, inconclusive):
     counts = stream_counts(sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000)
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", longest_s, 0.0, counts.stream, longest_s),))
-    told = what_it_tells(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    told = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
     assert told.inconclusive.startswith(inconclusive)
     assert bool(told.inconclusive) is bool(inconclusive)
 
@@ -684,7 +684,7 @@ def test_frames_that_the_tester_delayed_are_in_no_queue_of_the_uut(buffered, lat
         window=MeasuringWindow(100_000 - buffered, 1.0, buffered),
     )
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", waited_s, 0.0, counts.stream, waited_s),))
-    told = what_it_tells(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    told = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
     assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
     assert is_conclusive or f": {buffered} frames arrived after the end of sending, and a " in told.inconclusive
 

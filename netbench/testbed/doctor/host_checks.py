@@ -232,7 +232,7 @@ def check_clocksource() -> HostCheck:
     remedy = (
         f"echo {fast} | sudo tee {_CLOCK_SYSFS}/current_clocksource"
         if fast
-        else "`sudo dmesg | grep -i tsc` says why the kernel does not trust the CPU's time stamp counter"
+        else "`sudo dmesg | grep -i tsc` shows why the kernel does not trust the CPU's time stamp counter"
     )
     return HostCheck("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
 

@@ -93,7 +93,7 @@ def judge(platform: Platform, found: Mapping[str, HostCheck]) -> Judgement:
     if unproven := getattr(platform.kind, "unproven", ""):
         return Judgement(Reality.UNPROVEN, unproven)
     if platform.plan is None:
-        return Judgement(Reality.UNKNOWN, "its options decide; netbench doctor TOPOLOGY tells of one of yours")
+        return Judgement(Reality.UNKNOWN, "depends on its options: run netbench doctor TOPOLOGY")
     accelerated = found.get(emulated_without)
     if accelerated and accelerated.status is not Status.OK:
         reality = Reality.UNKNOWN if accelerated.status is Status.WARNING else Reality.EMULATED

@@ -170,16 +170,16 @@ def _looked(
     if why:
         return _not_reached(name, spec, why)
     where = f"{name} ({spec.address})"
-    said = dict(line.partition("=")[::2] for line in stdout.splitlines())
-    synchronised = said.get("clock") or "its clock is not kept by chrony"
-    checks = [HostCheck(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
-    system = said.get("system", "").split()
-    missing = [tool for tool in wanted if not _is_there(tool, said)]
-    by_pip = _by_pip(said) if _NUMPY.name in {tool.name for tool in missing} else ""
+    probed = dict(line.partition("=")[::2] for line in stdout.splitlines())
+    synchronised = probed.get("clock") or "its clock is not kept by chrony"
+    checks = [HostCheck(where, Status.OK, f"{probed.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
+    system = probed.get("system", "").split()
+    missing = [tool for tool in wanted if not _is_there(tool, probed)]
+    by_pip = _by_pip(probed) if _NUMPY.name in {tool.name for tool in missing} else ""
     packages = [tool.package for tool in missing if not (by_pip and tool.name == _NUMPY.name)]
-    packages += [package for facility in beyond if _lacking(facility, said) for package in facility.packages]
+    packages += [package for facility in beyond if _lacking(facility, probed) for package in facility.packages]
     for tool in wanted:
-        found = _found(tool, said)
+        found = _found(tool, probed)
         lacks = tool in missing
         command = by_pip if by_pip and tool.name == _NUMPY.name else install_command(tool.package, system)
         status, remedy = (Status.MISSING, f"on {name}: {command}") if lacks else (Status.OK, "")
@@ -188,25 +188,25 @@ def _looked(
     if by_pip and (install or not packages):
         install = f"{install} && {by_pip}" if install else by_pip
     checks += [
-        _seen(name, facility, said, install_command(" ".join(facility.packages), system))
+        _seen(name, facility, probed, install_command(" ".join(facility.packages), system))
         for facility in beyond
         if facility.packages
     ]
-    others = [_seen(name, facility, said, facility.what_to_do) for facility in beyond if not facility.packages]
+    others = [_seen(name, facility, probed, facility.what_to_do) for facility in beyond if not facility.packages]
     by_hand = tuple(check for check in (*([] if install else checks), *others) if check.status is Status.MISSING)
     return HostChecks(name, (*checks, *others), install, by_hand)
 
 
-def _seen(name: str, facility: Facility, said: Mapping[str, str], remedy: str) -> HostCheck:
-    lacking = ", ".join(f"no {sign.split()[0]}" for sign in _lacking(facility, said))
+def _seen(name: str, facility: Facility, probed: Mapping[str, str], remedy: str) -> HostCheck:
+    lacking = ", ".join(f"no {sign.split()[0]}" for sign in _lacking(facility, probed))
     what = Status.MISSING if lacking else Status.OK
     remedy = f"on {name}: {remedy}" if lacking else ""
     return HostCheck(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
 
 
-def _lacking(facility: Facility, said: Mapping[str, str]) -> list[str]:
+def _lacking(facility: Facility, probed: Mapping[str, str]) -> list[str]:
     """Return the signs of the facility that are missing on the host."""
-    return [sign for sign in facility.signs if not said.get(f"sign:{sign}")]
+    return [sign for sign in facility.signs if not probed.get(f"sign:{sign}")]
 
 
 def _said(process: Process) -> tuple[str, str]:
@@ -220,24 +220,24 @@ def _said(process: Process) -> tuple[str, str]:
     return stdout, (explained(stderr) or f"ssh ended with exit code {process.returncode}") if process.returncode else ""
 
 
-def _found(tool: Tool, said: Mapping[str, str]) -> str:
+def _found(tool: Tool, probed: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
-        return said.get("python", "").replace(" ", ".")
-    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"sign:{tool.name}", "")
+        return probed.get("python", "").replace(" ", ".")
+    return probed.get("numpy", "") if tool.name == _NUMPY.name else probed.get(f"sign:{tool.name}", "")
 
 
-def _by_pip(said: Mapping[str, str]) -> str:
+def _by_pip(probed: Mapping[str, str]) -> str:
     """Return the command that adds numpy to a Python that is not the system's, such as pyenv's; empty otherwise."""
-    interpreter = said.get("interpreter", "")
-    if not _is_there(_PYTHON, said) or not interpreter or interpreter in _OF_THE_SYSTEM:
+    interpreter = probed.get("interpreter", "")
+    if not _is_there(_PYTHON, probed) or not interpreter or interpreter in _OF_THE_SYSTEM:
         return ""
     return f"{shlex.quote(interpreter)} -m pip install numpy"
 
 
-def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
+def _is_there(tool: Tool, probed: Mapping[str, str]) -> bool:
     if tool.name == _PYTHON.name:
-        return tuple(map(int, said.get("python", "").split())) >= PYTHON
-    return bool(_found(tool, said))
+        return tuple(map(int, probed.get("python", "").split())) >= PYTHON
+    return bool(_found(tool, probed))
 
 
 def check_hosts(topology: Topology) -> list[HostCheck]:
