@@ -308,7 +308,7 @@ def compare(
     from netbench.cli.compare import CompareOptions, PrintingConsole, run_compare
     from netbench.errors import UsageError
     from netbench.report.comparison_exports import DOCUMENTS
-    from netbench.statistics.comparison import CellSelection
+    from netbench.statistics.compared_cells import CellSelection
 
     if output is not None and form is ComparisonFormat.TEXT:
         raise UsageError("--output: needs --format json, junit or markdown; the text is printed")

@@ -47,7 +47,7 @@ from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
 from netbench.results.versions import split_versions
-from netbench.statistics.comparison import (
+from netbench.statistics.compared_cells import (
     ALL_CELLS,
     DISTURBING,
     Campaign,
@@ -55,9 +55,8 @@ from netbench.statistics.comparison import (
     ComparedCell,
     Comparison,
     Difference,
-    compare,
-    why_nothing_compares,
 )
+from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total

@@ -24,7 +24,7 @@ from netbench.report.comparison_words import (
     verdict_words,
 )
 from netbench.report.formats import at_least, mbps, mean
-from netbench.statistics.comparison import DISTURBING, ComparedCell, Difference, half_width_of
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 from netbench.statistics.regression_gate import CellResult, GateResult, total

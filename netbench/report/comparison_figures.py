@@ -11,7 +11,8 @@ from netbench.report.figure_numbers import numbers_of
 from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
 from netbench.report.panels import Bar, Panels, Point, ends_of, size_titles
 from netbench.report.styles import Style, styles
-from netbench.statistics.comparison import Campaign, ComparedCell, maxima_over, place_of
+from netbench.statistics.compared_cells import Campaign, ComparedCell, place_of
+from netbench.statistics.comparison import maxima_over
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 

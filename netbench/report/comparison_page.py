@@ -37,7 +37,7 @@ from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables import mean_column, uut_label, warning_list
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs
-from netbench.statistics.comparison import DISTURBING, Campaign, ComparedCell, Comparison, Difference
+from netbench.statistics.compared_cells import DISTURBING, Campaign, ComparedCell, Comparison, Difference
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult, total

@@ -4,17 +4,10 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from netbench.report.formats import UNKNOWN, bounded, change, change_limits, count, kfps, percent, percent_limit
+from netbench.statistics.cell_tests import SINGLE_BOOT
 from netbench.statistics.change_interval import MOST_UNITS
-from netbench.statistics.comparison import (
-    LEAST_CHANGE,
-    LEAST_DIFFERENCE,
-    SINGLE_BOOT,
-    Comparison,
-    Difference,
-    LeftOut,
-    Tested,
-    number_of_tests,
-)
+from netbench.statistics.compared_cells import LEAST_CHANGE, LEAST_DIFFERENCE, Comparison, Difference, LeftOut, Tested
+from netbench.statistics.comparison import number_of_tests
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult

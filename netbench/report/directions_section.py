@@ -10,7 +10,7 @@ from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import mean_column, stream_label, uut_label
 from netbench.statistics.delay_percentiles import delay_of, time_of
-from netbench.statistics.directions import Direction, directions
+from netbench.statistics.frame_order import Direction, directions
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import known_interval
 from netbench.statistics.totals import total

@@ -21,7 +21,6 @@ from netbench.report.open_questions import open_questions
 from netbench.report.ratio_words import cost, excluded, limit_excluded, not_measurable, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
-from netbench.statistics.contradictory_maxima import contradictory_maxima
 from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import (
     CountedLoads,
@@ -31,7 +30,7 @@ from netbench.statistics.interference import (
     relative_maxima,
 )
 from netbench.statistics.intervals import Interval
-from netbench.statistics.limits import with_limits, would_not_take_more
+from netbench.statistics.limits import contradictory_maxima, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 from netbench.statistics.reference_throughput import maximum_of
 

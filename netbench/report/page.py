@@ -42,9 +42,8 @@ from netbench.report.uut_sections import counters_section, cpu_section, facts_se
 from netbench.results.atomic import file_written_atomically
 from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.lost_frames import uuts_with_guest
+from netbench.statistics.lost_frames import CounterTotals, uuts_with_guest
 from netbench.statistics.outliers import outliers_of
-from netbench.statistics.uut_counters import CounterTotals
 
 # Profiles whose reports show the paper's figures and tables too.
 OF_PAPER = "schlosser2011"

@@ -8,8 +8,8 @@ from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import by_size_title, mean_column, uut_label
 from netbench.statistics.groups import Group
+from netbench.statistics.lost_frames import CounterSums, UutCounter
 from netbench.statistics.sharing import CpuUse, NeighbourCpu, cpu_use
-from netbench.statistics.uut_counters import CounterSums, UutCounter
 
 _ROLES = {"repeated": "dropped (in another counter too)"}
 

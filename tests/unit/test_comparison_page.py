@@ -5,7 +5,8 @@ from dataclasses import replace
 from netbench.report.comparison_page import Compared, comparison_page
 from netbench.report.styles import MARK
 from netbench.results.comparability import Differs
-from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from tests.unit.charts import figures_on
 from tests.unit.comparison_factory import made_up
 from tests.unit.report_page import Page

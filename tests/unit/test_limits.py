@@ -10,7 +10,8 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import report_page
 from netbench.report.tables import most_words
 from netbench.results.rows import group_rows
-from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.interference import compared, counted_loads, relative_maxima, worst_isolation
 from netbench.statistics.intervals import Interval, Unknown, statement

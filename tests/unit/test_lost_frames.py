@@ -18,9 +18,11 @@ from netbench.statistics.lost_frames import (
     UNEXPLAINED,
     UNKNOWN_PLACE,
     Answer,
+    CounterTotals,
     LossPlace,
     PlaceLoss,
     Side,
+    UutCounter,
     answer,
     group_outcome,
     lost_frames_by_place,
@@ -29,7 +31,6 @@ from netbench.statistics.lost_frames import (
     side,
     uuts_with_guest,
 )
-from netbench.statistics.uut_counters import CounterTotals, UutCounter
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim

@@ -21,7 +21,8 @@ from netbench.plan.making import make_schedule
 from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
 from netbench.search.options import MaximaOptions
-from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.regression_gate import GateResult, judge

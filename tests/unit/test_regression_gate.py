@@ -9,7 +9,8 @@ from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report.comparison_words import gate_advice
-from netbench.statistics.comparison import Campaign, CellSelection, compare
+from netbench.statistics.compared_cells import Campaign, CellSelection
+from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge
 from netbench.statistics.search_comparison import compare_maxima
 from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of

@@ -30,7 +30,7 @@ from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
 from netbench.sinks.tcpdump_process import tcpdump_command
-from netbench.statistics.directions import directions
+from netbench.statistics.frame_order import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
