@@ -188,7 +188,7 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
     if not isinstance(genome, str | list | tuple) or not genome:
         raise ValueError(f"a mix needs a genome; {_FOR_EXAMPLE}")
     if not isinstance(genome, str) and sizes:
-        raise ValueError("sizes: say what capital letters mean, and this genome has no letters")
+        raise ValueError("sizes: they define capital letters, and this genome has no letters")
     found = _of_letters(genome, _custom(sizes)) if isinstance(genome, str) else _of_sizes(genome)
     if len(found) > _MOST_FRAMES:
         raise ValueError(f"a genome of {len(found):,} frames: at most {_MOST_FRAMES:,} are repeated")
@@ -215,7 +215,7 @@ def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
         if letter == "z":
             raise ValueError("genome: z is the MTU of whatever link it is; write a list of sizes, or a capital letter")
         if letter in _CUSTOM_LETTERS and letter not in known:
-            raise ValueError(f"genome: {letter} is a size of your own; say which: sizes: {{{letter}: 72}}")
+            raise ValueError(f"genome: {letter} has no size; define it: sizes: {{{letter}: 72}}")
         if letter not in known:
             letters = ", ".join(f"{standard} = {size}" for standard, size in _LETTERS.items())
             raise ValueError(f"genome: {letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")

@@ -13,10 +13,7 @@ SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-
 
 
 class PortSpec(BaseModel):
-    """A port that the machine already has and the user lends to the testbed.
-
-    `addresses` are the addresses that the user expects on it; a port with any other address is refused.
-    """
+    """A port that the machine already has and the user lends to the testbed. Other addresses on it are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -123,11 +120,7 @@ _OF_KIND = {"vm": _names(VmSpec), "ssh": _names(SshSpec)}
 
 
 class HostSpec(BaseModel):
-    """The location of NICs.
-
-    `netns` is a network namespace that netbench makes, on this machine or on the VM or SSH host that `on` names;
-    `local` is the machine itself; `vm` is a virtual machine that netbench starts; `ssh` is another machine.
-    """
+    """A host with NICs: a network namespace, this machine, a virtual machine, or another machine by SSH."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

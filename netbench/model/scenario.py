@@ -198,10 +198,7 @@ ActivityField = Annotated[
 
 
 class Scenario(BaseModel):
-    """The activity of every neighbour, unless `neighbours` has another one for it by name.
-
-    `streams` are numbers of the victim's sources; empty: those of the profile.
-    """
+    """The activity of every neighbour, unless `neighbours` has another one for it by name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, read by expanded()

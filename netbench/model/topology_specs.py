@@ -53,14 +53,7 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
 class LinkSpec(StrictModel):
-    """A link of nominal rate `rate` (bit/s, L1).
-
-    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
-    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
-    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
-    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
-    must have it already; None is the usual one.
-    """
+    """A link: a veth pair, an existing cable, or a cable between VMs. Its rate is in bit/s (L1)."""
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
     """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
@@ -85,11 +78,7 @@ class LinkSpec(StrictModel):
 
 
 class StreamSpec(StrictModel):
-    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
-
-    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
-    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
-    """
+    """One source port → one ingress NIC → UUT → one egress NIC → one sink port."""
 
     name: StreamName
     """At most 9 characters."""
@@ -116,13 +105,7 @@ class StreamSpec(StrictModel):
 
 
 class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and the options of that kind.
-
-    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
-    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
-    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
-    own are on this one.
-    """
+    """A unit under test: its name, its kind, and the options of that kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -155,10 +138,7 @@ class UutSpec(BaseModel):
 
 
 class NeighbourSpec(BaseModel):
-    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
-
-    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
-    """
+    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -76,9 +76,9 @@ class LoadReference:
 
     def part(self, percent: float) -> tuple[float, bool]:
         """Return this share in frames/s, limited to what can be offered; and whether the limit applied."""
-        asked = self.fps * percent / 100
+        requested_fps = self.fps * percent / 100
         most = self.held_fps or (self.fps if self.limited_by else inf)
-        return min(asked, most), asked > most
+        return min(requested_fps, most), requested_fps > most
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
 _SHARE = re.compile(_NUMBER + r"%")
-_OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum(?: \((?P<fps>\d{1,30}(?:\.\d{1,30})?)fps\))?")
+_OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum")
 _MOST_OF_MAXIMUM = 1000
 _TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
 _MEMORY = re.compile(r"(?P<number>\d{1,30})\s*(?P<unit>[MG])(?:i?B)?")
@@ -143,14 +143,9 @@ class Load:
         return self.kind is LoadKind.OF_MAXIMUM and self.found_fps is None
 
     @property
-    def as_asked(self) -> "Load":
+    def as_requested(self) -> "Load":
         """The same without the known maximum of a UUT."""
         return replace(self, found_fps=None)
-
-    @property
-    def written(self) -> str:
-        """The text that parses to exactly the same load."""
-        return str(self) if self.found_fps is None else f"{self} ({plain(Decimal(repr(self.found_fps)))}fps)"
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
         """Return the frames/s at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
@@ -199,8 +194,7 @@ def _parsed_load(text: str) -> Load:
                 raise ValueError("a share of line rate is at most 100%")
             if kind is LoadKind.OF_MAXIMUM and value > _MOST_OF_MAXIMUM:
                 raise ValueError(f"a share of the maximum is at most {_MOST_OF_MAXIMUM}%")
-            found = match.groupdict().get("fps")
-            return Load(kind, value, float(found) if found else None)
+            return Load(kind, value)
     raise ValueError(f"not a load; write for example 400Mbit/s, 148809fps, 50%, 50% of maximum or max{load_hint(text)}")
 
 
