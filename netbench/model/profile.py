@@ -188,9 +188,9 @@ class Profile(BaseModel):
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""
-        found = {scenario.name: scenario for scenario in self.scenarios}
+        by_name = {scenario.name: scenario for scenario in self.scenarios}
         always: dict[str, Activity] = {DEDICATED: Off(), SHARED_IDLE: Idle()}
-        return found[name] if name in found else Scenario(name=name, activity=always[name])
+        return by_name[name] if name in by_name else Scenario(name=name, activity=always[name])
 
     @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":

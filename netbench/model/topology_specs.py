@@ -187,9 +187,9 @@ class NeighbourSpec(BaseModel):
 
 
 def with_reverse_streams(streams: object) -> object:
-    """Return the streams of a topology with the NICs of each way back filled in from the stream that it reverses.
+    """Return the streams of a topology with the NICs of each reverse stream filled in from the stream that it reverses.
 
-    A located ValidationError for an impossible way back.
+    A located ValidationError for an impossible reverse stream.
     """
     if not isinstance(streams, list | tuple):
         return streams
@@ -198,19 +198,21 @@ def with_reverse_streams(streams: object) -> object:
         if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
             if why := _not_reversible(stream["reverse"], written, place):
                 raise located_error((place, "reverse"), why, stream["reverse"], "stream_reverse")
-            forth = next(item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"])
+            reversed_stream = next(
+                item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"]
+            )
             for role, turned in TURNED_ROUND.items():
-                own, given = forth.get(turned), stream.get(role)
-                if given not in (None, own):
-                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
-                    raise located_error((place, role), why, given, "stream_reverse")
-                if own is not None:
-                    stream[role] = own
+                expected, actual = reversed_stream.get(turned), stream.get(role)
+                if actual not in (None, expected):
+                    why = f"a reverse stream has the NICs of {stream['reverse']} in opposite roles; leave this out"
+                    raise located_error((place, role), why, actual, "stream_reverse")
+                if expected is not None:
+                    stream[role] = expected
     return written
 
 
 def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
-    """Return why the stream at a place cannot be the way back of the named one; empty if it can."""
+    """Return why the stream at a place cannot be the reverse of the named one; empty if it can."""
     named = [
         (number, item) for number, item in enumerate(streams) if isinstance(item, dict) and item.get("name") == name
     ]
@@ -219,10 +221,10 @@ def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
         return f"there is no stream {name!r}; {choices(name, known, 'streams')}"
     number, forth = named[0]
     if number >= place:
-        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
+        return f"stream {name} must come before its reverse stream"
     if forth.get("reverse"):
-        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
+        return f"stream {name} is itself the reverse of {forth['reverse']}"
     for earlier in streams[:place]:
         if isinstance(earlier, dict) and earlier.get("reverse") == name:
-            return f"stream {name} has a way back already, {earlier.get('name')}"
+            return f"stream {name} has a reverse stream already, {earlier.get('name')}"
     return ""
