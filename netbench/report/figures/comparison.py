@@ -4,13 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from markupsafe import Markup
+
 from netbench.model.frame_mix import frames_text, rising
-from netbench.report.axes import THROUGHPUT, end_of_axis
-from netbench.report.chart import Chart
-from netbench.report.figure_numbers import numbers_of
+from netbench.model.units import l1_bits
+from netbench.report.figures.block import drawn
+from netbench.report.figures.chart import Chart
+from netbench.report.figures.marks import numbers_of
+from netbench.report.figures.panels import THROUGHPUT, Bar, Panels, Point, end_of_axis, ends_of, size_titles
+from netbench.report.figures.registry import by_setting
 from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
-from netbench.report.panels import Bar, Panels, Point, ends_of, size_titles
-from netbench.report.styles import Style, styles
+from netbench.report.styles import Style
 from netbench.statistics.comparison import Campaign, ComparedCell, maxima_over, place_of
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
@@ -61,38 +65,40 @@ def trends(campaigns: Sequence[InTime]) -> tuple[CellTrend, ...]:
     return tuple(cells)
 
 
-def throughput_in_time(cells: Sequence[CellTrend], looks: Mapping[str, Style]) -> Chart:
+def throughput_in_time(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    largest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size), reverse=True)
-    by_panel = grouped(largest_first, lambda trend: _panel_title(trend.place))
+    smallest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size))
+    by_panel = grouped(smallest_first, lambda trend: _panel_title(trend.place))
     titles = {title: title for title in by_panel}
     uuts = list(dict.fromkeys(trend.place.uut for trend in cells))
-    panels = Panels(titles, uuts, looks, "Start of the campaign (UTC)", THROUGHPUT)
+    panels = Panels(titles, uuts, styles, "Start of the campaign (UTC)", THROUGHPUT)
     panels.legend()
     for title, members in by_panel.items():
+        panels.panel(title).kfps_per_mbps = 1000 / l1_bits(members[0].place.frame_size)
         times = [when.started.timestamp() for trend in members for when, _ in trend.points if when.started]
         margin = 0.04 * (max(times) - min(times)) or 1.0
         throughputs = [group.throughput_mbps for trend in members for _, group in trend.points]
         panels.scale(title, [min(times) - margin, max(times) + margin], _reach(throughputs))
         panels.panel(title).x.is_time = True
         for trend in members:
-            panels.line(title, trend.place.uut, list(_points(trend, looks)))
+            panels.line(title, trend.place.uut, list(_points(trend)))
+    panels.rates()
     return panels.figure
 
 
 def most_by_campaign(
-    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], looks: Mapping[str, Style]
+    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], styles: Mapping[str, Style]
 ) -> Chart:
     """A panel per frame size: the highest throughput of each UUT, a bar per campaign; `most` is by campaign."""
     places = list(dict.fromkeys(place for cells in most.values() for place in cells))
-    sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
-    categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
+    sizes = size_titles(sorted({place.frame_size for place in places}, key=rising))
+    categories = list(dict.fromkeys(_category(place, places, styles) for place in places))
     # Not the colours of the UUTs: no colour has two meanings on a page.
     known = {f"campaign {number}": campaign for number, campaign in enumerate(campaigns)}
-    later = styles([*looks, *known])
+    later = styles([*styles, *known])
     bars_of = {campaign.name: replace(later[uut], label=campaign.name) for uut, campaign in known.items()}
-    emulated = [place.uut for place in places if looks[place.uut].emulated]
-    shown = {**looks, **{style.uut: style for style in bars_of.values()}}
+    emulated = [place.uut for place in places if styles[place.uut].emulated]
+    shown = {**styles, **{style.uut: style for style in bars_of.values()}}
     panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
     panels.categories(categories)
     for size in sizes:
@@ -102,13 +108,14 @@ def most_by_campaign(
         )
         for campaign in campaigns:
             by_category = {
-                _category(place, places, looks): group
+                _category(place, places, styles): group
                 for place, group in most[campaign.name].items()
                 if place.frame_size == size
             }
             groups = [by_category.get(category) for category in categories]
             bars = [_bar(campaign.name, category, group) for category, group in zip(categories, groups, strict=True)]
             panels.bars(size, bars_of[campaign.name].uut, bars)
+    panels.rates()
     return panels.figure
 
 
@@ -122,17 +129,17 @@ def _reach(throughputs: Sequence[Interval | None]) -> list[float]:
 def _bar(campaign: str, category: str, group: Group | None) -> Bar:
     if group is None or group.throughput_mbps is None:
         return Bar(None, "", "")
-    hover = f"{campaign}\n{category}\n{_told(group)}"
+    hover = f"{category}: {_tooltip(group)}"
     numbers = {"campaign": campaign, **numbers_of(group, "offered_mbps", "throughput_mbps", "limited_by")}
     text = at_least(mbps(mean(group.throughput_mbps)), group.limited_by)
     return Bar(group.throughput_mbps.mean, text, hover, numbers, ends_of(group.throughput_mbps))
 
 
-def _points(one: CellTrend, looks: Mapping[str, Style]) -> Iterable[Point]:
-    for when, group in one.points:
+def _points(trend: CellTrend) -> Iterable[Point]:
+    for when, group in trend.points:
         if group.throughput_mbps is None or when.started is None:
             continue
-        hover = f"{looks[one.place.uut].label}, {when.campaign.name}\n{when.started:%Y-%m-%d %H:%M} UTC\n{_told(group)}"
+        hover = f"{when.campaign.name}: {_tooltip(group)}"
         numbers = {
             "campaign": when.campaign.name,
             "started": f"{when.started:%Y-%m-%dT%H:%M:%SZ}",
@@ -141,7 +148,7 @@ def _points(one: CellTrend, looks: Mapping[str, Style]) -> Iterable[Point]:
         yield Point(Interval(when.started.timestamp(), None, 1), group.throughput_mbps, hover, numbers)
 
 
-def _told(group: Group) -> str:
+def _tooltip(group: Group) -> str:
     return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}, {count(len(group.valid), 'valid trial')}"
 
 
@@ -149,10 +156,30 @@ def _panel_title(place: ComparedCell) -> str:
     return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
 
 
-def _category(place: ComparedCell, places: Sequence[ComparedCell], looks: Mapping[str, Style]) -> str:
-    parts = [looks[place.uut].label]
+def _category(place: ComparedCell, places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> str:
+    parts = [styles[place.uut].label]
     if len({shown.scenario for shown in places}) > 1:
         parts.append(place.scenario)
     if len({shown.sources for shown in places}) > 1:
         parts.append(count(place.sources, "source"))
     return ", ".join(parts)
+
+
+def most_block(
+    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], styles: Mapping[str, Style]
+) -> Markup:
+    """The highest throughput of each campaign as markup, a chart for each setting of UUTs."""
+
+    def draw(places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> Chart:
+        shown = {
+            name: {place: group for place, group in cells.items() if place in places} for name, cells in most.items()
+        }
+        return most_by_campaign(campaigns, shown, styles)
+
+    places = list(dict.fromkeys(place for cells in most.values() for place in cells))
+    return drawn(by_setting(places, lambda place: place.uut, styles, draw, "most"))
+
+
+def trend_block(cells: Sequence[CellTrend], styles: Mapping[str, Style], name: str) -> Markup:
+    """Throughput over time as markup, a chart for each setting of UUTs."""
+    return drawn(by_setting(cells, lambda trend: trend.place.uut, styles, throughput_in_time, name))

@@ -1,14 +1,16 @@
-"""A chart as plain data: what is drawn, and the numbers that it is drawn from. `svg.py` draws it."""
+"""A chart as plain data: panels of series of marks, and the numbers behind each mark.
+
+`plotly_json.py` draws it on a page, `files.py` into files for a paper.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from math import log10
+
+from netbench.report.styles import MarkerStyle
 
 Numbers = Mapping[str, str | int | float | None]
-"""What a mark is drawn from, by the names that exports have for it."""
-
-INK, GREY = "var(--ink)", "var(--soft)"
+"""The numbers behind a mark, under the column names of exports."""
 
 
 class Form(Enum):
@@ -21,22 +23,11 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerStyle:
-    """The style of a series: colours are those of CSS, or of the variables in `palette.py`."""
-
-    colour: str
-    symbol: str = "circle"  # `-open` behind it: hollow; `-open-dot`: with a dot in it; `x`: a cross
-    dash: str = "solid"
-    pattern: str = ""  # of bars; empty: plain
-    size: float = 8.0  # pixels
-
-
-@dataclass(frozen=True, slots=True)
 class Mark:
-    """A number where it is drawn, in the units of the axes; on an axis of categories `x` is the place of one.
+    """A number where it is drawn, in the units of the axes; on an axis of categories `x` is the index of one.
 
-    `low` and `high` are the ends of its interval; None where there is none. `hover` is what pointing at it tells, line
-    by line; `text` stands on a bar. `symbol`, where not empty, is its own instead of that of its series.
+    `low` and `high` are the ends of its interval. `hover` is its tooltip, `text` stands on a bar. `symbol` replaces the
+    symbol of its series. `y_kfps` is `y` in thousand frames/s where the sizes of the frames vary.
     """
 
     x: float
@@ -48,16 +39,18 @@ class Mark:
     ringed: bool = False
     symbol: str = ""
     text: str = ""
+    y_kfps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChartSeries:
-    """Marks that belong together, mostly those of a UUT."""
+    """Marks that belong together; series of one `group` (by default the name) are hidden and shown together."""
 
     name: str
-    look: MarkerStyle
+    style: MarkerStyle
     form: Form
     marks: tuple[Mark, ...]
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,10 @@ class Guide:
 
 @dataclass(slots=True)
 class Axis:
-    """Title and range of an axis. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
+    """Title and range of an axis. With `categories` these are at 0, 1, … ; with `ticks` those values have labels.
+
+    A reader can make an axis `switchable` to logarithmic or linear, and see a rate (`is_rate`, Mbit/s) in frames/s.
+    """
 
     title: str
     low: float = 0.0
@@ -79,19 +75,16 @@ class Axis:
     is_time: bool = False  # in seconds since 1970, UTC
     categories: tuple[str, ...] = ()
     ticks: tuple[tuple[float, str], ...] = ()
-
-    def place(self, value: float) -> float:
-        """The position of a value along the axis: 0 at the low end, 1 at the high one."""
-        if self.categories:
-            return (value + 0.5) / len(self.categories)
-        low, high = (log10(self.low), log10(self.high)) if self.logarithmic else (self.low, self.high)
-        at = log10(max(value, 1e-12)) if self.logarithmic else value
-        return (at - low) / ((high - low) or 1.0)
+    switchable: bool = False
+    is_rate: bool = False
 
 
 @dataclass(slots=True)
 class Panel:
-    """One of the small charts of a figure; `band` is a grey strip between two heights."""
+    """One of the small charts of a figure; `band` is a grey strip between two heights.
+
+    `kfps_per_mbps` converts its rates to thousand frames/s; None where it cannot be known.
+    """
 
     title: str
     x: Axis
@@ -99,6 +92,7 @@ class Panel:
     series: list[ChartSeries] = field(default_factory=list)
     guides: list[Guide] = field(default_factory=list)
     band: tuple[float, float] | None = None
+    kfps_per_mbps: float | None = None
 
     @property
     def marks(self) -> Iterator[Mark]:
@@ -111,7 +105,7 @@ class LegendEntry:
     """A sign in the panels with its meaning."""
 
     name: str
-    look: MarkerStyle
+    style: MarkerStyle
     form: Form | None  # None: a guide
     ringed: bool = False
 
@@ -148,6 +142,9 @@ class Chart:
         return f"n = {known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "") if known else ""
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether any mark has an interval to be drawn."""
-        return any(mark.low is not None for mark in self.marks)
+    def notes(self) -> list[str]:
+        """The notes below the figure, line by line."""
+        has_intervals = any(mark.low is not None for mark in self.marks)
+        intervals = f"pale bars: {self.intervals}, cut where the panel ends" if has_intervals else ""
+        first = "; ".join(part for part in (self.repetitions, intervals) if part)
+        return [line for line in (first, self.note) if line]
