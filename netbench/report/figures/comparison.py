@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from netbench.model.frame_mix import frames_text, rising
 from netbench.model.units import l1_bits
+from netbench.report import styles as uut_styles
 from netbench.report.figures.block import drawn
 from netbench.report.figures.chart import Chart
 from netbench.report.figures.marks import numbers_of
@@ -95,7 +96,7 @@ def most_by_campaign(
     categories = list(dict.fromkeys(_category(place, places, styles) for place in places))
     # Not the colours of the UUTs: no colour has two meanings on a page.
     known = {f"campaign {number}": campaign for number, campaign in enumerate(campaigns)}
-    later = styles([*styles, *known])
+    later = uut_styles.styles([*styles, *known])
     bars_of = {campaign.name: replace(later[uut], label=campaign.name) for uut, campaign in known.items()}
     emulated = [place.uut for place in places if styles[place.uut].emulated]
     shown = {**styles, **{style.uut: style for style in bars_of.values()}}

@@ -47,7 +47,7 @@ _DASHES: dict[str, Any] = {
     "dot": ":",
 }
 _HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx"}
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "netbench",  # the same file for the same numbers
     "svg.fonttype": "none",  # text stays text
     "pdf.fonttype": 42,
@@ -107,9 +107,10 @@ def write_figures(
 def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) -> ReportModel:
     """The model with these UUTs and frame sizes only; all where empty. UsageError for an unknown one."""
     results = model.results
-    searches = (*results.searches, *results.maxima_searches)
+    searches = [*results.searches, *results.maxima_searches]
     known_uuts = list(dict.fromkeys([*(group.uut for group in model.groups), *(search.uut for search in searches)]))
-    known_sizes = list(dict.fromkeys(_text_of(item.frame_size) for item in (*model.groups, *searches)))
+    sizes_of = [*(group.frame_size for group in model.groups), *(search.frame_size for search in searches)]
+    known_sizes = list(dict.fromkeys(map(_text_of, sizes_of)))
     for option, wanted, known in (("--series", uuts, known_uuts), ("--sizes", sizes, known_sizes)):
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(known)}")
@@ -213,9 +214,16 @@ def _draw_bars(axes: "Axes", panel: Panel, series: ChartSeries, which: tuple[int
     upright = several * len(panel.x.categories) > 4
     for x, mark in zip(xs, series.marks, strict=True):
         top = max(mark.y, mark.high or mark.y)
-        offset = {"xytext": (0, 2), "textcoords": "offset points"}
-        turned = {"rotation": 90 if upright else 0, "ha": "center", "va": "bottom", "fontsize": _SMALL}
-        axes.annotate(mark.text, (x, min(top, panel.y.high)), **offset, **turned)
+        axes.annotate(
+            mark.text,
+            (x, min(top, panel.y.high)),
+            xytext=(0, 2),
+            textcoords="offset points",
+            rotation=90 if upright else 0,
+            ha="center",
+            va="bottom",
+            fontsize=_SMALL,
+        )
 
 
 def _draw_stack(axes: "Axes", series: ChartSeries, stacked: dict[float, float]) -> None:
@@ -249,7 +257,7 @@ def _set_axis(axes: "Axes", axis: Axis, letter: str, values: Iterable[float]) ->
     if axis.is_time:
         axes.xaxis_date()
         drawn.set_major_locator(MaxNLocator(4))
-        drawn.set_major_formatter(DateFormatter("%Y-%m-%d\n%H:%M"))
+        drawn.set_major_formatter(DateFormatter("%Y-%m-%d\n%H:%M"))  # type: ignore[no-untyped-call]
     elif axis.ticks:
         drawn.set_ticks([at for at, _ in axis.ticks], [text for _, text in axis.ticks])
     else:
@@ -301,7 +309,7 @@ def _sign(entry: LegendEntry) -> "Artist":
 
     if entry.form in (Form.BARS, Form.STACK):
         return Patch(label=entry.name, **_fill(entry.style))
-    dash = ":" if entry.form is None else "" if entry.form is Form.POINTS else _DASHES[entry.style.dash]
+    dash: Any = ":" if entry.form is None else "" if entry.form is Form.POINTS else _DASHES[entry.style.dash]
     marker = {} if entry.form is None else _marker_styles(entry.style, entry.style.symbol, ringed=entry.ringed)[0]
     return Line2D(
         [], [], color=on_paper(entry.style.colour), linestyle=dash, linewidth=_LINE, label=entry.name, **marker

@@ -17,7 +17,7 @@ from netbench.statistics.lost_frames import GroupOutcome, LossPlace, PlaceLoss, 
 _LOADS = "Offered load [Mbit/s, L1]; each load that was measured"
 
 
-def _styles_of(drops: Iterable[PlaceLoss]) -> dict[LossPlace, MarkerStyle]:
+def place_styles(drops: Iterable[PlaceLoss]) -> dict[LossPlace, MarkerStyle]:
     """A style for each place of some drops: darker nearer to the source, hatched where the place is unknown."""
     places = list(dict.fromkeys(drop.place for drop in drops))
     unknown = {drop.place for drop in drops if drop.side is Side.UNKNOWN}
@@ -39,7 +39,7 @@ def loss_by_place_chart(outcomes: Sequence[GroupOutcome], styles: Mapping[str, S
     """
     drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
     places = [drops[place] for place in sorted(drops)]
-    of_place = _styles_of(places)
+    of_place = place_styles(places)
     by_size = _by_size(outcomes)
     panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), styles, _LOADS, LOSS)
     for size, members in by_size.items():
