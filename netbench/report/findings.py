@@ -79,7 +79,7 @@ class _Conditions:
 
     def __str__(self) -> str:
         several = f" from {self.sources} sources" if self.sources > 1 else ""
-        return f"{frames_text(self.frame_size)}{several}, {'alone' if self.scenario == DEDICATED else self.scenario}"
+        return f"{frames_text(self.frame_size)}{several}, {'no neighbour' if self.scenario == DEDICATED else self.scenario}"
 
     def include(self, group: Group) -> bool:
         return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
@@ -123,7 +123,7 @@ def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
     (lead, first), *others = parts
     details = [*([first] if first else []), *(f"{lead} {more}".strip() for lead, more in others)]
-    details.append(f"({conditions}, {_repetitions(group_of.values())}).")
+    details.append(sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(group_of.values())}"))
     yield Finding("Throughput", lead, "maximum", " ".join(details))
 
 
@@ -253,7 +253,7 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         parts.append(sentence("findings.backpressure", loads="; ".join(backpressure)))
     if parts:
         lead, *details = parts
-        about = f"({frames_text(conditions.frame_size)}, {_repetitions(judged)})."
+        about = sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(judged)}")
         yield Finding("Loss", lead, "loss", " ".join((*details, about)))
 
 
@@ -288,19 +288,19 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
         yield Finding("Place of loss", sentence("findings.no_loss", trials=trials), "places")
         return
     (first, most), *others = places.most_common(2)
-    shares = [f"{rough_percent(most / total)} at {first.name}"]
-    shares += [
-        f"{rough_percent(number / total)} at {place.name}"
+    more = "".join(
+        f", {rough_percent(number / total)} at {place.name}"
         for place, number in others
         if number >= _WORTH_NAMING * total
-    ]
+    )
     elsewhere = []
     for uut, of_uut in by_uut.items():
         for place, number in of_uut.most_common(1):
             if place != first and number > 0:
                 share = rough_percent(number / of_uut.total())
                 elsewhere.append(f"{label(uut, results.emulated)} {share} at {place.name}")
-    lead = sentence("findings.places", shares=" and ".join(shares), lost=frames(total), trials=trials)
+    share = rough_percent(most / total)
+    lead = sentence("findings.places", share=share, lost=frames(total), place=first.name, more=more, trials=trials)
     details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:_MOST_NAMED])) if elsewhere else ""
     yield Finding("Place of loss", lead, "places", details)
 
@@ -320,7 +320,9 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         alike = [maximum for maximum in maxima if maximum is worst or _same_conditions(maximum, worst)]
         several = len({maximum.scenario for maximum in maxima}) > 1
         lead, details = _costs(results, worst, alike, several=several)
-        about = f"({frames_text(worst.victim.frame_size)}, {_repetitions(g for m in alike for g in (m.best, m.base))})."
+        repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
+        conditions = f"{frames_text(worst.victim.frame_size)}, {repetitions}"
+        about = sentence("findings.conditions", conditions=conditions)
         yield Finding("Neighbours", lead, "isolation", " ".join((*details, about)))
         return
     by_uut = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))

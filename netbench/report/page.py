@@ -116,6 +116,9 @@ def _state(model: ReportModel) -> str:
 def _remarks(model: ReportModel) -> Iterator[str]:
     """Short sentences about the tester and the trials, each with a link to its section."""
     results = model.results
+    measured = [uut for uut in results.uuts if uut in {group.uut for group in model.groups}]
+    if len(measured) > 1 and len({model.styles[uut].setting for uut in measured}) == 1:
+        yield sentence("status.baseline", uut=model.styles[measured[0]].label)
     record = selftest_of(results.manifest)
     if record is None:
         yield sentence("status.tester_unknown", topology=results.topology)

@@ -19,7 +19,7 @@ from netbench.report.sentences import sentence
 from netbench.report.styles import css, light
 
 _PACKED = re.compile(r'<script type="application/gzip">([^<]*)</script>')
-_PACKED_FROM = 40_000  # characters of a hidden part: smaller ones stay readable without JavaScript
+_PACKED_FROM = 12_000  # characters of a hidden part: smaller ones stay readable without JavaScript
 _LESS = "\\u003c"
 _CODE = re.compile("`([^`]+)`")
 _LINK = re.compile(r"\[([^\]]+)\]\((#[a-z0-9-]+|https://doi\.org/[^)\s]+)\)")
