@@ -8,7 +8,7 @@ from netbench.model.noise_floor import NoiseFloor
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import report_page
-from netbench.report.tables import most_words
+from netbench.report.tables.results import maximum_text
 from netbench.results.rows import group_rows
 from netbench.statistics.comparison import Campaign, compare
 from netbench.statistics.groups import best_groups, group_trials
@@ -104,7 +104,7 @@ def test_a_ratio_of_two_lower_bounds_is_unknown():
 def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number():
     trials = [*at(1000, 1000), *at(2000, 2000)]
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
-    assert most_words(best) == "≥ 1.3 Mbit/s, not saturated: limited by the load asked"
+    assert maximum_text(best) == "≥ 1.3 Mbit/s, not saturated: limited by the load asked"
     text = page_of(campaign(trials)).text
     assert "≥ 1.3 Mbit/s, not saturated: limited by the load asked" in text
     assert ">≥ 1</text>" in report_page(campaign(trials)), "on the bar"

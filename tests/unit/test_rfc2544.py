@@ -22,7 +22,7 @@ from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
-from netbench.report.rfc2544_section import bursts_text
+from netbench.report.tables.searches import bursts_text
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.further_tests import deviations
 from netbench.search.options import SearchOptions

@@ -18,7 +18,7 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.choice import choose
 from netbench.plan.making import make_schedule
-from netbench.report.searches import remark
+from netbench.report.tables.searches import remark
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.contradictions import contradiction
 from netbench.search.measured import what_it_tells

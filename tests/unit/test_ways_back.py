@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from netbench.report.directions_section import directions_section
 from pydantic import ValidationError
 
 from netbench.config.loading import load_topology
@@ -23,8 +24,7 @@ from netbench.model.paths import StreamId, each_nic_once, stream_paths
 from netbench.model.points import Kind
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
-from netbench.report.directions_section import directions_section
-from netbench.report.sections import views
+from netbench.report.model import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
