@@ -115,7 +115,7 @@ def _bars(panel: Panel, series: ChartSeries) -> dict[str, Any]:
         "x": [names[round(mark.x)] for mark in marks],
         "marker": {"color": style.colour, "pattern": {"shape": style.pattern}},
         "text": [mark.text for mark in marks],
-        "textposition": "auto",
+        "textposition": ["auto" if mark.y else "outside" for mark in marks],
         "insidetextanchor": "start",
         "cliponaxis": False,
         "constraintext": "none",
