@@ -12,7 +12,7 @@ const marksOf = chart => chart.data.filter(trace => trace.x[0] !== null && trace
 const overlaps = () => {
   const found = [];
   for (const chart of charts()) {
-    const texts = '[class$="tick"] text, [class$="title"], .legendtext, .annotation-text, .bartext';
+    const texts = '[class$="tick"] text, text[class$="title"], .legendtext, .annotation-text, .bartext';
     const boxes = visible(texts, chart).map(one => [one.textContent, one.getBoundingClientRect()]);
     boxes.forEach(([text, one], place) => {
       if (one.right > innerWidth || one.left < 0) found.push(`${chart.parentNode.id}: ${text} is outside`);
@@ -81,7 +81,7 @@ addEventListener("load", async () => {
     });
     if (chart) {
       seen.columns = new Set(all(".bglayer rect, .subplot .nsewdrag", chart).map(one => Math.round(one.getBoundingClientRect().left))).size;
-      const trace = marksOf(chart)[0];
+      const trace = marksOf(chart).find(trace => trace.x.length);
       if (trace) Plotly.Fx.hover(chart, {xval: trace.x[0], yval: trace.y[0]}, "xy");
       await wait(100);
       seen.hover = chart.querySelector(".hoverlayer").textContent;

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from netbench_example.unsent import FIGURE
 
+from netbench.config import plugins
 from netbench.report import figures
-from netbench.report.figures import registry
 from netbench.report.figures.files import FigureFormat, write_figures
 from netbench.report.model import ReportModel
 from netbench.report.page import report_page
@@ -14,13 +14,13 @@ from tests.unit.results_factory import campaign, comparison
 
 
 def test_it_is_on_the_page_and_a_file(tmp_path, monkeypatch):
-    known = registry.installed
+    known = plugins.installed
 
     def with_example(group):
         found = known(group)
         return replace(found, kinds=found.kinds | {"unsent": FIGURE})
 
-    monkeypatch.setattr(registry, "installed", with_example)
+    monkeypatch.setattr(plugins, "installed", with_example)
     results = comparison(sizes=(64,), sources=(1,), repetitions=2)
     model = ReportModel.of(results)
     ((figure, html),) = figures.extra(model)

@@ -60,7 +60,7 @@ def test_every_colour_with_a_meaning_is_readable_on_paper_and_has_one_meaning(co
 
 
 def test_the_library_of_the_page_is_the_published_one():
-    checksums = dict(reversed(line.split()) for line in (ASSETS / "SHA256").read_text().splitlines())
+    checksums = {line.split()[1]: line.split()[0] for line in (ASSETS / "SHA256").read_text().splitlines()}
     packed = (ASSETS / "plotly-basic.min.js.gz").read_bytes()
     assert hashlib.sha256(packed).hexdigest() == checksums["plotly-basic.min.js.gz"]
     assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == checksums["plotly-basic.min.js"]
@@ -135,7 +135,7 @@ def test_names_are_escaped_and_notes_and_guides_drawn():
 def test_width_and_aspect_are_those_asked_for():
     def size(options):
         svg = ElementTree.fromstring(picture(Chart([panel(Mark(1, 50, ""))]), FigureFormat.SVG, options))
-        return [float(svg.get(name).removesuffix("pt")) for name in ("width", "height")]
+        return [float(svg.attrib[name].removesuffix("pt")) for name in ("width", "height")]
 
     (width, height), (wide, low) = size(FileOptions()), size(FileOptions(width_mm=170, aspect=0.3))
     assert (width, wide) == (pytest.approx(85 / 25.4 * 72, abs=0.1), pytest.approx(170 / 25.4 * 72, abs=0.1))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from netbench.config.plugins import FIGURES, installed
+from netbench.config import plugins
 from netbench.report.figures.chart import Chart
 from netbench.report.styles import Style
 from netbench.statistics.groups import grouped
@@ -46,7 +46,7 @@ class Figure:
 
 def figures() -> dict[str, Figure]:
     """All registered figures by name."""
-    return installed(FIGURES).kinds
+    return plugins.installed(plugins.FIGURES).kinds
 
 
 def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[NamedChart]:
