@@ -79,7 +79,8 @@ class _Conditions:
 
     def __str__(self) -> str:
         several = f" from {self.sources} sources" if self.sources > 1 else ""
-        return f"{frames_text(self.frame_size)}{several}, {'no neighbour' if self.scenario == DEDICATED else self.scenario}"
+        scenario = "no neighbour" if self.scenario == DEDICATED else self.scenario
+        return f"{frames_text(self.frame_size)}{several}, {scenario}"
 
     def include(self, group: Group) -> bool:
         return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
@@ -409,8 +410,9 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
     others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
-    details = sentence("findings.highest_loads", others=others, goal=goal, conditions=f"{at}, {per_stream}")
-    yield Finding("Highest load", f"{parts[0]}.", "searches", details)
+    lead = sentence("findings.highest_load", goal=goal, first=parts[0])
+    details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")
+    yield Finding("Highest load", lead, "searches", details)
 
 
 def _merged(same: Sequence[SearchResult]) -> SearchResult:

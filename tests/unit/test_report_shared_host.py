@@ -79,7 +79,8 @@ def test_a_published_table_stands_beside_the_measurement_of_its_share_only(whole
         # None unsent of 100,000: 3.00 ÷ 100,000 of 33.6.
         "packet size kvm in out 64 33.6 ± 0.00101 27.6 ± 8.5 Table 2",
         "Maxima that the shares refer to UUT Frame size Sources Maximum, kfps a stream Mbit/s Limited by"
-        " Reached at a load of Found by kvm 64 B 1 100.0 67.2 the UUT 200Mbit/s the loads of the profile, 2 repetitions",
+        " Reached at a load of Found by kvm 64 B 1 100.0 67.2 the UUT 200Mbit/s the loads of the profile,"
+        " 2 repetitions",
         "kvm 0.501 0.485 … 0.516 network-50 64 B −49.9 % (−51.5 … −48.4 %)",  # the worst isolation
         # Fairness. Shares 0.45 and 0.80, and 0.452 and 0.84: 1.25² ÷ (2 · 0.8425) and 1.292² ÷ (2 · 0.909904).
         "network-50 – 1 measurement",
@@ -177,8 +178,6 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
     assert "Table 1 of the paper," not in page_of(campaign(busy + two[:2])).text
 
 
-def test_the_whole_paper_makes_a_page_of_less_than_1500_kilobytes(
-    whole: CampaignResults, whole_page: Page
-) -> None:
+def test_the_whole_paper_makes_a_page_of_less_than_1500_kilobytes(whole: CampaignResults, whole_page: Page) -> None:
     assert len(whole.trials) == 4 * 4 * 7 * 4 * 3
     assert len(report_page(whole).encode()) < 1_500_000

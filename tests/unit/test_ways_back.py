@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from netbench.report.directions_section import directions_section
 from pydantic import ValidationError
 
 from netbench.config.loading import load_topology
@@ -24,8 +23,8 @@ from netbench.model.paths import StreamId, each_nic_once, stream_paths
 from netbench.model.points import Kind
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
-from netbench.report.model import views
-from netbench.report.styles import styles
+from netbench.report.model import ReportModel
+from netbench.report.tables import tables_of
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
 from netbench.sinks.tcpdump_command import tcpdump_command
@@ -411,10 +410,8 @@ def test_directions_are_told_apart():
 
 
 def test_the_page_has_directions_where_there_are_two():
-    results = campaign(trials((0, 100)))
-    groups, looks = group_trials(results), styles(results.uuts, results.settings)
-    (section,) = directions_section(views(groups), looks)
-    assert "back, reverse of s1" in section.html
-    assert "10.000" in section.html
-    one_way = group_trials(campaign([trial(stream_counts())]))
-    assert list(directions_section(views(one_way), looks)) == []
+    (table,) = tables_of("directions", ReportModel.of(campaign(trials((0, 100)))))
+    texts = [cell.text for row in table.rows for cell in row.cells]
+    assert "back, reverse of s1" in texts
+    assert "10.000 %" in texts
+    assert tables_of("directions", ReportModel.of(campaign([trial(stream_counts())]))) == []
