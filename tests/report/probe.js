@@ -3,7 +3,7 @@ const all = (selector, within = document) => [...within.querySelectorAll(selecto
 const visible = (selector, within) => all(selector, within).filter(one => one.getBoundingClientRect().height && one.checkVisibility());
 const wait = ms => new Promise(done => setTimeout(done, ms));
 async function until(isTrue) {
-  for (let tries = 0; tries < 150 && !isTrue(); tries++) await wait(100);
+  for (let tries = 0; tries < 1000 && !isTrue(); tries++) await wait(100);
 }
 const charts = () => visible(".figure .chart");
 const drawn = () => until(() => charts().every(chart => chart.querySelector(".main-svg")));

@@ -88,7 +88,11 @@ function arranged({data, layout}, width) {
   axes("x", (axis, panel, number, traces) => {
     const bars = traces.filter(trace => trace.type === "bar");
     const room = 0.8 * across / (axis.ticktext?.length ?? 1) / Math.max(1, layout.barmode === "stack" ? 1 : bars.length);
-    for (const bar of bars) bar.textangle = bar.text.some(text => LETTER * text.length > room) ? -90 : 0;
+    for (const bar of bars) {
+      bar.textangle = bar.text.some(text => LETTER * text.length + 8 > room) ? -90 : 0;
+      bar.textfont = {size: room < 16 ? 9 : 11};
+      if (room < 11) bar.textposition = "none";  // the tooltip and the table have it
+    }
   });
   for (const letter of ["x", "y"]) axes(letter, (axis, panel, number, traces) => scaled(letter, axis, panel, traces));
 

@@ -1,14 +1,13 @@
 """Delay against offered load: the median and the 99.9 % percentile."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.report.figures.chart import Chart, Form, LegendEntry, Numbers
 from netbench.report.figures.marks import numbers_of, of_interval
 from netbench.report.figures.panels import OFFERED, Panels, Point, by_rising_size, end_of_axis, size_titles
-from netbench.report.figures.registry import Figure, NamedChart, by_setting
+from netbench.report.figures.registry import figure_of_views
 from netbench.report.figures.throughput import groups_by_uut
 from netbench.report.formats import mean, microseconds
-from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, MarkerStyle, Style
 from netbench.statistics.delay_percentiles import (
     ReadTime,
@@ -89,17 +88,4 @@ def _tooltip(group: Group) -> str:
     return f"{group.load}: {', '.join(times)} µs\nlargest {largest} µs; clocks ± {bound} µs"
 
 
-def _build(model: ReportModel) -> Iterator[NamedChart]:
-    for view in model.views:
-        known = [group for group in view.groups if has_delay(group)]
-        yield from by_setting(
-            known, lambda group: group.uut, model.styles, delay_chart, f"delay-{view.name}", view=view.name
-        )
-
-
-FIGURE = Figure(
-    "delay",
-    "Delay",
-    lambda model: "" if any(map(has_delay, model.groups)) else "no trial measured a delay",
-    _build,
-)
+FIGURE = figure_of_views("delay", "Delay", delay_chart, has_delay, "no trial measured a delay")

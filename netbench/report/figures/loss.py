@@ -1,10 +1,10 @@
 """Loss against offered load, on a logarithmic scale with a band for zero."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from netbench.report.figures.chart import Chart
 from netbench.report.figures.panels import LOSS, end_of_axis, least_loss, rows_of_zero
-from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials
+from netbench.report.figures.registry import figure_of_views
 from netbench.report.figures.throughput import (
     groups_by_uut,
     marks_of_trials,
@@ -12,7 +12,6 @@ from netbench.report.figures.throughput import (
     panels_of_loads,
     points_of_loads,
 )
-from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group
 
@@ -42,11 +41,4 @@ def loss_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     return panels.figure
 
 
-def _build(model: ReportModel) -> Iterator[NamedChart]:
-    for view in model.views:
-        yield from by_setting(
-            view.groups, lambda group: group.uut, model.styles, loss_chart, f"loss-{view.name}", view=view.name
-        )
-
-
-FIGURE = Figure("loss", "Loss", requires_trials, _build)
+FIGURE = figure_of_views("loss", "Loss", loss_chart)

@@ -15,7 +15,7 @@ from netbench.report.figures.panels import (
     kfps_of_mix,
     size_titles,
 )
-from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials
+from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials, uut_of_group
 from netbench.report.figures.throughput import LOADS, groups_by_uut
 from netbench.report.formats import at_least, count
 from netbench.report.model import ReportModel
@@ -68,13 +68,13 @@ def _build(model: ReportModel) -> Iterator[NamedChart]:
         alone = len(scenarios) == 1
         if alone or len({group.sources for group in members}) > 1:
             name, heading = ("maximum", "") if alone else (f"maximum-{place}", scenario)
-            yield from by_setting(members, lambda group: group.uut, model.styles, maximum_chart, name, heading=heading)
+            yield from by_setting(members, uut_of_group, model.styles, maximum_chart, name, heading=heading)
     if len(scenarios) > 1:
         fewest = min(group.sources for group in groups)
         beside = [group for group in groups if group.sources == fewest]
         yield from by_setting(
             beside,
-            lambda group: group.uut,
+            uut_of_group,
             model.styles,
             partial(maximum_chart, by_scenario=True),
             "maximum-scenarios",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from netbench.config import plugins
 from netbench.report.figures.chart import Chart
 from netbench.report.styles import Style
-from netbench.statistics.groups import grouped
+from netbench.statistics.groups import Group, grouped
 
 if TYPE_CHECKING:
     from netbench.report.model import ReportModel
@@ -83,3 +83,24 @@ def by_setting(
 def requires_trials(model: "ReportModel") -> str:
     """Why a figure of measured loads is not available."""
     return "" if model.groups else "no trial was measured"
+
+
+def figure_of_views(
+    name: str, title: str, draw: Draw[Group], is_known: Callable[[Group], bool] = lambda _: True, missing: str = ""
+) -> Figure:
+    """A figure with a chart for each view of the groups for which `is_known` holds; `missing` where there are none."""
+
+    def build(model: "ReportModel") -> Iterator[NamedChart]:
+        for view in model.views:
+            known = [group for group in view.groups if is_known(group)]
+            yield from by_setting(known, uut_of_group, model.styles, draw, f"{name}-{view.name}", view=view.name)
+
+    def requirement(model: "ReportModel") -> str:
+        return requires_trials(model) or ("" if any(map(is_known, model.groups)) else missing)
+
+    return Figure(name, title, requirement, build)
+
+
+def uut_of_group(group: Group) -> str:
+    """The UUT of a group."""
+    return group.uut

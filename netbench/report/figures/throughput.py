@@ -3,7 +3,7 @@
 Only valid trials are averaged and connected. Suspicious and invalid trials are single marks at their measured values.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
@@ -20,8 +20,7 @@ from netbench.report.figures.panels import (
     mark_of,
     size_titles,
 )
-from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials
-from netbench.report.model import ReportModel
+from netbench.report.figures.registry import figure_of_views
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
@@ -125,16 +124,4 @@ def _outliers(groups: Iterable[Group]) -> list[TrialTotals]:
     return [trial for group in groups if (outliers := outliers_of(group)) for trial in outliers.marked]
 
 
-def _build(model: ReportModel) -> Iterator[NamedChart]:
-    for view in model.views:
-        yield from by_setting(
-            view.groups,
-            lambda group: group.uut,
-            model.styles,
-            throughput_chart,
-            f"throughput-{view.name}",
-            view=view.name,
-        )
-
-
-FIGURE = Figure("throughput", "Offered load and throughput", requires_trials, _build)
+FIGURE = figure_of_views("throughput", "Offered load and throughput", throughput_chart)
