@@ -77,10 +77,10 @@ addEventListener("load", async () => {
       background: getComputedStyle(document.body).backgroundColor,
       hiddenAtFirst: chart ? hidden(chart) : [],
       axesAtFirst: chart ? [chart.layout.xaxis.type, chart.layout.yaxis.title.text] : [],
-      ink: chart?.layout.font.color,
+      ink: chart?._fullLayout.font.color,
     });
     if (chart) {
-      seen.columns = new Set(all(".bglayer rect, .subplot .nsewdrag", chart).map(one => Math.round(one.getBoundingClientRect().left))).size;
+      seen.columns = new Set(all(".nsewdrag", chart).map(one => Math.round(one.getBoundingClientRect().left))).size;
       const trace = marksOf(chart).find(trace => trace.x.length);
       if (trace) Plotly.Fx.hover(chart, {xval: trace.x[0], yval: trace.y[0]}, "xy");
       await wait(100);
@@ -126,6 +126,9 @@ addEventListener("load", async () => {
     seen.undrawn = charts().filter(chart => !chart.querySelector(".main-svg")).length;
     seen.overlapsAfter = overlaps();
     seen.hashAfter = location.hash;
+    dispatchEvent(new Event("beforeprint"));
+    await wait(1000);
+    seen.onPaper = [...new Set(charts().map(chart => `${chart._fullLayout.width} ${chart._fullLayout.font.color}`))];
   } catch (error) {
     seen.error = error.stack;
   }

@@ -161,6 +161,7 @@ def test_a_dark_page_is_as_readable_and_saves_for_paper(browse: Browse, tmp_path
     seen = seen_in(browse, guests(), tmp_path, "--blink-settings=preferredColorScheme=0")
     assert seen["background"] == "rgb(22, 25, 28)"
     assert seen["ink"] == "#e8eaec"
+    assert seen["onPaper"] == ["700 #1d2124"], "the width of a page, and its colours"
     assert "rgb(255, 255, 255)" in seen["image/svg+xml"]
     assert "rgb(22, 25, 28)" not in seen["image/svg+xml"]
 

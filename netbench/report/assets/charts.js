@@ -71,7 +71,7 @@ function arranged({data, layout}, width) {
     const axis = layout[nameOf(letter, number, "axis")];
     change(axis, panel, number, data.filter(trace => (trace[`${letter}axis`] ?? "") === nameOf(letter, number)));
   });
-  const entries = data.filter(trace => trace.showlegend).map(trace => 48 + LETTER * trace.name.length);
+  const entries = data.filter(trace => trace.showlegend !== false).map(trace => 48 + LETTER * trace.name.length);
   const widest = Math.max(1, ...entries);
   const fits = entries.reduce((sum, entry) => sum + entry + 6, 0) < width;
   const legend = entries.length ? fits ? 1 : Math.ceil(entries.length / Math.max(1, Math.floor(width / widest))) : 0;
@@ -110,8 +110,8 @@ function arranged({data, layout}, width) {
   });
   const height = above + plots + below;
   Object.assign(layout, {width, height, margin: {l: LEFT, r: RIGHT, t: above, b: below}, autosize: false});
-  layout.legend.y = 1 - MODEBAR / height;
-  layout.hovermode = width < 600 ? "closest" : layout.hovermode;
+  layout.legend = {y: 1 - MODEBAR / height};
+  layout.hovermode = width < 600 ? "closest" : "x unified";
   layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";  // so that a finger scrolls the page
   layout.uirevision = choices.get("unit") + choices.get("axis");
   const away = hidden();

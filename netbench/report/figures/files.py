@@ -48,6 +48,7 @@ _DASHES: dict[str, Any] = {
 }
 _HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx"}
 _SETTINGS: dict[Any, Any] = {
+    "text.parse_math": False,
     "svg.hashsalt": "netbench",  # the same file for the same numbers
     "svg.fonttype": "none",  # text stays text
     "pdf.fonttype": 42,
@@ -281,8 +282,6 @@ def _at(axis: Axis, value: float) -> float:
 def _marker_styles(style: MarkerStyle, symbol: str, *, ringed: bool) -> list[dict[str, Any]]:
     """The properties of a marker; two where it has a dot in it."""
     shape, _, more = symbol.partition("-open")
-    if symbol.startswith("triangle"):
-        shape = symbol.replace("-open-dot", "").replace("-open", "")
     colour, hollow = on_paper(style.colour), "-open" in symbol
     size = _POINT * style.size
     made: dict[str, Any] = {

@@ -4,10 +4,13 @@ Colours stay variables of the page (`var(--u0)`). `charts.js` replaces them by t
 the subplots by the width of the page, and converts rates. What it needs for this is in the figure's `layout.meta`.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
+from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry
 from netbench.report.styles import GREY, INK
 
 _INTERVAL = 7  # pixels, the width of a pale bar
@@ -16,248 +19,151 @@ _BARS = (Form.BARS, Form.STACK)
 
 
 def plotly_json(chart: Chart) -> dict[str, Any]:
-    """The data and the layout of a chart, checked by plotly."""
+    """The data and the layout of a chart, checked by plotly; `template.json` has what all charts have in common."""
     import plotly.graph_objects as go  # noqa: PLC0415 - takes 0.2 s
 
-    traces = [*_legend_traces(chart.legend), *_traces(chart)]
-    figure = go.Figure({"data": traces, "layout": _layout(chart)})
-    return dict(figure.to_plotly_json())
+    traces = [*map(_legend_trace, (entry for entry in chart.legend if entry.form not in _BARS)), *_traces(chart)]
+    return dict(go.Figure({"data": traces, "layout": _layout(chart)}).to_plotly_json())
 
 
-def _legend_traces(entries: Sequence[LegendEntry]) -> Iterator[dict[str, Any]]:
-    """Traces without points: the legend shows their signs. Clicking one hides all traces of its group."""
-    for entry in entries:
-        if entry.form in _BARS:
-            continue
-        marker = {
-            "color": entry.style.colour,
+def _legend_trace(entry: LegendEntry) -> dict[str, Any]:
+    """A trace without points: the legend shows its sign. Clicking it hides all traces of its group."""
+    style, form = entry.style, entry.form
+    has_line, has_marker = form is not Form.POINTS, form is not None and bool(style.symbol)
+    return {
+        "type": "scatter",
+        "x": [None],
+        "y": [None],
+        "mode": "+".join(["lines"] * has_line + ["markers"] * has_marker),
+        "name": entry.name,
+        "legendgroup": entry.name,
+        "line": {"color": style.colour, "dash": style.dash if form else "dot"},
+        "marker": {
+            "color": style.colour,
             "size": 9,
-            "symbol": _SYMBOLS.get(entry.style.symbol, entry.style.symbol),
-        }
-        if entry.ringed:
-            marker["line"] = {"width": 2, "color": INK}
-        line = {"color": entry.style.colour, "dash": entry.style.dash if entry.form else "dot", "width": 2}
-        with_marker = bool(entry.style.symbol) and entry.form is not None
-        mode = {Form.POINTS: "markers"}.get(entry.form or Form.LINE, "lines+markers" if with_marker else "lines")
-        yield {
-            "type": "scatter",
-            "x": [None],
-            "y": [None],
-            "mode": mode,
-            "name": entry.name,
-            "legendgroup": entry.name,
-            "showlegend": True,
-            "line": line,
-            "marker": marker if with_marker else {},
-        }
+            "symbol": _SYMBOLS.get(style.symbol, style.symbol) or "circle",
+            "line": {"width": 2 if entry.ringed else 0, "color": INK},
+        },
+    }
 
 
 def _traces(chart: Chart) -> Iterator[dict[str, Any]]:
     in_legend: set[str] = set()
     for number, panel in enumerate(chart.panels, start=1):
-        on_axes = {"xaxis": _axis_name("x", number), "yaxis": _axis_name("y", number)}
+        names = _categories(panel.x)
+        on_axes = {"xaxis": _axis_name("x", number), "yaxis": _axis_name("y", number), "showlegend": False}
         for guide in panel.guides:
-            yield {**_guide(panel, guide), **on_axes}
+            xs = [None if point is None else point[0] for point in guide.points]
+            yield {
+                **on_axes,
+                "type": "scatter",
+                "x": [names[0], names[-1]] if names else xs,
+                "y": [None if point is None else point[1] for point in guide.points],
+                "mode": "lines",
+                "line": {"color": GREY, "dash": "dot", "width": 1.5},
+                "hoverinfo": "skip",
+                "legendgroup": guide.name,
+            }
         for series in panel.series:
             if series.form in _BARS:
-                show = series.name not in in_legend
+                on_axes["showlegend"] = series.name not in in_legend
                 in_legend.add(series.name)
-                yield {**_bars(panel, series), "showlegend": show, **on_axes}
+                yield {**on_axes, **_values(series), **_bars(series, names)}
             else:
-                yield {**_line(panel, series), **on_axes}
+                yield {**on_axes, **_values(series), **_line(series, panel.x)}
 
 
-def _guide(panel: Panel, guide: Guide) -> dict[str, Any]:
-    xs = [None if point is None else point[0] for point in guide.points]
-    names = _categories(panel.x)
-    return {
-        "type": "scatter",
-        # A guide across categories begins and ends between them.
-        "x": [names[0], names[-1]] if names else xs,
-        "y": [None if point is None else point[1] for point in guide.points],
-        "mode": "lines",
-        "line": {"color": GREY, "dash": "dot", "width": 1.5},
-        "hoverinfo": "skip",
-        "legendgroup": guide.name,
-        "showlegend": False,
-    }
-
-
-def _line(panel: Panel, series: ChartSeries) -> dict[str, Any]:
+def _line(series: ChartSeries, axis: Axis) -> dict[str, Any]:
     marks, style = series.marks, series.style
     symbols = [mark.symbol or style.symbol for mark in marks]
     symbols = [_SYMBOLS.get(symbol, symbol) for symbol in symbols]
-    marker: dict[str, Any] = {
-        "color": style.colour,
-        "size": style.size,
-        "symbol": symbols if len(set(symbols)) > 1 else symbols[0] if symbols else style.symbol,
-    }
+    marker: dict[str, Any] = {"color": style.colour, "size": style.size, "symbol": symbols or style.symbol}
     if any(mark.ringed for mark in marks):
         marker["line"] = {"width": [2 if mark.ringed else 0 for mark in marks], "color": INK}
-    elif any("open" in symbol for symbol in symbols):
-        marker["line"] = {"width": 1.5}
     return {
         "type": "scatter",
-        "x": [1000 * mark.x if panel.x.is_time else mark.x for mark in marks],
+        "x": [1000 * mark.x if axis.is_time else mark.x for mark in marks],
         "mode": "lines+markers" if series.form is Form.LINE else "markers",
-        "line": {"color": style.colour, "dash": style.dash, "width": 2},
+        "line": {"color": style.colour, "dash": style.dash},
         "marker": marker,
-        "showlegend": False,
-        **_common(series, style.colour[:-1] + "-pale)"),
     }
 
 
-def _bars(panel: Panel, series: ChartSeries) -> dict[str, Any]:
-    marks, style = series.marks, series.style
-    names = _categories(panel.x)
+def _bars(series: ChartSeries, names: list[str]) -> dict[str, Any]:
     return {
         "type": "bar",
-        "x": [names[round(mark.x)] for mark in marks],
-        "marker": {"color": style.colour, "pattern": {"shape": style.pattern}},
-        "text": [mark.text for mark in marks],
-        "textposition": ["auto" if mark.y else "outside" for mark in marks],
-        "insidetextanchor": "start",
-        "cliponaxis": False,
-        "constraintext": "none",
-        **_common(series, "var(--ink-pale)"),
+        "x": [names[round(mark.x)] for mark in series.marks],
+        "marker": {"color": series.style.colour, "pattern": {"shape": series.style.pattern}},
+        "text": [mark.text for mark in series.marks],
+        "textposition": ["auto" if mark.y else "outside" for mark in series.marks],
     }
 
 
-def _common(series: ChartSeries, pale: str) -> dict[str, Any]:
-    """What all series have: values, intervals, tooltips, and the group in the legend."""
+def _values(series: ChartSeries) -> dict[str, Any]:
+    """What lines and bars have in common: values, intervals, tooltips, and the group in the legend."""
+    marks = series.marks
     trace: dict[str, Any] = {
-        "y": [mark.y for mark in series.marks],
+        "y": [mark.y for mark in marks],
         "name": series.name,
         "legendgroup": series.group or series.name,
-        "hovertext": [mark.hover.replace("\n", "<br>") for mark in series.marks],
         "hovertemplate": "%{hovertext}",
+        "hovertext": [mark.hover.replace("\n", "<br>") for mark in marks],
     }
-    if any(mark.low is not None for mark in series.marks):
+    if any(mark.low is not None for mark in marks):
         trace["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [_above(mark) for mark in series.marks],
-            "arrayminus": [_below(mark) for mark in series.marks],
-            "color": pale,
+            "array": [None if mark.high is None else mark.high - mark.y for mark in marks],
+            "arrayminus": [None if mark.low is None else mark.y - mark.low for mark in marks],
+            "color": "var(--ink-pale)" if series.form in _BARS else series.style.colour[:-1] + "-pale)",
             "thickness": _INTERVAL,
             "width": 0,
         }
-    if any(mark.y_kfps is not None for mark in series.marks):
-        trace["meta"] = {"kfps": [mark.y_kfps for mark in series.marks]}
+    if any(mark.y_kfps is not None for mark in marks):
+        trace["meta"] = {"kfps": [mark.y_kfps for mark in marks]}
     return trace
 
 
-def _above(mark: Mark) -> float | None:
-    return None if mark.high is None else mark.high - mark.y
-
-
-def _below(mark: Mark) -> float | None:
-    return None if mark.low is None else mark.y - mark.low
-
-
 def _layout(chart: Chart) -> dict[str, Any]:
+    is_stacked = any(series.form is Form.STACK for panel in chart.panels for series in panel.series)
     layout: dict[str, Any] = {
-        "barmode": "stack"
-        if any(series.form is Form.STACK for panel in chart.panels for series in panel.series)
-        else "group",
-        "bargap": 0.2,
-        "hovermode": "x unified",
-        "hoverdistance": 24,
-        "hoverlabel": {
-            "bgcolor": "var(--paper)",
-            "bordercolor": GREY,
-            "font": {"color": INK, "size": 12},
-            "align": "left",
-        },
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "groupclick": "togglegroup",
-            "itemclick": "toggle",
-            "itemdoubleclick": "toggleothers",
-            "xref": "container",
-            "yref": "container",
-            "x": 0,
-            "y": 1,
-            "yanchor": "top",
-            "font": {"size": 13},
-        },
-        "paper_bgcolor": "var(--paper)",
-        "plot_bgcolor": "var(--paper)",
-        "font": {"color": INK, "size": 12},
+        "template": _template(),
+        "barmode": "stack" if is_stacked else "group",
         "showlegend": bool(chart.legend),
         "annotations": [],
         "shapes": [],
-        "meta": {"panels": [_meta(panel) for panel in chart.panels]},
+        "meta": {"panels": []},
     }
     for number, panel in enumerate(chart.panels, start=1):
-        for letter, axis in (("x", panel.x), ("y", panel.y)):
-            layout[_axis_name(letter, number, "axis")] = _axis(axis, number, letter)
-        title = {
-            "text": f"<b>{panel.title}</b>",
-            "font": {"size": 14},
-            "showarrow": False,
-            "xanchor": "left",
-            "yanchor": "bottom",
-        }
-        refs = {"xref": f"{_axis_name('x', number)} domain", "yref": f"{_axis_name('y', number)} domain"}
-        layout["annotations"].append({**title, **refs, "x": 0, "y": 1.02})
+        x, y = _axis_name("x", number), _axis_name("y", number)
+        layout[_axis_name("xaxis", number)] = {**_axis(panel.x), "anchor": y}
+        layout[_axis_name("yaxis", number)] = {**_axis(panel.y), "anchor": x}
+        layout["annotations"].append({"text": panel.title, "xref": f"{x} domain", "yref": f"{y} domain"})
         if panel.band:
             low, high = panel.band
-            band = {"type": "rect", "x0": 0, "x1": 1, "y0": low, "y1": high, "fillcolor": "var(--shade)"}
-            refs["yref"] = _axis_name("y", number)
-            layout["shapes"].append({**band, **refs, "line": {"width": 0}, "layer": "below"})
+            layout["shapes"].append({"xref": f"{x} domain", "yref": y, "y0": low, "y1": high})
+        axes = {"x": _switches(panel.x), "y": _switches(panel.y)}
+        layout["meta"]["panels"].append({"kfps": panel.kfps_per_mbps, "axes": axes})
     return layout
 
 
-def _meta(panel: Panel) -> dict[str, Any]:
-    """What a reader can switch on each axis, and the range of a linear one."""
-    return {
-        "kfps": panel.kfps_per_mbps,
-        "axes": {
-            letter: {
-                "switchable": axis.switchable,
-                "rate": axis.is_rate,
-                "log": axis.logarithmic,
-                "range": [axis.low, axis.high],
-            }
-            for letter, axis in (("x", panel.x), ("y", panel.y))
-        },
-    }
+def _switches(axis: Axis) -> dict[str, Any]:
+    """What a reader can switch on an axis, and its range while it is linear."""
+    switches = {"switchable": axis.switchable, "rate": axis.is_rate, "log": axis.logarithmic}
+    return {**switches, "range": [axis.low, axis.high]}
 
 
-def _axis(axis: Axis, number: int, letter: str) -> dict[str, Any]:
-    other = _axis_name("y" if letter == "x" else "x", number)
-    made: dict[str, Any] = {
-        "title": {"text": axis.title, "standoff": 6},
-        "anchor": other,
-        "gridcolor": "var(--grid)",
-        "linecolor": GREY,
-        "zeroline": False,
-        "automargin": False,
-        "tickformat": ",~r",
-        "nticks": 8 if letter == "x" else 6,
-    }
+def _axis(axis: Axis) -> dict[str, Any]:
+    made: dict[str, Any] = {"title": {"text": axis.title}, "type": "linear", "range": [axis.low, axis.high]}
     if axis.categories:
         names = _categories(axis)
-        labels = {"tickmode": "array", "tickvals": names, "ticktext": list(axis.categories)}
-        return {
-            **made,
-            **labels,
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": names,
-            "showgrid": False,
-        }
+        labels = {"tickmode": "array", "tickvals": names, "ticktext": list(axis.categories), "showgrid": False}
+        order = {"type": "category", "categoryorder": "array", "categoryarray": names}
+        return {"title": made["title"], **labels, **order}
     if axis.is_time:
         return {**made, "type": "date", "tickformat": "", "range": [1000 * axis.low, 1000 * axis.high]}
     if axis.ticks:
-        made |= {
-            "tickmode": "array",
-            "tickvals": [at for at, _ in axis.ticks],
-            "ticktext": [text for _, text in axis.ticks],
-        }
-    return {**made, "type": "linear", "range": [axis.low, axis.high], "hoverformat": ",.4~r"}
+        values, texts = zip(*axis.ticks, strict=True)
+        made |= {"tickmode": "array", "tickvals": list(values), "ticktext": list(texts)}
+    return made
 
 
 def _categories(axis: Axis) -> list[str]:
@@ -270,5 +176,10 @@ def _categories(axis: Axis) -> list[str]:
     return names
 
 
-def _axis_name(letter: str, number: int, more: str = "") -> str:
-    return f"{letter}{more}{number if number > 1 else ''}"
+def _axis_name(name: str, number: int) -> str:
+    return f"{name}{number if number > 1 else ''}"
+
+
+@cache
+def _template() -> dict[str, Any]:
+    return dict(json.loads(files("netbench.report.figures").joinpath("template.json").read_text(encoding="utf-8")))
