@@ -5,8 +5,8 @@ PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
-NEEDED = $(PYTHON) -m netbench.testbed.requirements
+# COMMAND:PACKAGE of Debian. netbench/testbed/doctor/requirements.py and the plug-ins list the requirements of netbench.
+NEEDED = $(PYTHON) -m netbench.testbed.doctor.requirements
 TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     sshd:openssh-server mmdebstrap:mmdebstrap busybox:busybox-static \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
@@ -23,11 +23,11 @@ VIRTUALBOX := gcc-12:gcc-12 strip:binutils
 
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
-# Tests that touch nothing of the machine, so that several can run at once.
+# Tests that change nothing on the machine, so several run at once.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
-# All others change whatever they are on: each file of them runs apart from the machine and from the others, three at a
-# time, as each uses a third of a CPU. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
-# other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
+# All others change the machine. Each file runs isolated from the machine and from the other files, three at a time, as each
+# uses a third of a CPU. Tests of rates and times run alone on the machine itself, one after the other: they also need its
+# kernel threads, which are invisible in isolation. The slowest files come first.
 LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
     frame_mixes neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
@@ -48,7 +48,7 @@ FUZZ_TARGETS := capture topology profile
 BPF_OBJECTS ?= netbench/bpf/programs
 BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint docs dist format bpf schemas selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -115,11 +115,23 @@ vcsim:
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
 	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
 
-lint: $(VENV)/.installed ## ruff, mypy, and which room may import which
+lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generated files are up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
+	@for what in topology profile; do \
+	    $(VENV)/bin/netbench schema $$what | cmp - schemas/$$what.json || { echo 'run `make schemas`'; exit 1; }; \
+	done
+	@$(PYTHON) tools/reference.py --check
+
+# With links and anchors checked; opens from disk, search included.
+docs: $(VENV)/.installed ## the documentation as a site: build/docs/index.html
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+# Built from a clone, so that no file of this tree slips in; both are checked by installing them.
+dist: $(VENV)/.installed ## wheel and sdist in dist/, each installed once and run
+	@tools/build-dist dist
 
 format: $(VENV)/.installed ## let ruff lay out the code
 	@$(VENV)/bin/ruff check --fix .
@@ -135,8 +147,9 @@ bpf: ## build the BPF programs, after a change to one
 	        && llvm-strip -g "$$object" || exit 1; \
 	done
 
-schemas: $(VENV)/.installed ## write the JSON Schemas of topologies and profiles, after a change to what they may have
+schemas: $(VENV)/.installed ## write the JSON Schemas and docs/reference.md, after a change to a model of options
 	@for what in topology profile; do $(VENV)/bin/netbench schema $$what -o schemas/$$what.json || exit 1; done
+	@$(PYTHON) tools/reference.py
 
 selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'

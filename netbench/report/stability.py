@@ -75,7 +75,7 @@ def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:
             yield f"{steadiness.uut}, {first_trials_words(steadiness.first)} relative to later trials of each boot"
 
 
-def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
+def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[CampaignWarning]:
     """A warning for each change of more than a percent during the measurement, which affects means."""
     for steadiness in found:
         uut, drift, boots, first = steadiness.uut, steadiness.drift, steadiness.boots, steadiness.first

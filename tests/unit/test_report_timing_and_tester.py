@@ -4,9 +4,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
-from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.selftest_record import SelftestRecord
-from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
+from netbench.model.tester import Disturbance, HostIdentity, Identities, Identity, StreamEnds, ThreadDelay
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.selftest_page import selftest_page
 from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from netbench.generators.base import Generator
+from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host
 from netbench.linux.needs import ON_VETH, Feature
@@ -18,7 +18,9 @@ class AfPacketOptions(BaseModel, extra="forbid"):
     """Options of the sources."""
 
     threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
+    """Threads of each source."""
     realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
+    """SCHED_FIFO priority; 0: SCHED_OTHER."""
 
 
 class AfPacket(Generator):
@@ -26,12 +28,13 @@ class AfPacket(Generator):
 
     Options = AfPacketOptions
     sends_mixes: ClassVar[bool] = True
+    auto_source = SourcePreference(rank=1)
     may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Probes.packet),)
 
     def __init__(self, options: AfPacketOptions) -> None:
         self._options = options
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         return no_netbench(host)
 
     def source(self) -> "AfPacketSource":
