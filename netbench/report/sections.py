@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from netbench.model.scenario import Network, Stress
-from netbench.model.verdict import ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, ReasonKind, WarningKind
 from netbench.report import figures
 from netbench.report.blocks import (
     Block,
@@ -504,12 +504,12 @@ def _verdicts(model: ReportModel) -> Iterator[Section]:
     yield section("verdicts", blocks, lead=lead)
 
 
-def warnings_of(model: ReportModel) -> tuple[Warning, ...]:
+def warnings_of(model: ReportModel) -> tuple[CampaignWarning, ...]:
     """The warnings of the campaign, and those about its stability."""
     return (*model.results.warnings, *steadiness_warnings(model.steadiness))
 
 
-def warning_bullets(warnings: Iterable[Warning]) -> Bullets:
+def warning_bullets(warnings: Iterable[CampaignWarning]) -> Bullets:
     """The warnings, each with its kind and text."""
     return Bullets([(warning.kind.value, warning.text) for warning in warnings])
 

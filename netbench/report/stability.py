@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.report.formats import UNKNOWN, capitalised, change, count, percent_limit
 from netbench.report.sentences import sentence
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
@@ -88,10 +88,10 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[CampaignWarning
                 hourly=f", {hourly} an hour" if hourly else "",
                 p=p_of(drift),
             )
-            yield Warning(WarningKind.DRIFT, text)
+            yield CampaignWarning(WarningKind.DRIFT, text)
         if boots and boots.is_large:
             text = sentence("stability.boots_differ", uut=uut, boots=boots_words(boots), p=p_of(boots))
-            yield Warning(WarningKind.BOOTS_DIFFER, text)
+            yield CampaignWarning(WarningKind.BOOTS_DIFFER, text)
         if first and first.is_large:
             text = sentence(
                 "stability.first_trials_differ",
@@ -101,7 +101,7 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[CampaignWarning
                 p=p_of(first),
                 trials=first.trials,
             )
-            yield Warning(WarningKind.FIRST_TRIALS_DIFFER, text)
+            yield CampaignWarning(WarningKind.FIRST_TRIALS_DIFFER, text)
 
 
 def _first(trials: int) -> str:

@@ -30,7 +30,7 @@ from netbench.plan.costs import Costs
 from netbench.plan.schedule import Schedule
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.report.rfc2544_section import bursts_text
+from netbench.report.tables.searches import bursts_text
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.rfc2544_tests import deviations
 from netbench.search.search_options import SearchOptions

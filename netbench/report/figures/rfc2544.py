@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netbench.model.frame_mix import mean_bytes, rising, size_text
-from netbench.model.rfc2544 import LossAtLoad, Rfc2544Tests
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
 from netbench.report.figures.chart import Chart, Guide
 from netbench.report.figures.panels import Panels, Point, by_rising_size, size_titles

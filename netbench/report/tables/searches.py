@@ -6,8 +6,17 @@ from typing import TypeVar
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import size_text
-from netbench.model.rfc2544 import BackToBack, Latency, Recovery, Reset, Rfc2544Tests
-from netbench.model.search import LoadedDelay, OneOfSeveral, SearchResult, SearchState
+from netbench.model.search import (
+    BackToBack,
+    Latency,
+    LoadedDelay,
+    Recovery,
+    Reset,
+    Rfc2544Tests,
+    SearchedStream,
+    SearchResult,
+    SearchState,
+)
 from netbench.model.units import l1_bits
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent
@@ -20,7 +29,7 @@ from netbench.statistics.groups import grouped
 TestRow = tuple[SearchResult, Rfc2544Tests]
 TestCell = tuple[str, Callable[[TestRow], str]]
 Test = TypeVar("Test")
-Entry = TypeVar("Entry", OneOfSeveral, LoadedDelay)
+Entry = TypeVar("Entry", SearchedStream, LoadedDelay)
 
 _NOTES = "Notes"
 _METHODS = {
@@ -117,8 +126,8 @@ def search_streams(model: ReportModel) -> Iterator[Table]:
     """A row per stream of searches with several."""
     rows = [(search, stream) for search in _all(model) for stream in search.each]
     repeated = len({search.repetition for search, _ in rows}) > 1
-    columns: tuple[Column[tuple[SearchResult, OneOfSeveral]], ...] = (
-        *_of_searches(model, OneOfSeveral),
+    columns: tuple[Column[tuple[SearchResult, SearchedStream]], ...] = (
+        *_of_searches(model, SearchedStream),
         *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
         words("Goal", lambda row: row[0].goal),
         words("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of)),
