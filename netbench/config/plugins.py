@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, NoOptions
 
+FIGURES = "netbench.figures"
 GENERATORS = "netbench.generators"
 SCHEDULES = "netbench.schedules"
 SINKS = "netbench.sinks"
@@ -54,7 +55,11 @@ def installed(group: str) -> Installed:
 
 
 def _checked(kind: object, group: str) -> object:
-    """Return the class if it belongs to the group; TypeError otherwise."""
+    """Return the class (of figures, the object) if it belongs to the group; TypeError otherwise."""
+    if group == FIGURES:
+        if not all(hasattr(kind, member) for member in ("title", "requirement", "build")):
+            raise TypeError("it is no Figure of netbench/report/figures/registry.py")
+        return kind
     member, base = _INHERITED[group]
     if not isinstance(kind, type) or not hasattr(kind, member):
         raise TypeError(f"it is not derived from the class of its group in netbench/{base}")

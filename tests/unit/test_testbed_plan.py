@@ -17,9 +17,9 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
-from netbench.testbed.requirements import known_needs
+from netbench.testbed.doctor.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed

@@ -24,9 +24,8 @@ from netbench.model.points import PointKind
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
-from netbench.report.directions_section import directions_section
-from netbench.report.sections import views
-from netbench.report.styles import styles
+from netbench.report.model import ReportModel
+from netbench.report.tables import tables_of
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
 from netbench.sinks.tcpdump_process import tcpdump_command
@@ -34,7 +33,7 @@ from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.observation import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -416,10 +415,8 @@ def test_directions_are_told_apart():
 
 
 def test_the_page_has_directions_where_there_are_two():
-    results = campaign(trials((0, 100)))
-    groups, looks = group_trials(results), styles(results.uuts, results.settings)
-    (section,) = directions_section(views(groups), looks)
-    assert "back, reverse of s1" in section.html
-    assert "10.000" in section.html
-    one_way = group_trials(campaign([trial(stream_counts())]))
-    assert list(directions_section(views(one_way), looks)) == []
+    (table,) = tables_of("directions", ReportModel.of(campaign(trials((0, 100)))))
+    texts = [cell.text for row in table.rows for cell in row.cells]
+    assert "back, reverse of s1" in texts
+    assert "10.000 %" in texts
+    assert tables_of("directions", ReportModel.of(campaign([trial(stream_counts())]))) == []
