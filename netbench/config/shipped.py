@@ -4,8 +4,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from netbench.config.wording import close_to
 from netbench.errors import UsageError
+from netbench.model.suggestions import choices
 
 TOPOLOGIES = "topologies"
 PROFILES = "pktgen-profiles"
@@ -31,14 +31,15 @@ def find(folder: str, name: str) -> Path:
         ("topology", "profile", PROFILES) if folder == TOPOLOGIES else ("profile", "topology", TOPOLOGIES)
     )
     if name in shipped(others):
-        raise UsageError(
-            f"{name}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
-            "netbench run TOPOLOGY PROFILE"
-        )
-    close = close_to(name, list(files))
-    meant = f"did you mean {close}? " if close else ""
-    listed = ", ".join(files) or "none"
-    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {meant}there are {listed}")
+        raise wrong_kind(name, other, what)
+    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {choices(name, files)}")
+
+
+def wrong_kind(file: object, kind: str, needed: str) -> UsageError:
+    """Return the error of a topology in the place of a profile, or the reverse."""
+    return UsageError(
+        f"{file}: is a {kind}, but a {needed} is needed here; the topology comes first: netbench run TOPOLOGY PROFILE"
+    )
 
 
 def schema_file(what: str) -> Path:

@@ -10,16 +10,15 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
 
 from netbench.model.cpu_shares import CpuLimit, Cpus, CpuShares, CpuWeight, Placement
 from netbench.model.documents import plain
-from netbench.model.fields import Name, NicName, StreamName, listed, percent_text
+from netbench.model.fields import Name, NicName, StreamName, listed, located_error, percent_text
 from netbench.model.interfaces import split_endpoint
 from netbench.model.paths import TURNED_ROUND
+from netbench.model.suggestions import choices
 from netbench.model.traffic import NapiPolicy, Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, bit_rate_hint, format_bit_rate, parse_bit_rate
 
@@ -54,14 +53,7 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
 class LinkSpec(StrictModel):
-    """A link of nominal rate `rate` (bit/s, L1).
-
-    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
-    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
-    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
-    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
-    must have it already; None is the usual one.
-    """
+    """A link: a veth pair, an existing cable, or a cable between VMs. Its rate is in bit/s (L1)."""
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
     """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
@@ -75,17 +67,18 @@ class LinkSpec(StrictModel):
     """MTU of both ends. A port must have it already."""
 
     @property
+    def title(self) -> str:
+        """Its ends as messages name them: `link source/tx1 – uut/in1`."""
+        return f"link {' – '.join(self.ends)}"
+
+    @property
     def mtu_bytes(self) -> int:
         """The MTU in effect."""
         return self.mtu or USUAL_MTU
 
 
 class StreamSpec(StrictModel):
-    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
-
-    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
-    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
-    """
+    """One source port → one ingress NIC → UUT → one egress NIC → one sink port."""
 
     name: StreamName
     """At most 9 characters."""
@@ -103,17 +96,16 @@ class StreamSpec(StrictModel):
     @property
     def nics(self) -> tuple[str, ...]:
         """All its NICs in order from source to sink."""
-        return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
+        return tuple(self.nics_by_role.values())
+
+    @property
+    def nics_by_role(self) -> dict[str, str]:
+        """The same by role: source, ingress, egress, sink."""
+        return {role: nic for role in TURNED_ROUND if (nic := getattr(self, role)) is not None}
 
 
 class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and the options of that kind.
-
-    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
-    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
-    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
-    own are on this one.
-    """
+    """A unit under test: its name, its kind, and the options of that kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -146,10 +138,7 @@ class UutSpec(BaseModel):
 
 
 class NeighbourSpec(BaseModel):
-    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
-
-    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
-    """
+    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -198,9 +187,9 @@ class NeighbourSpec(BaseModel):
 
 
 def with_reverse_streams(streams: object) -> object:
-    """Return the streams of a topology with the NICs of each way back filled in from the stream that it reverses.
+    """Return the streams of a topology with the NICs of each reverse stream filled in from the stream that it reverses.
 
-    pydantic's ValidationError, with its position, for an impossible way back.
+    A located ValidationError for an impossible reverse stream.
     """
     if not isinstance(streams, list | tuple):
         return streams
@@ -208,38 +197,34 @@ def with_reverse_streams(streams: object) -> object:
     for place, stream in enumerate(written):
         if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
             if why := _not_reversible(stream["reverse"], written, place):
-                raise _problem_at(place, "reverse", stream["reverse"], why)
-            forth = next(item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"])
+                raise located_error((place, "reverse"), why, stream["reverse"], "stream_reverse")
+            reversed_stream = next(
+                item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"]
+            )
             for role, turned in TURNED_ROUND.items():
-                own, given = forth.get(turned), stream.get(role)
-                if given not in (None, own):
-                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
-                    raise _problem_at(place, role, given, why)
-                if own is not None:
-                    stream[role] = own
+                expected, actual = reversed_stream.get(turned), stream.get(role)
+                if actual not in (None, expected):
+                    why = f"a reverse stream has the NICs of {stream['reverse']} in opposite roles; leave this out"
+                    raise located_error((place, role), why, actual, "stream_reverse")
+                if expected is not None:
+                    stream[role] = expected
     return written
 
 
 def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
-    """Return why the stream at a place cannot be the way back of the named one; empty if it can."""
+    """Return why the stream at a place cannot be the reverse of the named one; empty if it can."""
     named = [
         (number, item) for number, item in enumerate(streams) if isinstance(item, dict) and item.get("name") == name
     ]
     if not named:
-        known = (str(item["name"]) for item in streams if isinstance(item, dict) and "name" in item)
-        return f"there is no stream {name!r}; streams are {', '.join(known)}"
+        known = [str(item["name"]) for item in streams if isinstance(item, dict) and "name" in item]
+        return f"there is no stream {name!r}; {choices(name, known, 'streams')}"
     number, forth = named[0]
     if number >= place:
-        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
+        return f"stream {name} must come before its reverse stream"
     if forth.get("reverse"):
-        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
+        return f"stream {name} is itself the reverse of {forth['reverse']}"
     for earlier in streams[:place]:
         if isinstance(earlier, dict) and earlier.get("reverse") == name:
-            return f"stream {name} has a way back already, {earlier.get('name')}"
+            return f"stream {name} has a reverse stream already, {earlier.get('name')}"
     return ""
-
-
-def _problem_at(place: int, key: str, given: object, why: str) -> ValidationError:
-    """Return the problem of a key of the stream at a place; the caller adds the position in the file."""
-    kind = PydanticCustomError("stream_reverse", "{why}", {"why": why})
-    return ValidationError.from_exception_data("streams", [{"type": kind, "loc": (place, key), "input": given}])
