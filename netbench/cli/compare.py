@@ -37,14 +37,7 @@ from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs, schedule_of, split_versions, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
-from netbench.statistics.comparison import (
-    ALL_CELLS,
-    DISTURBING,
-    Campaign,
-    CellSelection,
-    Comparison,
-    Difference,
-)
+from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison, Difference
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total

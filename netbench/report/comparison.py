@@ -22,18 +22,18 @@ from netbench.report.formats import (
 )
 from netbench.report.sentences import sentence
 from netbench.results.comparability import Differs
+from netbench.statistics.cell_tests import SINGLE_BOOT
 from netbench.statistics.change_interval import MOST_UNITS
-from netbench.statistics.comparison import (
+from netbench.statistics.compared_cells import (
     LEAST_CHANGE,
     LEAST_DIFFERENCE,
-    SINGLE_BOOT,
     ComparedCell,
     Comparison,
     Difference,
     LeftOut,
     Tested,
-    number_of_tests,
 )
+from netbench.statistics.comparison import number_of_tests
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult

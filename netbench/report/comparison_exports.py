@@ -15,7 +15,7 @@ from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import size_text
 from netbench.report.comparison import Compared, gate_advice, gate_words, search_row, throughput_row
 from netbench.report.formats import mean
-from netbench.statistics.comparison import DISTURBING, ComparedCell, Comparison, Difference, half_width_of
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 from netbench.statistics.regression_gate import CellResult, GateResult, total

@@ -31,7 +31,7 @@ from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables.comparison import gate_table, loss_table, searches_table, settings_table, throughput_table
 from netbench.results.atomic import write_atomically
-from netbench.statistics.comparison import DISTURBING, Campaign, Comparison, Difference
+from netbench.statistics.compared_cells import DISTURBING, Campaign, Comparison, Difference
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.regression_gate import GateResult, total

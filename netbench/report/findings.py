@@ -36,7 +36,6 @@ from netbench.report.formats import (
 from netbench.report.sentences import sentence
 from netbench.report.styles import label
 from netbench.report.tables.searches import bounds_text, remark
-from netbench.statistics.contradictory_maxima import contradictory_maxima
 from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
 from netbench.statistics.intervals import Interval

@@ -17,8 +17,7 @@ from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.interference import Curve, RelativeMaximum, curves, relative_maxima
 from netbench.statistics.limits import with_limits
-from netbench.statistics.lost_frames import uuts_with_guest
-from netbench.statistics.uut_counters import CounterTotals
+from netbench.statistics.lost_frames import CounterTotals, uuts_with_guest
 
 # Profiles whose reports show the paper's figures and tables too.
 _OF_PAPER = "schlosser2011"

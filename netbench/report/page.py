@@ -19,7 +19,7 @@ from netbench.report.styles import emulation_note
 from netbench.report.tables.environment import text_of
 from netbench.results.atomic import file_written_atomically
 from netbench.results.manifest import selftest_of
-from netbench.statistics.uut_counters import CounterTotals
+from netbench.statistics.lost_frames import CounterTotals
 
 # Sections that a campaign need not have, by their ids.
 _OPTIONAL = ("isolation", "delay", "order", "steadiness", "cpu", "counters", "searches")

@@ -20,7 +20,7 @@ from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
-from netbench.search.options import MaximaOptions
+from netbench.search.search_options import MaximaOptions
 from netbench.statistics.compared_cells import Campaign
 from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials

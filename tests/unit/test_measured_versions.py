@@ -8,7 +8,7 @@ import pytest
 from netbench.errors import ExitCode
 from netbench.model.topology import measured_pairs
 from netbench.model.trial import TrialResult
-from netbench.results.versions import split_versions
+from netbench.results.comparability import split_versions
 from netbench.statistics.compared_cells import Campaign
 from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge

@@ -9,7 +9,7 @@ from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
-from netbench.report.comparison_words import gate_advice
+from netbench.report.comparison import gate_advice
 from netbench.statistics.compared_cells import Campaign, CellSelection
 from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge

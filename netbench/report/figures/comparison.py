@@ -16,7 +16,8 @@ from netbench.report.figures.panels import THROUGHPUT, Bar, Panels, Point, end_o
 from netbench.report.figures.registry import by_setting
 from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
 from netbench.report.styles import Style
-from netbench.statistics.comparison import Campaign, ComparedCell, maxima_over, place_of
+from netbench.statistics.compared_cells import Campaign, ComparedCell, place_of
+from netbench.statistics.comparison import maxima_over
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 

@@ -35,7 +35,7 @@ from netbench.report.tables.columns import (
 )
 from netbench.report.tables.registry import report_table
 from netbench.statistics.delay_percentiles import delay_of, time_of
-from netbench.statistics.directions import Direction, directions
+from netbench.statistics.frame_order import Direction, directions
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.intervals import known_interval
 from netbench.statistics.outliers import FEWEST, outliers_of

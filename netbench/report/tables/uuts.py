@@ -11,8 +11,8 @@ from netbench.report.model import KINDS, ReportModel, uut_cell, virtualisation
 from netbench.report.tables.columns import block_of, largest_first, means, number, uut_column, words
 from netbench.report.tables.registry import report_table
 from netbench.statistics.groups import Group, grouped
+from netbench.statistics.lost_frames import CounterSums, UutCounter
 from netbench.statistics.sharing import CpuUse, NeighbourCpu, cpu_use
-from netbench.statistics.uut_counters import CounterSums, UutCounter
 
 _ROLES = {"repeated": "dropped (in another counter too)"}
 _TITLES = {
