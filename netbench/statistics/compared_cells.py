@@ -247,7 +247,7 @@ class Comparison:
 
 def place_of(group: Group) -> ComparedCell:
     """Return the key of the cell of a group."""
-    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
+    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_requested)
 
 
 def is_on_one_boot(group: Group) -> bool:
