@@ -221,7 +221,7 @@ def test_what_keeps_the_clock_is_told(tmp_path):
         ({"kind": "ssh", "address": "h", "cpus": 2}, "cpus: only a host of kind vm has this"),
         ({"kind": "ssh", "address": "h", "on": "x"}, "on: only a host of kind netns is on another"),
         ({"kind": "ssh", "address": "h", "password": {}}, "give either env, the name of a variable of the environment"),
-        ({"kind": "ssh", "address": "h", "server": "netns", "password": {"env": "A"}}, "has a key of its own"),
+        ({"kind": "ssh", "address": "h", "server": "netns", "password": {"env": "A"}}, "emulates uses a key"),
     ],
 )
 def test_what_makes_no_sense_of_a_host_is_refused(host, why):
@@ -466,7 +466,7 @@ def test_a_machine_is_one_host():
     two["hosts"]["source1"] |= {"server": "ssh", "address": "lab", "ssh_port": 2222}
     Topology.model_validate(two)  # as behind one router
     two["hosts"]["source1"]["ssh_port"] = None
-    with pytest.raises(ValidationError, match="hosts source1, sink1: lab is one machine; let it be one host"):
+    with pytest.raises(ValidationError, match="hosts source1, sink1: lab is one machine; define one host"):
         Topology.model_validate(two)
 
 
