@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 # COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    sshd:openssh-server /usr/lib/$(shell uname -m)-linux-gnu/libcairo.so.2:libcairo2 mmdebstrap:mmdebstrap busybox:busybox-static \
+    sshd:openssh-server /usr/lib/$(shell uname -m)-linux-gnu/libcairo.so.2:libcairo2 busybox:busybox-static \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.

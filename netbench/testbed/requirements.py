@@ -32,6 +32,10 @@ TOOLS = (
     Tool("sshd", "openssh-server", "SSH servers that netbench plays", optional=True),
     Tool("ssh-keygen", "openssh-client", "SSH servers that netbench plays", optional=True),
     Tool("unshare", "util-linux", "SSH servers that netbench plays", optional=True),
+    Tool("mmdebstrap", "mmdebstrap", "building guest images", optional=True),
+    Tool("depmod", "kmod", "building guest images", optional=True),
+    Tool("xz", "xz-utils", "building guest images", optional=True),
+    Tool("cpio", "cpio", "building guest images, containers whose root is one", optional=True),
     Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
 )
 FEATURES = (

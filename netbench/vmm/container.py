@@ -16,8 +16,7 @@ from netbench.hosts.composed import Confined, Explained, Namespaced, outside
 from netbench.hosts.lines import Tail, end
 from netbench.hosts.local import MARK
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.images.on_host import root_on
-from netbench.images.unpacked import roots
+from netbench.images.on_host import root_on, roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
@@ -123,7 +122,6 @@ class Container(Vmm):
         ),
         BINDINGS,
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
-        Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
         MEMORY_GROUPS,
     )
     kinds = (Virtualisation.OS_LEVEL,)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from netbench.hosts.base import Host, run_checked
-from netbench.images.programs import SHELF
+from netbench.images.library import SHELF
 
 # Directories of programs and of the files they read; symbolic links among them stay links.
 _SHARED = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")

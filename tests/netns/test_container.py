@@ -15,7 +15,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost, marked_processes
 from netbench.images.library import find_image
-from netbench.images.unpacked import unpack
+from netbench.images.on_host import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
 from netbench.model.entitlement import Entitlement

@@ -1,5 +1,6 @@
 """Containers on another machine: their files, processes and programs are those of that machine, not of this one."""
 
+import gzip
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +11,9 @@ import pytest
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.images.library import Image
+from netbench.images.initramfs import archive
+from netbench.images.library import SHELF, Image
 from netbench.images.on_host import root_on
-from netbench.images.programs import SHELF
-from netbench.images.tree import File, Node, Symlink, archive
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.model.paths import stream_paths
@@ -86,16 +86,14 @@ def test_the_root_of_a_container_is_made_of_what_is_there(far, tmp_path):
 
 
 def test_an_image_is_unpacked_there_once(far, tmp_path):
-    packed = archive({"usr/bin/more": File(b"more")})
-    (shelf := tmp_path / "more.cpio").write_bytes(packed)
-    LocalHost("here", "no-run").run(["gzip", str(shelf)])
-    tree: dict[str, Node] = {
-        "etc/os-release": File(b"ID=x"),
-        "bin": Symlink("usr/bin"),
-        "usr/bin/tool": File(b"tool", executable=True),
-        f"{SHELF}/more.cpio.gz": File((tmp_path / "more.cpio.gz").read_bytes()),
-    }
-    (initrd := tmp_path / "initrd").write_bytes(archive(tree))
+    for path in ("more/usr/bin/more", "tree/usr/bin/tool", "tree/etc/os-release"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(Path(path).name)
+    (tmp_path / "tree/usr/bin/tool").chmod(0o755)
+    (tmp_path / "tree/bin").symlink_to("usr/bin")
+    (shelf := tmp_path / "tree" / SHELF).mkdir(parents=True)
+    (shelf / "more.cpio.gz").write_bytes(gzip.compress(archive(tmp_path / "more")))
+    (initrd := tmp_path / "initrd").write_bytes(archive(tmp_path / "tree"))
     image = Image("x", tmp_path, initrd, initrd, initrd, "6.1", "x86_64", "0123456789abcdef", {})
     root = root_on(image, far)
     assert root == tmp_path / "images" / "0123456789ab" / "root"
