@@ -19,36 +19,36 @@ from netbench.linux.readings import (
     counter_readings,
 )
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, own_tables
-from netbench.model.points import CountingPoint, Kind, Points
+from netbench.model.points import CountingPoint, PointKind, Points
 
 _MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"
 _OUTSIDE = "."  # not a valid name of a namespace
 
-_WITH_RULES = frozenset({Kind.INTERFACE, Kind.BRIDGE, Kind.IP_LAYER})
+_WITH_RULES = frozenset({PointKind.INTERFACE, PointKind.BRIDGE, PointKind.IP_LAYER})
 # The commands for a namespace, each with the kinds of points that need it; a missing tool prints nothing.
-_PARTS: Mapping[str, tuple[frozenset[Kind], str]] = {
+_PARTS: Mapping[str, tuple[frozenset[PointKind], str]] = {
     # First, because it makes drivers read their NIC now that otherwise do so every other second (e1000).
     "drivers": (
-        frozenset({Kind.NIC, Kind.BUFFERS}),
+        frozenset({PointKind.NIC, PointKind.BUFFERS}),
         f"""
 for nic in /sys/class/net/*; do
     if [ -e "$nic/device" ]; then echo "{_NIC}${{nic##*/}}"; ethtool -S "${{nic##*/}}"; fi
 done 2>/dev/null""",
     ),
-    "links": (frozenset({Kind.NIC}), f"{' '.join(list_command())} || exit"),
+    "links": (frozenset({PointKind.NIC}), f"{' '.join(list_command())} || exit"),
     "ip": (
-        frozenset({Kind.BRIDGE, Kind.IP_LAYER, Kind.IP_COUNTERS}),
+        frozenset({PointKind.BRIDGE, PointKind.IP_LAYER, PointKind.IP_COUNTERS}),
         "cat /proc/net/snmp /proc/net/netstat || exit",
     ),
     # Either file enables br_netfilter, for all bridges or for one.
     "asked": (
-        frozenset({Kind.BRIDGE}),
+        frozenset({PointKind.BRIDGE}),
         """
 for asks in /proc/sys/net/bridge/bridge-nf-call-iptables /sys/class/net/*/bridge/nf_call_iptables; do
     [ ! -r "$asks" ] || { read -r answer < "$asks"; echo "$answer"; }
 done""",
     ),
-    "queues": (frozenset({Kind.INTERFACE, Kind.QUEUE}), "tc -s -j qdisc show 2>/dev/null"),
+    "queues": (frozenset({PointKind.INTERFACE, PointKind.QUEUE}), "tc -s -j qdisc show 2>/dev/null"),
     "rules": (
         _WITH_RULES,
         f"""
@@ -85,7 +85,7 @@ def count_by_command(host: Host, points: Points) -> MachineReading:
         *looks, softnet, stat = printed.split(_NEXT)
         counted = {netns: _counters(look, by_netns[netns]) for netns, look in zip(by_netns, looks, strict=True)}
         for netns, point in ((netns, point) for netns, here in by_netns.items() for point in here):
-            if point.kind is Kind.NIC and point.place and point.place.interface not in counted[netns].nics:
+            if point.kind is PointKind.NIC and point.place and point.place.interface not in counted[netns].nics:
                 raise TestbedError(f"{host}: its NIC {point.place.interface} is gone")
         return MachineReading(counter_readings(points, counted, softnet), busy_s(stat))
     except (ValueError, LookupError, TypeError, AttributeError) as error:

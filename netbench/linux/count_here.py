@@ -19,7 +19,7 @@ from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.readings import NamespaceCounters, Queue, bridges, by_namespace, counter_readings
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, droppers, read_tables
 from netbench.model.foreign_text import decoded
-from netbench.model.points import CounterReading, CountingPoint, Kind, Points
+from netbench.model.points import CounterReading, CountingPoint, PointKind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -107,7 +107,7 @@ def _indices(points: Iterable[CountingPoint]) -> Iterator[tuple[str, int]]:
 
 
 def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
-    return {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
+    return {point.place.interface for point in points if point.place and point.kind is PointKind.INTERFACE}
 
 
 def _rules(host: Host) -> tuple[Dropper, ...] | None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.rules import Dropper, NftHook
-from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
+from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, PathSection, PointKind, Points
 
 FORWARDED = "ForwDatagrams"
 _IP_DROPS = {
@@ -28,7 +28,7 @@ _IP_DROPS = {
     "Udp": ("NoPorts",),
 }
 CLASSIFIERS = ("ingress", "clsact")
-_STACKS = (Kind.BRIDGE, Kind.IP_LAYER)
+_STACKS = (PointKind.BRIDGE, PointKind.IP_LAYER)
 _ON_DEVICE = {"rx": "ingress", "tx": "egress"}
 _ON_THE_WAY = ("prerouting", "forward", "postrouting")
 _NO_QUEUE = ("noqueue", "noop")
@@ -98,14 +98,14 @@ def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
     found: dict[str | None, dict[CountingPoint, None]] = {}
     for along in points.values():
         for point in along:
-            if point.place and point.kind not in (Kind.NOTHING, Kind.BACKLOG):
+            if point.place and point.kind not in (PointKind.NOTHING, PointKind.BACKLOG):
                 found.setdefault(point.place.netns, {})[point] = None
     return {netns: list(members) for netns, members in found.items()}
 
 
 def bridges(points: Iterable[CountingPoint]) -> bool:
     """Return whether a bridge forwards at these points."""
-    return any(point.kind is Kind.BRIDGE for point in points)
+    return any(point.kind is PointKind.BRIDGE for point in points)
 
 
 def counter_readings(
@@ -121,10 +121,12 @@ def counter_readings(
         here = [(stream, point) for stream, point in along if point.place and point.place.netns == netns]
         for stream, point in here:
             readings += _of_nic(stream, point, counters)
-        readings += _attached([_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE], counters)
+        readings += _attached(
+            [_Met(stream, point) for stream, point in here if point.kind is PointKind.INTERFACE], counters
+        )
         readings += _rules(here, counters)
-        readings += _ip_layer(_first(here, *_STACKS) or _first(here, Kind.IP_COUNTERS), counters)
-    backlog = _first(along, Kind.BACKLOG)
+        readings += _ip_layer(_first(here, *_STACKS) or _first(here, PointKind.IP_COUNTERS), counters)
+    backlog = _first(along, PointKind.BACKLOG)
     if softnet and backlog:
         # The rx_dropped of the NIC includes them too (net/core/dev.c, enqueue_to_backlog).
         dropped = sum(int(line.split()[1], 16) for line in softnet.splitlines())
@@ -132,7 +134,7 @@ def counter_readings(
     return tuple(readings)
 
 
-def _first(along: Iterable[tuple[str, CountingPoint]], *kinds: Kind) -> CountingPoint | None:
+def _first(along: Iterable[tuple[str, CountingPoint]], *kinds: PointKind) -> CountingPoint | None:
     return next((point for _, point in along if point.kind in kinds), None)
 
 
@@ -140,17 +142,17 @@ def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iter
     """Yield the counters of a NIC, of its driver, and of its egress queue; unknown ones are left out."""
     assert point.place
     interface, way = point.place.interface, point.direction
-    if point.kind is Kind.NIC:
+    if point.kind is PointKind.NIC:
         for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped"), (f"{way}_errors", "errors")):
             yield CounterReading(stream, point.name, counter, role, getattr(there.nics[interface], counter))
         if way == "rx":
             yield CounterReading(
                 stream, point.name, OTHERHOST, "dropped", there.nics[interface].rx_otherhost_dropped or 0
             )
-    elif point.kind is Kind.BUFFERS and interface in there.out_of_buffers:
+    elif point.kind is PointKind.BUFFERS and interface in there.out_of_buffers:
         # Reported by the driver; the kernel never had these frames.
         yield CounterReading(stream, point.name, "rx_out_of_buffers", "dropped", there.out_of_buffers[interface])
-    elif point.kind is Kind.QUEUE:
+    elif point.kind is PointKind.QUEUE:
         for queue in there.queues:
             if queue.interface == interface and queue.kind not in CLASSIFIERS:
                 handle = _handle(point, queue)
@@ -188,7 +190,7 @@ def _queue_counter(queue: Queue, direction: str) -> str:
 
 
 def _rules(here: Sequence[tuple[str, CountingPoint]], there: NamespaceCounters) -> Iterator[CounterReading]:
-    met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
+    met = [_Met(stream, point) for stream, point in here if point.kind is PointKind.INTERFACE]
     stacks = [_Met(stream, point) for stream, point in here if point.kind in _STACKS]
     if there.generation is not None:
         places = {place.point.name: place for place in stacks or met}
@@ -230,7 +232,7 @@ def _known(here: Iterable[tuple[str, CountingPoint]]) -> dict[str, set[str]]:
 
 def _of_rule(rule: Dropper, stream: str, point: CountingPoint) -> CounterReading:
     of_bridge = any(hook.family == "bridge" for hook in rule.hooks)
-    name = f"br_netfilter: {rule.name}" if point.kind is Kind.BRIDGE and not of_bridge else rule.name
+    name = f"br_netfilter: {rule.name}" if point.kind is PointKind.BRIDGE and not of_bridge else rule.name
     place = str(point.place._replace(interface="")) if point.place else ""
     handle = (place, rule.table, *rule.handle)
     owner, counts = f"{place} {rule.table}", rule.frames is not None
@@ -241,12 +243,12 @@ def _meets(one: _Met, hook: NftHook) -> bool:
     return hook.device == one.interface and hook.name == _ON_DEVICE[one.point.direction]
 
 
-def _in_stack(hook: NftHook, stack: Kind, bridged_ip: bool) -> bool:
+def _in_stack(hook: NftHook, stack: PointKind, bridged_ip: bool) -> bool:
     if hook.name not in _ON_THE_WAY:
         return False
     if hook.family == "bridge":
-        return stack is Kind.BRIDGE
-    return hook.family in ("ip", "inet") and (stack is Kind.IP_LAYER or bridged_ip)
+        return stack is PointKind.BRIDGE
+    return hook.family in ("ip", "inet") and (stack is PointKind.IP_LAYER or bridged_ip)
 
 
 def _role(point: CountingPoint) -> str:
@@ -255,13 +257,17 @@ def _role(point: CountingPoint) -> str:
     Drops before a source's NIC are reported to the generator as errors: it does not count these frames as sent. Drops
     behind a sink's NIC come after the capture.
     """
-    return "repeated" if (point.where, point.direction) in ((Where.SOURCE, "tx"), (Where.SINK, "rx")) else "dropped"
+    return (
+        "repeated"
+        if (point.where, point.direction) in ((PathSection.SOURCE, "tx"), (PathSection.SINK, "rx"))
+        else "dropped"
+    )
 
 
 def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
     """Yield the IP layer's counters if it forwards, or if br_netfilter passes it the frames of a bridge."""
-    if stack and (stack.kind is not Kind.BRIDGE or there.bridged_ip):
-        prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
+    if stack and (stack.kind is not PointKind.BRIDGE or there.bridged_ip):
+        prefix = "br_netfilter: " if stack.kind is PointKind.BRIDGE else ""
         for name, role, frames in ip_counters(there.ip):
             yield CounterReading("", stack.name, f"{prefix}{name}", role, frames)
 

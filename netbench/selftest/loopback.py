@@ -7,7 +7,8 @@ from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.interfaces import host_of
 from netbench.model.selftest_record import Ceiling, SelftestCheck
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
@@ -15,7 +16,7 @@ from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.selftest.sink_watch import Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
-from netbench.trial.losses import RING_FULL
+from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.base import ActiveGuest
 
 LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})

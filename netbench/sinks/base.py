@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
 from netbench.model.paths import StreamPath
@@ -20,7 +21,7 @@ from netbench.model.traffic import Sent, Stamps, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The frames that one sink will receive in one trial, as known before they are sent.
+    """The frames that one sink will receive in one trial, as determined before they are sent.
 
     A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is a late one of an earlier trial. A sink that
     writes frames to disk stores `snap_length` bytes of each, in files named `record` with a suffix. Unless `keep`,
@@ -39,13 +40,32 @@ class Incoming:
     sinks: int = 1
     tcpdump_fps: float | None = None
 
+    @property
+    def expected(self) -> Expected:
+        """The criteria for the stream's frames, as determined before they are sent."""
+        frames, first = self.traffic.frames, self.stamps.first_sequence
+        if frames is None or first is None:
+            frames, first = ANY_NUMBER, 0
+        return Expected(
+            stream=self.path.name,
+            src_ip=self.traffic.src_ip,
+            dst_ip=self.traffic.dst_ip,
+            frame_size=self.traffic.frame_size,
+            sent_frames=frames,
+            first_sequence=first,
+            sent_from_ns=self.from_ns + STAMP_TOLERANCE_NS,  # any earlier frame is of another trial
+            stamped=self.stamps.stamped,
+            stamped_early=self.stamps.stamped_early,
+        )
+
 
 class Sink(Protocol):
     """One sink on one NIC, kept ready across trials.
 
-    Order of calls: commands() and writes() at any time; open() once; then arm(), learn() if foreign bridges may be on
-    the path, armed(), stop(), received() for each trial; close() at the end. `Received` reports errors of the sink in a
-    trial; TestbedError is for a host that is gone. A subclass overrides only the methods that differ from the default.
+    Order of calls: commands() and writes() at any time; open() once; then arm(), prime_fdb() if foreign bridges may be
+    on the path, armed(), stop(), received() for each trial; close() at the end. `Received` reports errors of the sink
+    in a trial; TestbedError is for a host that is gone. A subclass overrides only the methods that differ from the
+    default.
     """
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
@@ -70,7 +90,7 @@ class Sink(Protocol):
     def arm(self, incoming: Incoming) -> None:
         """Begin to receive; returns at once."""
 
-    def learn(self, mac: str) -> None:
+    def prime_fdb(self, mac: str) -> None:
         """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, if it can send at all."""
         return
 
@@ -97,6 +117,17 @@ class Sink(Protocol):
         return
 
 
+@dataclass(frozen=True, slots=True)
+class SinkPreference:
+    """When the sink `auto` takes a kind: of all that can count a load, the one with the highest rank.
+
+    All sinks of a trial together can be trusted with `trusted_fps` frames/s without a self-test; None: with any rate.
+    """
+
+    rank: int
+    trusted_fps: int | None = None
+
+
 class SinkKind(Protocol):
     """A kind of sink. One object serves a whole campaign, so that sinks that work as one share it.
 
@@ -108,6 +139,7 @@ class SinkKind(Protocol):
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
     may_need: ClassVar[tuple[Need, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
+    auto_sink: ClassVar[SinkPreference | None] = None  # when `auto` takes this kind; None: never
     takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs
     program: ClassVar[str] = ""  # kernel name of the process that each sink runs; empty: none to observe
 
@@ -115,7 +147,7 @@ class SinkKind(Protocol):
         """`options` are of the class Options."""
         return
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         """Return why it cannot receive on this host, as a phrase; empty if it can. Nothing is touched."""
         return ""
 
@@ -130,18 +162,18 @@ def shortage(sizes: Mapping[Path, int]) -> str:
     """
     if not sizes:
         return ""
-    wanted, largest = sum(sizes.values()), max(sizes.values())
+    needed, largest = sum(sizes.values()), max(sizes.values())
     directory = next(iter(sizes)).parent
     free = shutil.disk_usage(directory).free
-    if wanted > free:
+    if needed > free:
         return (
-            f"the captures of this trial take {wanted:,} bytes, and {directory} has {free:,} left; free some, write "
+            f"the captures of this trial take {needed:,} bytes, and {directory} has {free:,} left; free some, write "
             "elsewhere with -o, or keep none (keep_captures: none)"
         )
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if most != resource.RLIM_INFINITY and largest > most:
         return (
-            f"a capture of this trial takes {largest:,} bytes, and no file may have more than {most:,} here "
-            "(ulimit -f); raise that, or keep none (keep_captures: none)"
+            f"a capture of this trial takes {largest:,} bytes, and no file may have more than {most:,} "
+            "(ulimit -f); raise this limit, or keep none (keep_captures: none)"
         )
     return ""

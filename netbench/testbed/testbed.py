@@ -26,27 +26,27 @@ from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import STATE_DIRECTORY, lock_testbed
-from netbench.loads.base import Neighbour
-from netbench.model.cables import devices
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
+from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identities, LinkIdentity
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology, devices
+from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
+from netbench.testbed.doctor.requirements import require
+from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
-from netbench.testbed.ssh_checks import needed_in_run
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways
@@ -107,14 +107,14 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            reason = self._generator.unfit(host)
+            reason = self._generator.unsupported_reason(host)
             if reason:
                 raise MissingError(
                     f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            reason = self._sinks.unfit(sink_host)
+            reason = self._sinks.unsupported_reason(sink_host)
             if reason:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()
@@ -196,7 +196,7 @@ class Testbed:
         def brought_up() -> ActiveGuest:
             try:
                 for path in resolved.assignment.paths:
-                    self._rings.move(path.name, resolved.assignment.entitlement.cpus, beside.napi_policy)
+                    self._rings.move(path.name, resolved.assignment.cpu_shares.cpus, beside.napi_policy)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
                 paths = resolved.assignment.paths
                 active = replace(

@@ -21,10 +21,9 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
 from netbench.trial.arrivals import Witness
 from netbench.trial.draining import drain
-from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.trial.sources import prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 
@@ -166,7 +165,7 @@ def learn(endpoints: Sequence[Endpoints]) -> None:
     """
     for ends in endpoints:
         if ends.path.leads_outside:
-            ends.sink.learn(ends.path.source.mac)
+            ends.sink.prime_fdb(ends.path.source.mac)
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:

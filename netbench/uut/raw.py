@@ -5,21 +5,27 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.errors import ChangeError, MissingError
 from netbench.hosts.composed import Confined
-from netbench.linux.changes import Change, GroOn, SteerReceived
+from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
 from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
 from netbench.linux.probes import Probes
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Cpus
+from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
-from netbench.model.points import CountingPoint, Kind, forwarding_point
-from netbench.model.virtualisation import Supports
+from netbench.model.points import CountingPoint, PointKind, forwarding_point
+from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+)
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.own_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import OwnProcess, StartProcess
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -29,8 +35,8 @@ _NEEDS = {
     "tc": ("tc-redirect",),
     "xdp": ("xdp-redirect",),
 }
-# The command that fails in a kernel without the feature.
-_TOLD_BY = {"flowtable": "nft -f -", "tc": "`tc "}
+# The changes that fail in a kernel without the feature.
+_CHANGES = {"flowtable": (AddTable,), "tc": (AddIngress, Redirect)}
 _XDP_ROLE = "xdp"
 
 
@@ -116,33 +122,29 @@ class Raw(UnitUnderTest):
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
             steps=(
-                *group_changes(assignment),
+                *assignment.cgroup_changes,
                 *forwarding_changes(assignment.paths, self._forward, assignment.name),
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
             ),
             needs=frozenset(_NEEDS[self._forward]),
             load_needs=frozenset({"stress-ng"}),
-            pace=Pace(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
+            pace=DurationEstimate(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
 
     def provision(self, site: Site) -> None:
         """Carry out the plan; MissingError where the kernel does not support this way to forward."""
         try:
             super().provision(site)
-        except MachineGoneError:
-            raise
-        except TestbedError as error:
-            required = (
-                need for need in Raw.may_need if isinstance(need, Feature) and need.name in _NEEDS[self._forward]
-            )
-            lacking, tool = next(required, None), _TOLD_BY.get(self._forward)
-            if not (lacking and tool and tool in str(error)):
+        except ChangeError as error:
+            if not isinstance(error.change, _CHANGES.get(self._forward, ())):
                 raise  # other causes: an address that is in use, for example
-            words = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
+            features = (need for need in Raw.may_need if isinstance(need, Feature))
+            feature = next(feature for feature in features if feature.name in _NEEDS[self._forward])
+            reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
             raise MissingError(
-                f"forward: {self._forward} needs a kernel with {lacking.option} (module {lacking.module}), and this "
-                f"one says: {words}; {lacking.otherwise}"
+                f"forward: {self._forward} needs a kernel with {feature.option} (module {feature.module}), but this "
+                f"kernel failed: {reason}; {feature.otherwise}"
             ) from error
 
     def take(self, step: Step, site: Site) -> None:
@@ -164,8 +166,8 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
-            inside=Confined(site.host, own.entitlement.cpus, way_in(site.host, own)),
-            facts=facts | entitlement_facts(own.entitlement),
+            inside=Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
+            facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )
 
@@ -205,7 +207,7 @@ class Raw(UnitUnderTest):
     def _forwards_at(self, path: StreamPath) -> CountingPoint:
         """Return the counting point that forwards: a bridge or IP layer, which may drop frames, or a redirect."""
         if self._forward in ROUTING:
-            return forwarding_point(path, Kind.IP_LAYER)
+            return forwarding_point(path, PointKind.IP_LAYER)
         if self._forward == "bridge":
-            return forwarding_point(path, Kind.BRIDGE)
+            return forwarding_point(path, PointKind.BRIDGE)
         return CountingPoint(f"{self._forward} redirect", names_segment=True)

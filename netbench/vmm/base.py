@@ -9,15 +9,16 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.composed import RunsNetbench
+from netbench.hosts.equipped import Equipped
 from netbench.hosts.lines import end
 from netbench.linux.changes import Change
 from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.model.duration_estimate import Pace
 from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import NicKind, Supports, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, Tap
 
 
@@ -38,7 +39,7 @@ class GuestOptions(BaseModel):
     @classmethod
     def _can_be_done(cls, forward: object) -> object:
         if forward == "xdp":
-            raise ValueError("in a guest nobody holds netbench's XDP programs: use tc, or the UUT kind raw")
+            raise ValueError("a guest cannot run netbench's XDP programs: use tc, or the UUT kind raw")
         return forward
 
 
@@ -77,8 +78,8 @@ class GuestSpec:
 
     `cables` are NICs that are not attached to its machine. `directory` is for its files while it runs. `netns` is the
     network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty: any). They run
-    in the control group that the file `door` leads into (empty: the group of netbench). That group has the `weight` and
-    `limit` (as in an Entitlement).
+    in the control group of the file `cgroup_procs` (empty: the group of netbench), with `weight` and `limit` as in
+    CpuShares.
     """
 
     name: str
@@ -86,7 +87,7 @@ class GuestSpec:
     nics: tuple[GuestNic, ...] = ()
     netns: str | None = None
     host_cpus: tuple[int, ...] = ()
-    door: str = ""
+    cgroup_procs: str = ""
     weight: int | None = None
     limit: float | None = None
     cables: tuple[CableEnd, ...] = ()
@@ -134,7 +135,7 @@ class RunningGuest:
 
     def clocks(self) -> tuple[int, int]:
         """Return its CLOCK_MONOTONIC and CLOCK_REALTIME in ns; TestbedError if unavailable or without an answer."""
-        raise TestbedError(f"{self.spec.title}: nobody tells what its clocks show")
+        raise TestbedError(f"{self.spec.title}: its clocks cannot be read")
 
     def set_link(self, interface: str, *, up: bool) -> None:
         """Switch the carrier of one of its cabled NICs on or off; frames in transit are lost.
@@ -189,17 +190,17 @@ class Vmm:
     # How far it was tested, if never with frames: `API only, against a simulator`, `contract only, never run`.
     unproven: ClassVar[str] = ""
     # Whether it applies weight and limit from the spec of a guest itself; no control group is made then.
-    entitles: bool = False
+    applies_cpu_shares: bool = False
     # Whether its guests are on another machine that source and sink are cabled to: streams have no NICs in between.
     elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests have kernels that schedule them and count their CPU time
-    pace: ClassVar[Pace] = Pace()
-    pace_in_vm: ClassVar[Pace | None] = None  # with a VM as its host, whose CPU is usually emulated; None: the same
+    pace: ClassVar[DurationEstimate] = DurationEstimate()
+    pace_in_vm: ClassVar[DurationEstimate | None] = None  # in a VM with an emulated CPU; None: the same
 
     def __init__(self, options: GuestOptions) -> None:
         self.options = options
 
-    def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
+    def pace_of(self, paths: Sequence[StreamPath]) -> DurationEstimate:
         """Return how long operations take with its guests on these paths."""
         return (self.pace_in_vm if on_vm(paths) else None) or self.pace
 
@@ -242,6 +243,15 @@ class Vmm:
         It need not answer yet. TestbedError, with nothing left behind, when it ends at once.
         """
         raise NotImplementedError
+
+
+def is_own_vm(host: Host) -> bool:
+    """Return whether a host is one of netbench's VMs, rather than this machine or a host over SSH."""
+    if host.shares_files:
+        return False
+    while not isinstance(host, RunsNetbench) and (inner := getattr(host, "made_of", None)):
+        host = inner
+    return isinstance(host, Equipped) or not isinstance(host, RunsNetbench)
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:

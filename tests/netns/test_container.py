@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
+from netbench.config.document import yaml_text
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
@@ -18,16 +18,16 @@ from netbench.images.library import find_image
 from netbench.images.on_host import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
-from netbench.model.entitlement import Entitlement
-from netbench.model.topology import UutSpec
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
-from netbench.vmm import container
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_lxc import PACKAGES, look_for_lxc_driver
+from netbench.vmm.container import container
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.libvirt.api import libvirt_module
+from netbench.vmm.libvirt.lxc import PACKAGES, find_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -44,7 +44,7 @@ pytestmark = [
 
 def lacking_for_libvirt() -> str:
     try:
-        look_for_lxc_driver("")
+        find_lxc_driver("")
     except MissingError as error:
         return f"{error}: apt-get install {' '.join(PACKAGES)}"
     return ""
@@ -181,7 +181,7 @@ def test_what_the_copy_of_a_domain_writes_goes_with_it_and_nothing_else_of_it_is
         for name, forward in (("web", "route"), ("gone", "bridge"))
     ]
     wanted = topology(1, uuts, name="nbt-dom").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
     told = {row["uut"]: row for row in rows(results)}
@@ -252,7 +252,7 @@ def test_one_that_is_not_ready_in_time_is_ended(runtime, monkeypatch):
 def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, runtime):
     spec = {"name": "box", "kind": "container", "runtime": runtime}
     wanted = topology(1, [spec], name="nbt-box").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
     campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
@@ -268,7 +268,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
     with fresh_yard("nbt-share") as yard:
         before = kept()
         options = ContainerOptions(runtime="libvirt")
-        with yard.uut(Guest(Container(options)), "g", (), Entitlement((last,), weight=1000, limit=0.25)) as active:
+        with yard.uut(Guest(Container(options)), "g", (), CpuShares((last,), weight=1000, limit=0.25)) as active:
             assert active.ready.inside is not None
             status = active.ready.inside.read("/proc/1/status")
             assert f"Cpus_allowed_list:\t{last}\n" in status
@@ -315,7 +315,7 @@ def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_p
         for name, forward, more in (("plain", "bridge", {}), ("router", "route", limited))
     ]
     wanted = topology(1, uuts, name="nbt-lxc").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["uut"] for row in rows(results)] == ["plain", "router"]
@@ -341,7 +341,7 @@ def has_memory_groups():
 
 @pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
 @pytest.mark.parametrize("runtime", RUNTIMES[:2])  # libvirt's has no such limit
-@pytest.mark.parametrize("entitlement", [EVERYTHING, Entitlement((), 50, 0.5)], ids=["alone", "with-shares"])
+@pytest.mark.parametrize("entitlement", [EVERYTHING, CpuShares((), 50, 0.5)], ids=["alone", "with-shares"])
 def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
     plain = ContainerOptions(runtime=runtime)
     limited = ContainerOptions.model_validate({"runtime": runtime, "memory": "48M"})

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
@@ -15,11 +15,12 @@ from netbench.linux.changes import Change
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
 from netbench.uut.guest import Guest, StartGuest
 from netbench.vmm.base import RunningGuest, Vmm
@@ -75,7 +76,7 @@ class Yard:
         uut: UnitUnderTest,
         name: str,
         paths: tuple[StreamPath, ...] = (),
-        entitlement: Entitlement = EVERYTHING,
+        entitlement: CpuShares = EVERYTHING,
     ) -> Iterator[ActiveGuest]:
         """Bring up a UUT until the block ends."""
         point = self.machine.point

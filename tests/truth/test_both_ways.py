@@ -13,12 +13,13 @@ from netbench.hosts.local import LocalHost
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.testbed import rings
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.reference import DropRule
 from tests.breakages import load_shipped

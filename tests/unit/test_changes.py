@@ -38,10 +38,10 @@ from netbench.linux.changes import (
     SteerReceived,
 )
 from netbench.linux.journal import from_json, to_json
-from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.libvirt_changes import OwnDomain
-from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
-from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
+from netbench.vmm.libvirt.api import AddLibvirtDomain
+from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.xen.domain import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -124,7 +124,7 @@ EACH = {
         "cat >/run/netbench/vm/x/domain.cfg <<'END'\nmemory = 256\nEND\n"
         "xl create -p -e -q /run/netbench/vm/x/domain.cfg"
     ),
-    OwnDomain("qemu:///system", "nb-x"): "! virsh -c qemu:///system domuuid nb-x",
+    AddLibvirtDomain("qemu:///system", "nb-x"): "! virsh -c qemu:///system domuuid nb-x",
     PlaceVif("nb-x", 1, "vif", None, "nb-ve-s1", "02:6e:67:00:01:02"): (
         "ip link set dev vifDOMID.1 address 02:6e:68:00:01:02 name nb-ve-s1"
     ),
@@ -186,7 +186,15 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"AddLink", "OfContainer", "OfEsxi", "InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
+    of_no_kind = {
+        "AddLink",
+        "OfContainer",
+        "EsxiChange",
+        "InNamespace",
+        "KernelRequest",
+        "RequestInNamespace",
+        "_TcRequest",
+    }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
     assert {type(change).__name__ for change in EACH} == {

@@ -9,8 +9,8 @@ from netbench.errors import TestbedError
 from netbench.hosts.composed import Confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.nics import NicCounters
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment, Site
 from netbench.uut.raw import Raw, RawOptions
 from tests.unit.fakes import FakeHost
@@ -50,7 +50,7 @@ def test_what_is_run_inside_a_kernel_is_run_on_its_host_within_what_it_may_take(
     uut, host = Raw(RawOptions()), HERE
     kernel: Any = Nothing()
     hosts: Any = {"uut": host, "source": FakeHost()}
-    uut.provision(Site(Assignment("u", paths, Entitlement((FIRST,)), "uut", "x"), kernel, hosts))
+    uut.provision(Site(Assignment("u", paths, CpuShares((FIRST,)), "uut", "x"), kernel, hosts))
     ready = uut.ready()
     assert ready.inside
     said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])

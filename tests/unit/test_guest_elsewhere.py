@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from netbench.model.paths import stream_paths
 from netbench.model.points import whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Site, bring_up
 from netbench.uut.guest import ChangeInside, Guest, StartGuest
 from netbench.vmm.attachment import Tap
@@ -33,7 +33,7 @@ class Elsewhere(Vmm):
     """A VMM that starts guests on another machine."""
 
     elsewhere: ClassVar[bool] = True
-    entitles: bool = True
+    applies_cpu_shares: bool = True
 
     def needs(self):
         return frozenset({"its-api"})

@@ -13,12 +13,13 @@ from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.base import MachineState
 from netbench.linux.journal import from_json, to_json
-from netbench.vmm import libvirt_lxc, libvirt_lxc_groups
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.container_root import Root
-from netbench.vmm.libvirt_lxc import domain_xml, look_for_lxc_driver
-from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
+from netbench.vmm.container import cgroups
+from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.container.runtime import Root
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt.lxc import domain_xml, find_lxc_driver
 from tests.unit.fakes import FakeHost
 
 HERE = LocalHost("here", "no-run")
@@ -74,9 +75,11 @@ def test_groups_are_where_netbench_is_but_for_shares_of_cpus():
         Hierarchy("devices", "/sys/fs/cgroup/devices"),
         Hierarchy("memory", "/sys/fs/cgroup/memory/user"),
     ]
-    assert cpu_door("nb-x", there) == "/proc/1/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs", "on another machine"
+    assert cpu_cgroup_procs("nb-x", there) == "/proc/1/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs", (
+        "on another machine"
+    )
     here = hierarchies(machine(APART, OWN, is_here=True))
-    assert cpu_door("nb-x", here).startswith(f"/proc/{os.getpid()}/root/sys/fs/cgroup/")
+    assert cpu_cgroup_procs("nb-x", here).startswith(f"/proc/{os.getpid()}/root/sys/fs/cgroup/")
 
 
 def test_in_version_2_nothing_runs_in_a_group_with_groups():
@@ -84,11 +87,11 @@ def test_in_version_2_nothing_runs_in_a_group_with_groups():
     own, leaf = (f"/proc/1/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
     words = in_groups(["libvirtd"], "nb-x", there)
     assert [words.index(own) < words.index("unshare") < words.index(leaf), words[-1]] == [True, "libvirtd"]
-    assert cpu_door("nb-x", there) == leaf
+    assert cpu_cgroup_procs("nb-x", there) == leaf
 
 
 def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
-    monkeypatch.setattr(libvirt_lxc_groups, "THIS_MACHINE", machine(APART, OWN))
+    monkeypatch.setattr(cgroups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
     others = " ".join(f"/sys/fs/cgroup/{controller}/nb-x" for controller in ("cpuset", "devices", "memory/user"))
@@ -118,6 +121,6 @@ def test_a_machine_without_the_groups_is_told_which():
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(libvirt_lxc, "_LIBRARIES", tmp_path)
     with pytest.raises(MissingError, match="its driver for LXC"):
-        look_for_lxc_driver("")
+        find_lxc_driver("")
     assert "libvirt-lxc" in Container(ContainerOptions(runtime="libvirt")).needs()
     assert "libvirt-lxc" not in Container(ContainerOptions()).needs()

@@ -33,9 +33,9 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
 from netbench.linux.nics import links_of
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import stream_paths
-from netbench.model.points import CountingPoint, Kind
-from netbench.testbed.base_changes import base_changes
+from netbench.model.points import CountingPoint, PointKind
+from netbench.model.stream_paths import stream_paths
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm
@@ -527,7 +527,9 @@ def test_counters_of_any_size_reach_their_own_nic(names, count):
 
 def test_a_machine_that_talks_nonsense_is_named():
     guest = Machine("lab", FakeHost({"sh": Completed((), 0, "what?", "")}, {"/proc/stat": "cpu0 1\n"}))
-    point = CountingPoint("ingress NIC", kind=Kind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx")
+    point = CountingPoint(
+        "ingress NIC", kind=PointKind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx"
+    )
     with pytest.raises(TestbedError, match="host fake: its counters make no sense"):
         guest.read_counters({"s1": [point]})
     with pytest.raises(TestbedError, match="host fake: its CPU time makes no sense"):

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.device import parse_device
-from netbench.generators.pktgen.files import realtime_offset_ns
+from netbench.generators.pktgen.files import parse_device, realtime_offset_ns
 from netbench.hosts.local import LocalHost
 from tests.unit.fakes import FakeHost
 from tests.unit.pktgen_kernel import OFFSET_NS, FakeDevice, show
@@ -57,7 +56,7 @@ def test_a_command_after_a_run_hides_its_result():
 
 @pytest.mark.parametrize("text", ["", "Running: \nStopped: va@0 \nResult: NA\n", "Params: count 5\nCurrent:\n"])
 def test_other_text_is_refused(text):
-    with pytest.raises(TestbedError, match="state of a device was expected"):
+    with pytest.raises(TestbedError, match="instead of the state of a device"):
         parse_device(text)
 
 
@@ -90,7 +89,7 @@ def test_the_offset_of_the_clocks_of_this_machine():
 
 
 def test_a_host_that_hides_its_clocks():
-    with pytest.raises(TestbedError, match="does not tell the offset of CLOCK_REALTIME"):
+    with pytest.raises(TestbedError, match="does not contain the offset of CLOCK_REALTIME"):
         realtime_offset_ns(FakeHost(files={"/proc/timer_list": "Timer List Version: v0.9\n"}))
 
 

@@ -9,7 +9,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.python_modules import module_command
 from netbench.hosts.search_path import search_path
 from netbench.hosts.ssh_guest import free_port
-from netbench.uut.impairments import Impairments
+from netbench.uut.forwarder_process import Impairments
 
 HOSTILE = ("array", "base64", "json", "netbench", "numpy", "os", "pydantic", "runpy", "socket", "struct", "time")
 
@@ -34,7 +34,7 @@ def hostile(tmp_path, monkeypatch):
         ("netbench.generators.afpacket.afpacket_worker", ["no-such-nic", "1"]),
         ("netbench.sinks.flush", ["no-such-nic"]),
         ("netbench.uut.forwarder_process", ["no-such-nic", "no-such-nic", Impairments().model_dump_json()]),
-        ("netbench.vmm.reception", ["no-such-nic", "02:00:00:00:00:01"]),
+        ("netbench.uut.reception_probe", ["no-such-nic", "02:00:00:00:00:01"]),
     ],
 )
 def test_a_module_is_run_and_nothing_that_lies_about(hostile, module, arguments):

@@ -8,14 +8,14 @@ import pytest
 
 from netbench.capture.pcap import pcap_bytes
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.evidence import StreamObservation
-from netbench.trial.judging import judge
-from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.endpoints import Receiving, Recording
+from netbench.trial.observation import StreamObservation
 from netbench.trial.setup import Endpoints
+from netbench.trial.verdict_rules import judge
 from tests.unit.accounts import account
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire

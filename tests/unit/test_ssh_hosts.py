@@ -21,14 +21,14 @@ from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed import ssh_checks
-from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.bring_up import base_changes, resources
+from netbench.testbed.doctor import ssh_checks
+from netbench.testbed.doctor.host_checks import Status
+from netbench.testbed.doctor.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
-from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.resolved import needs_of
-from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
-from netbench.vmm.libvirt_daemon import driver_sign
+from netbench.vmm.libvirt.domain import driver_sign
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -126,8 +126,8 @@ def modules_of_changes() -> list[str]:
     for kind in kinds:
         kinds += kind.__subclasses__()
     modules = {kind.__module__ for kind in kinds if kind.__module__.startswith("netbench.")}
-    assert modules >= {"netbench.vmm.xen_changes", "netbench.vmm.libvirt_lxc_groups", "netbench.linux.changes.links"}
-    return sorted(modules - {"netbench.vmm.esxi_changes"})
+    assert modules >= {"netbench.vmm.xen.domain", "netbench.vmm.container.cgroups", "netbench.linux.changes.links"}
+    return sorted(modules - {"netbench.vmm.esxi.machine"})
 
 
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
@@ -136,7 +136,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.linux.watchdog",
         "netbench.linux.safety",
         "netbench.sinks.bpf_worker",
-        "netbench.sinks.count_there",
+        "netbench.sinks.remote_capture_count",
         "netbench.sinks.flush",
         "netbench.generators.afpacket.afpacket_worker",
         "netbench.generators.xdp.xdp_worker",

@@ -19,8 +19,9 @@ from netbench.linux.changes import (
     SetPromiscuous,
     SetUp,
 )
-from netbench.model.paths import StreamId, each_nic_once, stream_paths
-from netbench.model.points import Kind
+from netbench.model.paths import StreamId, each_nic_once
+from netbench.model.points import PointKind
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
 from netbench.report.directions_section import directions_section
@@ -28,12 +29,12 @@ from netbench.report.sections import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
-from netbench.sinks.tcpdump_command import tcpdump_command
+from netbench.sinks.tcpdump_process import tcpdump_command
 from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.observation import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -43,8 +44,8 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
 from netbench.vmm.attachment import Macvtap, Tap, Veth
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.esxi import Esxi
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND
@@ -111,7 +112,7 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
         ((FORTH, {**BACK, "source": "source/tx1"}), "streams.1.source", "a way back has the NICs of s1"),
         ((FORTH, {**BACK, "colour": 1}), "streams.1.colour", "Extra inputs"),
         ((FORTH, {"name": "back", "reverse": 7}), "streams.1.reverse", "string"),
-        ((FORTH, {**FORTH, "name": "s2"}), "", "only a stream and its way back (`reverse`) share NICs"),
+        ((FORTH, {**FORTH, "name": "s2"}), "streams.1.source", "only a stream and its way back (`reverse`) share NICs"),
         ((FORTH, {"name": "x"}), "streams.1.source", "Field required"),
         (("s1", BACK), "streams.1.reverse", "there is no stream 's1'"),
     ],
@@ -263,7 +264,7 @@ def test_a_guest_elsewhere_has_the_uplinks_of_the_stream(tmp_path):
     }
     direct = [replace(path, ingress=None, egress=None) for path in PATHS]
     Guest(Esxi(EsxiOptions.model_validate(said))).check(direct)
-    with pytest.raises(UsageError, match="stream back: uplinks must say .*{s1: {ingress: vmnic2"):
+    with pytest.raises(UsageError, match="stream back: uplinks must name .*{s1: {ingress: vmnic2"):
         Guest(Esxi(EsxiOptions.model_validate({**said, "uplinks": {}}))).check(direct[1:] + direct[:1])
 
 
@@ -310,7 +311,7 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
             "egress": passed(tx=1000, rx=700),
             "sink": passed(rx=1000, tx=700),
         },
-        points=BY_KIND[Kind.BRIDGE],
+        points=BY_KIND[PointKind.BRIDGE],
         sink_sends=sink_sends,
     )
 

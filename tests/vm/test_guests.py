@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from netbench.results.directory import ResultDirectory
-from netbench.vmm.acceleration import CACHE
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu.acceleration import CACHE
+from netbench.vmm.qemu.command import qemu_program
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, pids_in, wait_for
 
@@ -165,8 +165,8 @@ def test_guests_that_do_not_come_up_are_a_reason_and_the_next_uut_is_measured(to
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
-        ("accelerator: kvm", 3, "accelerator: kvm is wanted, but"),
-        ("vhost: on", 3, "vhost: on is asked for, but this host has no"),
+        ("accelerator: kvm", 3, "accelerator: kvm is not possible:"),
+        ("vhost: on", 3, "vhost: on is not possible: this host has no"),
         ("pin: {vcpus: [[4000]]}", 2, "UUT guest: pin: this machine has no CPU 4000; it has 0"),
     ],
 )
@@ -292,8 +292,8 @@ import os, sys, time
 from pathlib import Path
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
+from netbench.vmm.qemu.options import QemuOptions
 directory, host = Path(sys.argv[1]), LocalHost("local", "netbench-test-lives")
 guest = Qemu(QemuOptions(accelerator="tcg")).start(GuestSpec("g", directory), host)
 guest.await_answer(90)

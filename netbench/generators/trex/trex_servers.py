@@ -1,19 +1,23 @@
-"""The TRex servers of a campaign: one worker per server, shared by its sources and sinks."""
+"""The TRex servers of a campaign: their options, and one worker per server, shared by its sources and sinks."""
 
 import json
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, model_validator
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.generators.trex.client_package import MODULE, SERVER, no_client, no_server
-from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_package import MODULE, SERVER, no_client, no_server
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import bring, module_command_on, scratch_of
 from netbench.hosts.json_conversation import Conversation
 from netbench.hosts.python_modules import module_command
 from netbench.model.documents import plain
+
+TcpPort = Annotated[int, Field(ge=1, le=65535)]
 
 _LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 _MODULE = "netbench.generators.trex.trex_worker"
@@ -22,10 +26,45 @@ _OPEN_S = 60.0
 _ANSWER_S = 10.0
 
 
+class TrexOptions(BaseModel, extra="forbid"):
+    """A running server and its ports, by interface name of the sources; or the package to start servers from.
+
+    The server receives requests at `sync_port` and publishes at `async_port` (its `zmq_rpc_port` and `zmq_pub_port`).
+    With `path`, the directory of a TRex package, netbench starts its own servers, in software. `delay_fps` frames/s
+    of each stream measure its delay, where the sink is trex as well.
+    """
+
+    server: str = Field(default="127.0.0.1", min_length=1)
+    """Address of a running server, as seen by the sources' machine."""
+    sync_port: TcpPort = 4501
+    """Request port (`zmq_rpc_port`)."""
+    async_port: TcpPort = 4500
+    """Publisher port (`zmq_pub_port`)."""
+    ports: dict[str, Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=dict)
+    """Ports of the running server, by interface name."""
+    path: str | None = Field(default=None, pattern="^/")
+    """Directory of an unpacked TRex package; netbench starts servers of its own."""
+    delay_fps: float = Field(default=0, ge=0, le=100_000)
+    """With sink trex: frames/s of each stream that measure delay."""
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if self.path is None and not self.ports:
+            raise ValueError(
+                "neither `ports` nor `path`: give the port of a running server for each interface, as in {kind: trex, "
+                "ports: {eth1: 0}}, or the package to start servers from: {kind: trex, path: /opt/trex/v3.08}"
+            )
+        if self.path is not None and self.model_fields_set - {"path", "delay_fps"}:
+            raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
+        if len(set(self.ports.values())) < len(self.ports):
+            raise ValueError("ports: two interfaces have the same port of TRex; give each another port")
+        return self
+
+
 class TrexServer:
     """The worker of one server, alive as long as it has users.
 
-    A server that netbench starts is started at the first request, when all its interfaces are known.
+    A server that netbench starts starts with the first request, when all its interfaces have joined.
     """
 
     def __init__(self, options: TrexOptions, host: Host, cpus: Sequence[int]) -> None:
@@ -44,7 +83,7 @@ class TrexServer:
 
         MissingError as in TrexSession and TrexPort.
         """
-        known = interface in self._receive and self._receive[interface] >= receives
+        is_served = interface in self._receive and self._receive[interface] >= receives
         self._users[user] = interface
         self._receive[interface] = receives or self._receive.get(interface, False)
         if self._options.path is None:
@@ -54,7 +93,7 @@ class TrexServer:
             except BaseException:  # Ctrl-C too: the worker must not stay
                 self.leave(user)
                 raise
-        elif not known:
+        elif not is_served:
             self._end()  # it must be restarted with one more interface
 
     def leave(self, user: object) -> None:
@@ -129,7 +168,7 @@ class TrexServer:
 
 
 class TrexServers:
-    """The servers of a campaign.
+    """The servers of a campaign; `has_sinks` is whether there are sinks of TRex.
 
     An already running server serves all its interfaces. Otherwise netbench starts one server per source. With sinks of
     TRex, it starts one per host for all interfaces, because a server counts only frames that it has sent itself.
@@ -138,7 +177,7 @@ class TrexServers:
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers: dict[str, TrexServer] = {}
-        self.count = False  # whether there are sinks of TRex
+        self.has_sinks = False
 
     def join(
         self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool = False
@@ -150,17 +189,17 @@ class TrexServers:
         """
         if missing := no_client():
             raise MissingError(missing)
-        self.require_sense(interface)
+        self.require_port(interface)
         key = self._key(host, interface)
         bring(host, MODULE)
         if receives and key not in self._servers:
             raise UsageError(
-                f"sink trex: {interface} of host {host.name} receives, and no source is on that host: a server that "
-                "netbench starts counts what it has sent itself, so put source and sink of a stream on one host"
+                f"sink trex: no source is on host {host.name}, where {interface} receives. A server that netbench "
+                "starts counts only frames that it sent: put source and sink of a stream on one host"
             )
         server = self._servers.setdefault(key, TrexServer(self._options, host, cpus))
         server.join(user, interface, receives=receives)
-        if self._options.path is not None and not self.count:
+        if self._options.path is not None and not self.has_sinks:
             try:
                 server.start()
             except BaseException:  # Ctrl-C too: the worker must not stay
@@ -168,17 +207,17 @@ class TrexServers:
                 raise
         return server
 
-    def require_sense(self, interface: str) -> None:
+    def require_port(self, interface: str) -> None:
         """Raise UsageError where the options have no port for an interface, or a delay that no sink measures."""
         options = self._options
         if options.path is None and interface not in options.ports:
             raise UsageError(
-                f"generator trex: which port of TRex is interface {interface}? `ports` has {', '.join(options.ports)} "
-                f"only; add it, for example {{{interface}: 0}}"
+                f"generator trex: `ports` has no interface {interface}, only {', '.join(options.ports)}; add it, for "
+                f"example {{{interface}: 0}}"
             )
-        if options.delay_fps and not self.count:
+        if options.delay_fps and not self.has_sinks:
             raise UsageError(
-                "generator trex: TRex alone can tell what delay_fps measures; add sink: trex, or leave it out"
+                "generator trex: delay_fps needs the sink trex, which measures delay; add sink: trex, or leave it out"
             )
 
     def commands(self, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
@@ -193,7 +232,7 @@ class TrexServers:
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
             raise no_server(program, "" if host.shares_files else f" on host {host.name}")
-        return host.name if self.count else f"{host.name}/{interface}"
+        return host.name if self.has_sinks else f"{host.name}/{interface}"
 
 
 def _command(

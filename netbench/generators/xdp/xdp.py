@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, Field
 
-from netbench.generators.base import Generator
+from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import ON_VETH, Feature
@@ -32,6 +32,7 @@ class Xdp(Generator):
 
     Options = XdpOptions
     sends_mixes: ClassVar[bool] = True
+    auto_source = SourcePreference(rank=1, above_fps=200_000)  # slower kinds keep their pace below, even on a busy CPU
     may_need = (
         Feature(
             "live-frames",
@@ -41,7 +42,7 @@ class Xdp(Generator):
             "",
             Probes.live_frames,
             optional=True,
-            otherwise="or send with the generator afpacket, as auto does",
+            otherwise="or use the generator afpacket, as auto does",
         ),
     )
 
@@ -49,11 +50,16 @@ class Xdp(Generator):
         """`attach` is passed on to its sources."""
         self._options, self._attach = options or XdpOptions(), attach
 
+    @classmethod
+    def for_auto(cls, realtime: int) -> Self:
+        """Return the generator that `auto` uses: it attaches no program, because the user did not choose one."""
+        return cls(XdpOptions(realtime=realtime), attach=False)
+
     @property
     def largest_frame(self) -> int:
         return _LARGEST_FRAME
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         return no_netbench(host)
 
     def source(self) -> "XdpSource":

@@ -7,14 +7,13 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
-from netbench.bpf.dispatcher import keep_dispatched
-from netbench.bpf.libbpf import BpfError, load
-from netbench.bpf.live_frames import run_live
+from netbench.bpf.attaching import attach_xdp, keep_dispatched
+from netbench.bpf.libbpf import BpfError, Loaded, load, run_live
+from netbench.errors import MissingError
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
-from netbench.generators.xdp.claiming import claim, refusal
 from netbench.generators.xdp.live_run import LiveRun, take_signals
-from netbench.generators.xdp.program_trial import Shared, XdpTrial
+from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux.cpu_limits import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
@@ -23,9 +22,11 @@ from netbench.model.units import FCS_BYTES
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
 # In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.
-_LOOK_AT_LINK_NS = 500_000_000
-_LOOK_NS = 500_000
+_LINK_POLL_NS = 500_000_000
+_POLL_NS = 500_000
 _STOP_S = 2.0
+
+_OTHERWISE = "or use `generator: auto`"
 
 
 class XdpWorker(Worker):
@@ -51,7 +52,7 @@ class XdpWorker(Worker):
         self._await_end()
         # Again for each trial: an interface of the same name may have taken the place of the first.
         device = xdp_device(self._interface)
-        if why := _unfit(self._interface, device, traffic):
+        if why := _refusal_for(self._interface, device, traffic):
             raise OSError(why)
         self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
@@ -60,7 +61,7 @@ class XdpWorker(Worker):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
         # The kernel restores the length of a frame that the program has cut before it reuses the frame.
-        self._trial = XdpTrial(traffic, self._shared, spare=1 if device.alters_frames else 0)
+        self._trial = XdpTrial(traffic, self.template, self._shared, spare=1 if device.alters_frames else 0)
         for place, shape in enumerate(self._trial.shapes):
             self._loaded.map("shapes").put(place, shape)
         try:
@@ -80,10 +81,10 @@ class XdpWorker(Worker):
         while not (shared.done or run.has_left or self.halt.is_set()):
             now_ns = time.monotonic_ns()
             if now_ns < trial.nominal_end_ns:
-                self.halt.sleep_until(min(trial.nominal_end_ns, now_ns + _LOOK_AT_LINK_NS))
-                self._look_at_link()
+                self.halt.sleep_until(min(trial.nominal_end_ns, now_ns + _LINK_POLL_NS))
+                self._check_link()
             else:
-                self.halt.sleep_until(now_ns + _LOOK_NS)
+                self.halt.sleep_until(now_ns + _POLL_NS)
         shared.done = 1
         spent = run.spent()
         ending = threading.Thread(target=run.finish)
@@ -91,10 +92,10 @@ class XdpWorker(Worker):
         reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
-        # Otherwise the result is known already, and the kernel needs some more ms to end.
+        # Otherwise the result is complete, and the kernel needs some more ms to end.
         return trial.result(reason, spent, next(iter(self._cpus), None))
 
-    def _look_at_link(self) -> None:
+    def _check_link(self) -> None:
         try:
             if not xdp_device(self._interface).up:
                 self.halt.set(f"the link of {self._interface} went down")
@@ -106,11 +107,11 @@ class XdpWorker(Worker):
         if self._running is not None:
             self._running.join(_STOP_S)
             if self._running.is_alive():
-                raise TimeoutError("the kernel does not end the program of the trial before")
+                raise TimeoutError("the kernel does not end the program of the previous trial")
             self._running = None
 
 
-def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
+def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     """Return why the interface cannot send these frames in its present state; empty when it can."""
     if not device.up:
         return f"{interface} is down, or its link is"
@@ -119,8 +120,50 @@ def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
     largest = largest_bytes(traffic.frame_size)
     if largest > most:
-        return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {largest}"
+        return f"{interface} has an MTU of {device.mtu}: frames of {largest} bytes do not fit, at most {most}"
     return ""
+
+
+def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
+    """Make the interface accept frames until `stack` is closed; MissingError where it cannot.
+
+    Most NIC drivers accept them only while a program is attached to the NIC. `attach` attaches one that passes all
+    frames on.
+    """
+    device = xdp_device(interface)
+    if attach and device.takes_frames is False and device.runs_programs and device.kind != "veth":
+        try:
+            link = attach_xdp(loaded.program("attached"), device.index, "native")
+        except BpfError as error:
+            why = f"the driver ({device.kind}) of {interface} rejects frames from XDP programs, and {error}"
+            raise MissingError(f"{why}; {_OTHERWISE}") from error
+        stack.callback(link.close)
+        device = xdp_device(interface)
+    if why := refusal(interface, device):
+        raise MissingError(why)
+
+
+def refusal(interface: str, device: XdpDevice) -> str:
+    """Return why the interface accepts no frames from XDP programs, with the remedy; empty where it does."""
+    if device.takes_frames:
+        return ""
+    if device.takes_frames is None:
+        return (
+            f"Linux {os.uname().release} does not report whether {interface} accepts frames from XDP programs: "
+            f"Linux 6.3 does; {_OTHERWISE}"
+        )
+    if device.kind == "veth":
+        return (
+            f"{interface} is a veth whose other end receives without NAPI, and so rejects frames from XDP programs: "
+            f"set `receive: napi` for the link in the topology (or `ethtool -K PEER gro on`); {_OTHERWISE}"
+        )
+    driver = f"the driver ({device.kind})" if device.kind else "the driver"
+    if device.runs_programs:
+        return (
+            f"{driver} of {interface} accepts frames from XDP programs only while one is attached to it, "
+            "which `generator: xdp` does"
+        )
+    return f"{driver} of {interface} rejects frames from XDP programs (it has no ndo_xdp_xmit); {_OTHERWISE}"
 
 
 if __name__ == "__main__":

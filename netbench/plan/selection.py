@@ -1,0 +1,100 @@
+"""Selection of UUTs and scenarios, and the check that the topology supports them."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from netbench.errors import UsageError
+from netbench.model.frame_mix import in_bytes
+from netbench.model.profile import Profile
+from netbench.model.scenario import Network, Off, Scenario
+from netbench.model.suggestions import close_to
+from netbench.model.topology import Topology
+from netbench.model.units import Load, LoadKind
+from netbench.plan.costs import Costs
+from netbench.plan.schedule import CampaignPlan
+
+
+def choose(
+    topology: Topology,
+    profile: Profile,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    costs: Costs | None = None,
+) -> CampaignPlan:
+    """Return the plan of a campaign of these UUTs and scenarios (empty: all).
+
+    UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot run.
+    """
+    chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
+    names = _chosen("scenario", scenarios, [scenario.name for scenario in profile.scenarios])
+    cases = [profile.scenario(name) for name in names]
+    for case in cases:
+        _refuse_unfit(topology, profile, case)
+    return CampaignPlan(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
+
+
+def most_sources(topology: Topology, profile: Profile) -> int:
+    """Return the largest number of sources of the victim in any trial."""
+    return max(number for case in profile.scenarios for number in source_numbers(topology, profile, case))
+
+
+def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
+    """Return the loads above the nominal rate of a link, as text for a warning or an error."""
+    too_high = []
+    for stream in topology.own_streams:
+        rate = topology.stream_link(stream).rate
+        for load in profile.loads:
+            for size in profile.frame_sizes:
+                fps = load.fps(size, rate)
+                line = Load(LoadKind.SHARE, 100).fps(size, rate)
+                assert line is not None
+                if fps is not None and fps > line * 1.000001:
+                    too_high.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
+    return too_high
+
+
+def source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tuple[int, ...]:
+    """Return the numbers of the victim's sources in a scenario."""
+    available = len(topology.own_streams)
+    if case.streams:
+        return case.streams
+    if profile.streams == "each":
+        return tuple(range(1, available + 1))
+    return profile.streams or (available,)
+
+
+def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
+    where = f"profile {profile.name}: scenario {case.name}"
+    known = [neighbour.name for neighbour in topology.neighbours]
+    if not known and not (isinstance(case.activity, Off) and not case.neighbours):
+        raise UsageError(
+            f"{where} needs a second guest, and topology {topology.name} has no `neighbours`; add one, take a topology "
+            "that has (netns-vmm), or choose with --scenario"
+        )
+    for name in case.neighbours:
+        if name not in known:
+            raise UsageError(
+                f"{where}: topology {topology.name} has no neighbour {name!r}; there are {', '.join(known)}"
+            )
+    to_forward = [neighbour for neighbour in topology.neighbours if isinstance(case.of(neighbour.name), Network)]
+    silent = [neighbour.name for neighbour in to_forward if not neighbour.streams]
+    if silent and (len(silent) == len(to_forward) or set(silent) & set(case.neighbours)):
+        raise UsageError(f"{where}: neighbour {silent[0]} has no streams to forward; name some in the topology")
+    asked, available = max(source_numbers(topology, profile, case)), len(topology.own_streams)
+    if asked > available:
+        raise UsageError(
+            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {available}"
+        )
+
+
+def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the known names that match a wanted name or pattern with `*`; all if none is wanted."""
+    chosen: set[str] = set()
+    for name in wanted:
+        matching = [candidate for candidate in known if fnmatchcase(candidate, name.replace("[", "[[]"))]
+        if not matching:
+            close = close_to(name, known)
+            hint = f"did you mean {close}? " if close else ""
+            raise UsageError(f"there is no {what} {name!r} here; {hint}there are {', '.join(known)}")
+        chosen.update(matching)
+    return [name for name in known if name in chosen] if wanted else list(known)
