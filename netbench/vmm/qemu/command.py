@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netbench.hosts.composed import confined
 from netbench.hosts.python_modules import module_command, source_command
+from netbench.images.recipe import load_recipe
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
