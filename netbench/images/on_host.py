@@ -6,7 +6,8 @@ from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import has_netbench, outside, scratch_of
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.remote_code import has_netbench, scratch_of
 from netbench.images.library import Image
 from netbench.images.programs import SHELF
 from netbench.images.unpacked import unpack

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.errors import MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import Named, Namespaced
+from netbench.hosts.host_wrappers import NamedHost, NamespaceHost
 from netbench.linux.changes import AddNamespace, Change, KernelRequest, MachineState, MovePort
 from netbench.linux.changes.base import is_gone, tell
 from netbench.linux.count_by_command import count_by_command
@@ -50,8 +50,8 @@ class Machine:
 
     def host(self, netns: str | None = None, name: str = "") -> Host:
         """Return the machine, or a network namespace of it, as a host with that name."""
-        host = Named(self._host, name) if name else self._host
-        return Namespaced(host, netns) if netns else host
+        host = NamedHost(self._host, name) if name else self._host
+        return NamespaceHost(host, netns) if netns else host
 
     @property
     def monotonic(self) -> ClockDifference:

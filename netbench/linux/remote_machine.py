@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import Explained, Named
+from netbench.hosts.host_wrappers import MonitoredHost, NamedHost
 from netbench.hosts.ssh import Connecting, SshHost
 from netbench.linux import watchdog
 from netbench.linux.changes import AddRunDirectory, Change
@@ -27,7 +27,7 @@ class RemoteRecord(ChangeRecord):
 
     def record(self, change: Change) -> int:
         """Record a change, as Record does; TestbedError when it cannot be recorded there."""
-        kept = int(self._host.ask(b"J", json.dumps(to_json(change)).encode()))
+        kept = int(self._host.request(b"J", json.dumps(to_json(change)).encode()))
         number = super().record(change)
         assert kept == number, "both count the changes of one run"
         return number
@@ -35,7 +35,7 @@ class RemoteRecord(ChangeRecord):
     def undone(self, number: int) -> None:
         """Note that a change was undone, as Record does."""
         with suppress(TestbedError):  # no connection: the guard undoes the change a second time
-            self._host.ask(b"J", json.dumps(number).encode())
+            self._host.request(b"J", json.dumps(number).encode())
         super().undone(number)
 
 
@@ -46,8 +46,8 @@ class RemoteMachine(Machine):
         """Raise MissingError when the connection fails."""
         self.ssh = connecting.host()
         self._connecting = connecting
-        description = self.ssh.told
-        host = Named(Explained(self.ssh, self.death, MachineGoneError), name)
+        description = self.ssh.description
+        host = NamedHost(MonitoredHost(self.ssh, self.death, MachineGoneError), name)
         facts = {"ssh_address": address, "python": str(description["python"]), "clock": str(description["clock"])}
         super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(description["cpus"]), facts=facts)
         self.make([AddRunDirectory(self.ssh.scratch)])

@@ -28,7 +28,7 @@ from pathlib import Path
 from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
 from netbench.hosts.local import MARK, LocalHost
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.linux.cleaning import clean, take_back
 from netbench.linux.clock_state import clock_state
 from netbench.linux.journal import Journal, from_json
@@ -53,7 +53,7 @@ class _Guard(Agent):
         # The processes that it started end with it, even after a crash.
         return [b"setpriv", b"--pdeathsig", b"KILL", *argv]
 
-    def _obey(self, kind: bytes, number: int, body: bytes) -> None:
+    def _execute(self, kind: bytes, number: int, body: bytes) -> None:
         if kind == b"Q":
             self._open = False
         elif kind == b"J":
@@ -62,7 +62,7 @@ class _Guard(Agent):
             except (NetbenchError, ImportError, KeyError, TypeError, ValueError) as error:
                 self._send(b"F", number, f"a change cannot be kept on record: {error}".encode())
         else:
-            super()._obey(kind, number, body)
+            super()._execute(kind, number, body)
 
     def _keep(self, told: object) -> bytes:
         if isinstance(told, dict):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
-from netbench.hosts.composed import has_netbench, scratch_of
+from netbench.hosts.remote_code import has_netbench, output_path
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
@@ -213,7 +213,7 @@ class BpfSink(Sink):
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""
         file = _sample_file(incoming)
-        return file if self._host.shares_files else Path(scratch_of(self._host), file.name)
+        return output_path(self._host, file)
 
     def _bring_home(self, there: Path, file: Path) -> None:
         try:

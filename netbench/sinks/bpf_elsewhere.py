@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import module_command_on
-from netbench.hosts.json_conversation import Conversation
+from netbench.hosts.remote_code import module_command_on
+from netbench.hosts.worker_process import WorkerProcess
 from netbench.model.received import Received
 from netbench.model.traffic import Sent
 from netbench.sinks.bpf_counting import CountRequest
@@ -30,7 +30,7 @@ class CountingElsewhere:
 
     def __init__(self, interface: str, hook: Wanted, host: Host) -> None:
         self._host, self._interface, self._hook = host, interface, hook
-        self._process: Conversation | None = None
+        self._process: WorkerProcess | None = None
         self.where = ""
 
     def attach(self) -> None:
@@ -38,7 +38,7 @@ class CountingElsewhere:
         if self._process is None:
             command = module_command_on(self._host, _MODULE, self._interface, self._hook)
             process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
-            self._process = Conversation(f"the sink bpf on {self._interface} of host {self._host.name}", process)
+            self._process = WorkerProcess(f"the sink bpf on {self._interface} of host {self._host.name}", process)
             self.begun(_START_S)
 
     def begin(self, order: CountRequest) -> None:
@@ -81,11 +81,11 @@ class CountingElsewhere:
         return self._answer(_ANSWER_S)
 
     def _tell(self, request: Mapping[str, object]) -> None:
-        self._conversation.tell(request)
+        self._conversation.request(request)
 
     def _answer(self, timeout_s: float) -> Mapping[str, Any]:
         try:
-            answer = self._conversation.said(timeout_s)
+            answer = self._conversation.any_reply(timeout_s)
         except (TimeoutError, TestbedError) as error:
             self.close()
             raise TestbedError(str(error)) from error
@@ -96,7 +96,7 @@ class CountingElsewhere:
         return answer
 
     @property
-    def _conversation(self) -> Conversation:
+    def _conversation(self) -> WorkerProcess:
         if self._process is None:
             raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
         return self._process

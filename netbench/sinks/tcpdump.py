@@ -20,8 +20,8 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
-from netbench.hosts.lines import end
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
 from netbench.linux.needs import Tool
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
@@ -153,7 +153,7 @@ class TcpdumpSink(Sink):
 
     def processes(self) -> Sequence[int]:
         process = self._process
-        return (process.pid,) if self._host.shares_files and isinstance(process, subprocess.Popen) else ()
+        return (process.pid,) if isinstance(process, subprocess.Popen) else ()
 
     def stop(self, limit_s: float) -> None:
         """Push all arrived frames into the capture, end tcpdump, and copy the capture to this machine."""

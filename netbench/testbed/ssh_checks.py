@@ -9,9 +9,9 @@ from netbench.config.plugins import SINKS, plugins
 from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
-from netbench.hosts.code import PYTHON
-from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import PYTHON
 from netbench.hosts.ssh import explained, ssh_command
 from netbench.linux.needs import Facility, Need, Tool
 from netbench.model.host_spec import SshSpec

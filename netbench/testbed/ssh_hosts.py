@@ -8,7 +8,7 @@ from functools import partial
 
 from netbench.errors import MachineGoneError, MissingError, NotUndoneError, UsageError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import module_command_on
+from netbench.hosts.remote_code import module_command_on
 from netbench.linux import safety
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.machine import Machine
@@ -66,7 +66,7 @@ def connected_hosts(
             except MissingError as error:
                 problems.append(str(error))
                 continue
-            if handles_frames(topology, name) and not found[name].ssh.told["numpy"]:
+            if handles_frames(topology, name) and not found[name].ssh.description["numpy"]:
                 where = f"host {name} ({specs[name].address})"
                 problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
         looked = [pool.submit(require_there, remote.host(), needs.get(name, ())) for name, remote in found.items()]

@@ -11,7 +11,7 @@ from itertools import chain, count
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, NotUndoneError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.cleaning import clean, take_back
@@ -478,7 +478,7 @@ def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine],
     if machine is not None:
         return machines[machine].host(netns, name)
     here = LocalHost(name, run_id, _scratch(run_id))
-    return Namespaced(here, netns) if netns else here
+    return NamespaceHost(here, netns) if netns else here
 
 
 def _known_paths(topology: Topology, machines: Mapping[str | None, Machine]) -> tuple[StreamPath, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from netbench.config.plugins import VMMS, plugins
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.clock import Differences
-from netbench.hosts.equipped import equipped
+from netbench.hosts.clock import ClockComparison
+from netbench.hosts.remote_code import with_netbench
 from netbench.linux.changes.base import tell
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -43,7 +43,7 @@ class VmMachine(Machine):
 
     def __init__(self, name: str, spec: VmSpec, guest: RunningGuest) -> None:
         """`guest` must respond to commands."""
-        host = equipped(guest.host(MachineGoneError), name)
+        host = with_netbench(guest.host(MachineGoneError), name)
         facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
         super().__init__(name, host, cpus=range(spec.cpus), facts=facts)
         self.set_link = guest.set_link
@@ -60,8 +60,8 @@ class VmMachine(Machine):
         """Its CLOCK_REALTIME minus this machine's, read anew each time; TestbedError."""
         return self._differences().realtime
 
-    def _differences(self) -> Differences:
-        found = Differences()
+    def _differences(self) -> ClockComparison:
+        found = ClockComparison()
         for _ in range(_QUESTIONS):
             before = time.monotonic_ns(), time.time_ns()
             readings = self._clocks()

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.python_modules import source_command
+from netbench.hosts.remote_code import program_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -280,9 +279,7 @@ def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
 
 def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
     """Return the command that sends a frame to a NIC of the guest."""
-    if has_netbench(host):
-        return module_command_on(host, reception.__name__, interface, mac)
-    return source_command(reception, interface, mac)
+    return program_command(host, reception, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

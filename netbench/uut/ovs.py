@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.composed import Confined, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import ConfinedHost, outside
+from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.needs import IN_NETNS, Feature, Need, Tool, require_there
 from netbench.linux.probes import Probes
@@ -178,7 +178,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return Confined(site.host, own.entitlement.cpus, way_in(site.host, own))
+        return ConfinedHost(site.host, own.entitlement.cpus, way_in(site.host, own))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.lines import end
+from netbench.hosts.pipes import end
 from netbench.linux.changes import Change
 from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY

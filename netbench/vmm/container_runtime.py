@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from netbench.hosts.base import Host
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.linux.changes import Change
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root

@@ -5,8 +5,8 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import confined
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import confined
+from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.vmm.base import GuestSpec
 

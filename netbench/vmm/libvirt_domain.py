@@ -8,7 +8,7 @@ from typing import Any
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import outside
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.local import MARK
 from netbench.linux.proc import parse_pss
 from netbench.model.interfaces import PREFIX

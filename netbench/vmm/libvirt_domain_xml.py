@@ -4,7 +4,7 @@ import platform
 import shutil
 from xml.etree.ElementTree import Element, SubElement
 
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.vmm.libvirt_changes import own_uuid
 from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, end_at_every_event, mark
 from netbench.vmm.qemu_command import (

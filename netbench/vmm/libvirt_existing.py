@@ -8,7 +8,7 @@ from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import outside
+from netbench.hosts.host_wrappers import outside
 from netbench.vmm.libvirt_api import LibvirtConnection
 from netbench.vmm.libvirt_copy_xml import Connected, DomainCopy, copy_of, planned_copy
 from netbench.vmm.libvirt_domain import LibvirtDomain

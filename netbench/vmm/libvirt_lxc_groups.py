@@ -10,7 +10,7 @@ from typing import Self
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, machine_root
 from netbench.linux.changes import Change, MachineState

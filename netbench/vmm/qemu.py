@@ -12,8 +12,8 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
-from netbench.hosts.composed import Explained
-from netbench.hosts.ssh_guest import SshGuest, free_port
+from netbench.hosts.host_wrappers import MonitoredHost
+from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
@@ -73,10 +73,10 @@ class QemuGuest(RunningGuest):
             self.quiet_time_s = _EMULATED_QUIET_TIME_S
 
     def await_answer(self, limit_s: float) -> None:
-        Explained(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
+        MonitoredHost(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return Explained(self._connection, self._process.death_just_now, gone)
+        return MonitoredHost(self._connection, self._process.death_just_now, gone)
 
     def death(self) -> str:
         return self._process.trouble()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from netbench.hosts.composed import confined
-from netbench.hosts.python_modules import module_command, source_command
+from netbench.hosts.host_wrappers import confined
+from netbench.hosts.trusted_code import module_command, source_command
 from netbench.images.recipe import LABS, Lab
 from netbench.vmm import open_cables, open_macvtaps
 

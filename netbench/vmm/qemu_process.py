@@ -7,8 +7,8 @@ from contextlib import suppress
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process, exists, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.pipes import Tail, end
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qmp import QmpConnection

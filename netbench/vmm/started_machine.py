@@ -7,7 +7,7 @@ from typing import IO
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.lines import Tail
+from netbench.hosts.pipes import Tail
 from netbench.hosts.relay import connect
 from netbench.vmm.qemu_command import RunFiles
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 
 # The script that starts a guest; it is copied to the guest's machine.
 SCRIPT = Path(__file__).with_name("virtualbox_guest.sh")

@@ -14,8 +14,8 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Explained, outside
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.trusted_code import search_path
 from netbench.images.library import find_image
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
@@ -122,11 +122,11 @@ class XenGuest(RunningGuest):
         self._agent = AgentHost(spec.name, AgentChannel(spec.title, self._console))
 
     def await_answer(self, limit_s: float) -> None:
-        Explained(self._agent, self.death).await_answer(limit_s, self._hopeless)
+        MonitoredHost(self._agent, self.death).await_answer(limit_s, self._hopeless)
         self._console.booted()
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return Explained(self._agent, self.death, gone)
+        return MonitoredHost(self._agent, self.death, gone)
 
     def death(self) -> str:
         domain = listed(self._machine, self.spec.own_netns)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import has_netbench
+from netbench.hosts.remote_code import has_netbench
 from netbench.images.on_host import require_in_vm
 
 REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"

@@ -154,11 +154,11 @@ def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
 CONTROLLER = """
 import sys, time
 from netbench.generators.xdp.xdp import XdpSource
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from tests.netns.test_afpacket import traffic
 source = XdpSource()
-source.open(Namespaced(LocalHost("lab", sys.argv[1]), sys.argv[1]), "tx0", ())
+source.open(NamespaceHost(LocalHost("lab", sys.argv[1]), sys.argv[1]), "tx0", ())
 source.prepare(traffic(None if sys.argv[2] == "max" else float(sys.argv[2]), 600.0))
 source.start(time.monotonic_ns())
 time.sleep(600)

@@ -9,7 +9,7 @@ from pathlib import Path
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.changes import Change
 from netbench.linux.journal import Journal
@@ -137,7 +137,7 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
     wanted = topology(2, name=name)
     journal = Journal.create(name)
     hosts: dict[str, Host] = {
-        host: Namespaced(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
+        host: NamespaceHost(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
     }
     with Netlink() as netlink:
         machine = Machine(None, LocalHost("local", journal.run_id), record=journal, netlink=netlink)

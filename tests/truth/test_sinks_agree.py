@@ -17,9 +17,9 @@ import pytest
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import build_frame
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
 from netbench.model.paths import stream_paths
@@ -47,7 +47,7 @@ PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
 HOOKS = {"tcx ingress": ("tcx", 2), "xdp, native": ("xdp", 2), "xdp, generic": ("xdp", 1)}
 
 
-class Wired(Namespaced):
+class Wired(NamespaceHost):
     """A namespace with the pairs; the hook that its sink bpf is to request, and the hook that it then uses."""
 
     wanted: Any = ""

@@ -370,3 +370,9 @@ class FakeHost:
 
     def send(self, source: Path, path: str) -> None:
         self.files[path] = source.read_text()
+
+    def share(self, source: Path, directory: str) -> str:
+        if self._is_here:
+            return str(source)
+        self.send(source, f"{directory}/{source.name}")
+        return f"{directory}/{source.name}"

@@ -321,6 +321,9 @@ class PktgenHost:
         self.name = name
         self.writers: list[FakeTee] = []
 
+    def share(self, source: Path, directory: str) -> str:
+        raise AssertionError(f"pktgen needs no file, such as {source}")
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self._require_there()
         match list(argv):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.hosts import json_conversation
+from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
@@ -46,7 +46,7 @@ class ScriptedHost(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (json_conversation, "_END_S")):
+    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_process, "_END_S")):
         monkeypatch.setattr(module, name, 0.5)
 
 
@@ -117,7 +117,7 @@ def test_options_that_make_no_sense_are_refused(options):
         ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n')", ["JSON"]),
         ("say({'ready': 'perhaps'})", ["makes no sense"]),
         ("say({'failed': 'there is no such interface'})", ["there is no such interface"]),
-        ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["without end"]),
+        ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["wrote a line of more than 64 KiB"]),
         ("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)", ["did not answer within 0.5 s"]),
     ],
 )

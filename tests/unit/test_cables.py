@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.hosts.python_modules import module_command, source_command
+from netbench.hosts.trusted_code import module_command, source_command
 from netbench.model.cables import Cable, VmNic, cables, devices
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology

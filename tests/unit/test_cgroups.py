@@ -6,7 +6,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, door, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel

@@ -408,7 +408,7 @@ def test_a_campaign_whose_guest_never_answers_has_no_results_and_leaves_nothing(
     done = netbench("run", topology(boot_limit="3s"), "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
     assert {(row["verdict"], row["received_frames"]) for row in rows(results)} == {("invalid", "")}
-    assert "guest g: no way in by SSH within 3 s" in (results / "events.jsonl").read_text() + done.stderr
+    assert "guest g: no SSH connection within 3 s" in (results / "events.jsonl").read_text() + done.stderr
     assert_secret(results, done.stdout, done.stderr)
 
 

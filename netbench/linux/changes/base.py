@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, run_checked
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 
 # Messages of iproute2 and ethtool about objects that no longer exist: their changes are undone already.
 _GONE = (
@@ -97,7 +97,7 @@ class InNamespace(Change):
         return self.netns
 
     def _within(self, host: Host) -> Host:
-        return Namespaced(host, self.netns) if self.netns else host
+        return NamespaceHost(host, self.netns) if self.netns else host
 
     def _argv(self, *words: str) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.netns, *words) if self.netns else words

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.code import SCRATCH
+from netbench.hosts.remote_code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, MachineState, is_gone, not_ours
 from netbench.linux.netns import within_each

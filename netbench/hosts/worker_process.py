@@ -11,22 +11,22 @@ from typing import Any
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Process
-from netbench.hosts.lines import Lines, last_words
+from netbench.hosts.pipes import Lines, last_words
 
 # Time limit for it to end by itself once its stdin is closed, in seconds.
 _END_S = 1.0
 
 
-class Conversation:
-    """Messages to and from one worker, until close(). `who` is its name in messages: `the trex source on eth1`."""
+class WorkerProcess:
+    """Messages to and from one worker, until close(). `title` is its name in messages: `the trex source on eth1`."""
 
-    def __init__(self, who: str, process: Process) -> None:
+    def __init__(self, title: str, process: Process) -> None:
         assert process.stdout
-        self._who = who
+        self._title = title
         self._process = process
         self._lines = Lines(process.stdout)
 
-    def tell(self, message: Mapping[str, object]) -> None:
+    def request(self, message: Mapping[str, object]) -> None:
         """Send a request; if the worker has died, reading its reply fails."""
         self.write(json.dumps(message))
 
@@ -34,7 +34,7 @@ class Conversation:
         """Send a request that is a plain line."""
         stdin = self._process.stdin
         assert stdin
-        with suppress(OSError):  # see tell()
+        with suppress(OSError):  # see request()
             stdin.write(line + "\n")
             stdin.flush()
 
@@ -44,11 +44,11 @@ class Conversation:
         TimeoutError if none comes in time; TestbedError if the worker died, sent invalid data or reported that it
         `failed`; MissingError if it reported what is `missing`.
         """
-        reply = self.said(timeout_s)
+        reply = self.any_reply(timeout_s)
         self.require_no_failure(reply)
         return reply
 
-    def said(self, timeout_s: float) -> Mapping[str, Any]:
+    def any_reply(self, timeout_s: float) -> Mapping[str, Any]:
         """Return the next reply, also one that reports a failure; other errors as of reply()."""
         try:
             line = self._lines.take(timeout_s)
@@ -57,7 +57,7 @@ class Conversation:
         except EOFError as error:
             raise TestbedError(self.failure(f"died ({self._exit()})")) from error
         except ValueError as error:
-            raise TestbedError(self.failure("answers without end")) from error
+            raise TestbedError(self.failure("wrote a line of more than 64 KiB")) from error
         try:
             reply = json.loads(line)
         except ValueError:
@@ -78,7 +78,7 @@ class Conversation:
         stderr = self._process.stderr
         assert stderr
         words = last_words(stderr, 3)
-        return f"{self._who} {what}" + (f"; its stderr: {words}" if words else "")
+        return f"{self._title} {what}" + (f"; its stderr: {words}" if words else "")
 
     def kill(self) -> None:
         """Kill it at once, in any state."""

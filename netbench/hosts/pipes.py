@@ -64,7 +64,7 @@ class Tail:
 
     def __init__(self, pipe: IO[str] | socket.socket) -> None:
         self._descriptor = os.dup(pipe.fileno())
-        self._first, self._last, self._left_out = b"", b"", 0
+        self._first, self._last, self._omitted = b"", b"", 0
         # A daemon thread, so that netbench can end even if the other end stays open.
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -72,8 +72,8 @@ class Tail:
     def text(self, wait_s: float = 0.0) -> str:
         """Return the output so far; wait up to `wait_s` for its end, if its writer has ended."""
         self._thread.join(wait_s)
-        first, last, left_out = self._first, self._last, self._left_out
-        gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+        first, last, omitted = self._first, self._last, self._omitted
+        gap = f"\n[{omitted} bytes omitted]\n".encode() if omitted else b""
         return decoded(first + gap + last)
 
     def _read(self) -> None:
@@ -81,14 +81,14 @@ class Tail:
             room = _LONGEST_BYTES - len(self._first)
             self._first += piece[:room]
             last = self._last + piece[room:]
-            self._left_out += max(0, len(last) - _LATEST_BYTES)
+            self._omitted += max(0, len(last) - _LATEST_BYTES)
             self._last = last[-_LATEST_BYTES:]
         os.close(self._descriptor)
 
 
 def last_words(pipe: IO[str], lines: int) -> str:
     """Return the last lines of the first 64 KiB in a pipe now, joined by ` | `, without waiting for more."""
-    words = [line.strip() for line in decoded(_there(pipe)).splitlines() if line.strip()]
+    words = [line.strip() for line in decoded(_available(pipe)).splitlines() if line.strip()]
     return " | ".join(words[-lines:])
 
 
@@ -101,17 +101,17 @@ def end(process: Process, limit_s: float = 0.0) -> str:
         with suppress(OSError):  # unread data
             process.stdin.close()
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None and not pipe.closed]
-    said = b""
+    errors = b""
 
     def is_silent() -> bool:
-        nonlocal said
+        nonlocal errors
         for pipe in list(pipes):
             if not select.select([pipe], [], [], 0)[0]:
                 continue
-            if not (piece := _there(pipe)):
+            if not (piece := _available(pipe)):
                 pipes.remove(pipe)
             elif pipe is process.stderr:
-                said = (said + piece)[-_LONGEST_BYTES:]
+                errors = (errors + piece)[-_LONGEST_BYTES:]
         return not pipes
 
     def has_ended() -> bool:
@@ -126,10 +126,10 @@ def end(process: Process, limit_s: float = 0.0) -> str:
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-    return decoded(said)
+    return decoded(errors)
 
 
-def _there(pipe: IO[str]) -> bytes:
+def _available(pipe: IO[str]) -> bytes:
     """Return the first 64 KiB in a pipe now; empty also at its end."""
     descriptor, text = pipe.fileno(), b""
     while len(text) < _LONGEST_BYTES and select.select([descriptor], [], [], 0)[0]:
