@@ -48,7 +48,7 @@ FUZZ_TARGETS := capture topology profile
 BPF_OBJECTS ?= netbench/bpf/programs
 BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint docs dist format bpf schemas selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -115,11 +115,23 @@ vcsim:
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
 	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
 
-lint: $(VENV)/.installed ## ruff, mypy, and which room may import which
+lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generated files are up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
+	@for what in topology profile; do \
+	    $(VENV)/bin/netbench schema $$what | cmp - schemas/$$what.json || { echo 'run `make schemas`'; exit 1; }; \
+	done
+	@$(PYTHON) tools/reference.py --check
+
+# With links and anchors checked; opens from disk, search included.
+docs: $(VENV)/.installed ## the documentation as a site: build/docs/index.html
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+# Built from a clone, so that no file of this tree slips in; both are checked by installing them.
+dist: $(VENV)/.installed ## wheel and sdist in dist/, each installed once and run
+	@tools/build-dist dist
 
 format: $(VENV)/.installed ## let ruff lay out the code
 	@$(VENV)/bin/ruff check --fix .
@@ -135,8 +147,9 @@ bpf: ## build the BPF programs, after a change to one
 	        && llvm-strip -g "$$object" || exit 1; \
 	done
 
-schemas: $(VENV)/.installed ## write the JSON Schemas of topologies and profiles, after a change to what they may have
+schemas: $(VENV)/.installed ## write the JSON Schemas and docs/reference.md, after a change to a model of options
 	@for what in topology profile; do $(VENV)/bin/netbench schema $$what -o schemas/$$what.json || exit 1; done
+	@$(PYTHON) tools/reference.py
 
 selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'

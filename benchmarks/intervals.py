@@ -1,6 +1,6 @@
 """The simulated coverage of netbench's 95 % intervals: the percentage of cases in which they contain the truth.
 
-Prints the tables of docs/interference.md, the same numbers each time.
+Prints a table of ratios and one of losses, the same numbers each time.
 
     python -m benchmarks.intervals [--draws N]
 """

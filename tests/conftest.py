@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
             # A test with its own timeout takes long, and is repeated only once.
             reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
-            # QEMU may hang while it emulates two CPUs: docs/guests.md, "A guest of VirtualBox as UUT".
+            # QEMU may hang while it emulates two CPUs: docs/run-guests.md.
             may_hang = item.get_closest_marker("vm_may_hang") is not None
             excuse = True if may_hang else config.stash[HELD_UP].excuses
             item.add_marker(pytest.mark.flaky(reruns=reruns, condition=excuse))

@@ -3,7 +3,11 @@
 They check less than netbench itself, and never reject a file that netbench accepts.
 """
 
+import ast
+import inspect
+import itertools
 import json
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,9 +40,42 @@ class _Written(GenerateJsonSchema):
             return {"anyOf": [made["items"], made]}
         return made
 
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Describe each key by the text below the attribute of the model."""
+        made = super().model_schema(schema)
+        for key, value in made.get("properties", {}).items():
+            if text := attribute_docs(schema["cls"]).get(key):
+                value["description"] = text
+        return made
+
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
         """Accept anything for values that a plug-in reads with its own function."""
         return _ANYTHING
+
+
+def attribute_docs(model: type) -> dict[str, str]:
+    """Return the docstrings below the attributes of a model and of its bases, by attribute.
+
+    Pydantic can read them too, but when it creates the class, which would delay each start.
+    """
+    docs: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            try:
+                body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+            except OSError:  # no source file
+                continue
+            docs |= _docs_of(body.body) if isinstance(body, ast.ClassDef) else {}
+    return docs
+
+
+def _docs_of(statements: list[ast.stmt]) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for statement, following in itertools.pairwise(statements):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = inspect.cleandoc(text).replace("\n", " ")
+    return docs
 
 
 def topology_schema() -> Schema:
@@ -91,10 +128,15 @@ def _steps(definitions: Mapping[str, Schema]) -> Schema:
     }
 
 
-def _schema_of(model: type[BaseModel]) -> Schema:
+def raw_schema_of(model: type[BaseModel]) -> Schema:
+    """Return the schema of a model as pydantic generates it, with `$defs` and the defaults of all keys."""
     made = model.model_json_schema(schema_generator=_Written, ref_template="#/$defs/{model}")
     made.setdefault("$defs", {})
-    plain: Schema = _plain(made)
+    return made
+
+
+def _schema_of(model: type[BaseModel]) -> Schema:
+    plain: Schema = _plain(raw_schema_of(model))
     return plain
 
 

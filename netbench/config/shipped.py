@@ -4,7 +4,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import netbench
 from netbench.config.wording import close_to
 from netbench.errors import UsageError
 
@@ -55,7 +54,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _directory(folder: str) -> Path | None:
-    checkout = Path(netbench.__file__).resolve().parent.parent / folder
+    checkout = Path(__file__).resolve().parents[2] / folder
     if checkout.is_dir():
         return checkout
     try:

@@ -25,7 +25,9 @@ class AutoGeneratorOptions(BaseModel, extra="forbid"):
     """With `steady`, the source of the highest loads sends all loads: a search has one source throughout."""
 
     steady: bool = False
-    realtime: int = Field(default=0, ge=0, le=98)  # of afpacket and xdp: priority in SCHED_FIFO; 0: another class
+    """Use the source of the highest loads for all loads. Searches set it."""
+    realtime: int = Field(default=0, ge=0, le=98)
+    """SCHED_FIFO priority of afpacket and xdp; 0: SCHED_OTHER."""
 
 
 class AutoGenerator(Generator):

@@ -35,7 +35,7 @@ CpuLimit = Annotated[
     float,
     BeforeValidator(_limit),
     PlainSerializer(percent_text),
-    WithJsonSchema({**PERCENT_SCHEMA, "description": "50%: half a CPU"}),
+    WithJsonSchema({**PERCENT_SCHEMA, "examples": ["50%"]}),
 ]
 
 

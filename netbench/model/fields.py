@@ -120,7 +120,7 @@ LoadField = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "description": "400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), or max",
+            "examples": ["400Mbit/s", "148809fps", "50%", "50% of maximum", "max"],
             "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%|% of (the )?maximum))\s*$",
         }
     ),
@@ -132,7 +132,7 @@ Seconds = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            "description": "500ms, 2s, 2min, or a number of seconds",
+            "examples": ["500ms", "2s", "2min"],
             "minimum": 0,
             "pattern": r"^\s*[0-9.]+\s*(us|ms|s|min|h)\s*$",
         }
@@ -144,12 +144,12 @@ Mebibytes = Annotated[
     PlainSerializer(lambda mib: f"{mib}M"),
     Field(ge=1),
     WithJsonSchema(
-        {"type": "string", "description": "256M or 1G", "pattern": r"^\s*[0-9]+\s*[MG](i?B)?\s*$"},
+        {"type": "string", "examples": ["256M", "1G"], "pattern": r"^\s*[0-9]+\s*[MG](i?B)?\s*$"},
     ),
 ]
 PERCENT_SCHEMA: dict[str, Any] = {
     "type": "string",
-    "description": "0.5%",
+    "examples": ["0.5%"],
     "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$",
 }
 Percent = Annotated[

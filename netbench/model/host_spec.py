@@ -22,7 +22,9 @@ class PortSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     nic: PortName
+    """Interface name."""
     addresses: tuple[str, ...] = ()
+    """Addresses that the port may carry."""
 
 
 def _port(value: object) -> object:
@@ -71,7 +73,9 @@ class Password(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """Environment variable with the password."""
     file: str | None = None
+    """File with the password."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -129,24 +133,43 @@ class HostSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["netns", "local", "vm", "ssh"] = "netns"
+    """netns: a namespace made for the run. local: this machine. vm: a VM made for the run. ssh: another machine."""
     ports: dict[NicName, Annotated[PortSpec, BeforeValidator(_port)]] = {}
+    """Existing ports lent to this host: NAME: eth1, or NAME: {nic: eth1, addresses: [192.0.2.7]}."""
     on: NicName | None = None
+    """VM or SSH host on which this namespace is created."""
     image: Name | None = None
+    """vm: guest image. Default: micro."""
     cpus: Vcpus | None = None
+    """vm: vCPUs. Default: 2."""
     memory: Memory | None = None
+    """vm: memory. Default: 512M."""
     accelerator: Literal["auto", "kvm", "tcg"] | None = None
+    """vm: default auto."""
     boot_limit: BootLimit | None = None
+    """vm: longest time to boot. Default: 60 s."""
     nics: dict[NicName, NicModel] | None = None
+    """vm: NICs to be cabled to NICs of other VMs, with their models."""
     forward: DeviceForward | None = None
+    """vm with `nics`: the VM is a device under test that forwards this way."""
     stp: Annotated[ForwardDelay | None, BeforeValidator(_spanning_tree)] = None
+    """vm with `forward: bridge`: spanning tree with this forward delay; true: 15 s."""
     address: SshWord | None = None
+    """ssh: address, name, or Host of ssh_config(5)."""
     user: SshWord | None = None
+    """ssh: login name."""
     ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
+    """ssh: TCP port."""
     key: SshWord | None = None
+    """ssh: private key file."""
     known_hosts: SshWord | None = None
+    """ssh: file with the host's key."""
     password: Password | None = None
+    """ssh: where the password is read from; it is never stored."""
     server: Literal["ssh", "netns"] | None = None
+    """ssh: netns lets netbench emulate the host."""
     answer_limit: AnswerLimit | None = None
+    """ssh: time without an answer until the host is lost. Default: 6 s."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

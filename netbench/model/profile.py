@@ -64,7 +64,9 @@ class Settle(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     before: Annotated[Seconds, Field(le=MAX_SECONDS)] = 0.02
+    """Pause after arming, before sending."""
     after: Annotated[Seconds, Field(le=MAX_SECONDS)] = 0.02
+    """Least time from the last frame sent until counters are read."""
 
 
 class KindSpec(BaseModel):
@@ -73,6 +75,7 @@ class KindSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: Name
+    """Name of the kind; further keys are its options."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -110,6 +113,7 @@ class MaximaSpec(KindSpec):
 
     kind: Name = "search"
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    """Sending time of a trial that counts. Default: 1 s, or that of the profile if shorter."""
 
 
 LOADS = "loads"  # the kind of maxima that are found without a search
@@ -134,37 +138,65 @@ class Profile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
+    """Default: the name of the file."""
     description: str = ""
+    """One line for `netbench list`."""
     frame_sizes: Annotated[
         tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
+    """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`; frame mixes."""
     loads: Annotated[tuple[AskedLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
+    """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
+    """Numbers of streams that send at once: 2 are the first two. `each`: 1, 2, … all of them. Default: all."""
     scenarios: Annotated[
         tuple[Scenario, ...], BeforeValidator(expanded), AfterValidator(_differently_named), Field(min_length=1)
     ] = (Scenario(name=DEDICATED, activity=Off()),)
+    """Activity of the neighbours."""
     reboot: Literal["visit", "scenario", "trial"] = "visit"
+    """When guests restart: at each visit of the UUT, for each scenario, or for each trial."""
     repetitions: Count = 9
+    """Repetitions of each trial."""
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
+    """Sending time of a trial."""
     warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
+    """First part of `duration`, in which throughput is not measured. Default: a quarter."""
     warm_up_trials: Annotated[Literal["auto"] | int | None, BeforeValidator(_warm_up_trials)] = None
+    """Trials on each boot before its first one, part of no result: 0 to 100, or `auto` (2 to 10)."""
     settle: Settle = Settle()
+    """Pauses around the traffic."""
     noise_floor: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
+    """Time for repeats of a fixed trial at the start, to measure how far the host varies. 0: none. Default: 1.2 s."""
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+    """Longest wait for missing frames; more than the longest delay of the UUT."""
     stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
+    """Number of saturated loads in a row after which a sweep ends. Default: never."""
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
+    """interleaved: every UUT in each repetition, trials shuffled. sequential: UUT by UUT. random: all shuffled."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
+    """Seed of the order and of the flows."""
     tolerance: Annotated[Percent, Field(le=1)] = 0.01
+    """Allowed deviation of the offered load. Above 3%, also the limit for disturbed trials."""
     max_lateness: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 0.05
+    """Lateness of a source above which a trial is suspicious; at most a tenth of `duration`."""
     retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2
+    """Repetitions of an invalid trial."""
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
+    """UDP port pairs of each stream, drawn pseudo-randomly (RFC 4814)."""
     snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64
+    """Captured bytes of each frame."""
     keep_captures: Literal["none", "invalid", "all"] = "none"
+    """Captures to keep. With `none` they are counted live and never stored."""
     captures_limit: Mebibytes = 10 * 1024
+    """Largest total size of kept captures. Afterwards none is kept (event `captures-full`)."""
     generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
+    """What sends: a kind, or `{kind: …}` with its options."""
     sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
+    """What receives: a kind, or `{kind: …}` with its options."""
     schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()
+    """What selects the next trial: `plan` (the lists of the profile), or `search` with its options."""
     maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
+    """Search for the maxima that loads are a share of, with its options; or `loads`: the plateau of all loads."""
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""

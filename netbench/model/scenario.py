@@ -200,9 +200,14 @@ class Scenario(BaseModel):
     written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, read by expanded()
 
     name: Name
+    """Name in results."""
     activity: ActivityField = Idle()
+    """Activity of all neighbours: off, idle, cpu-light, cpu-heavy, {stress: {cpu: 2, vm: 1}}, {network: 50%,
+    frame_size: 64}."""
     neighbours: dict[NicName, ActivityField] = {}
+    """Deviating activities, by neighbour."""
     streams: Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...], BeforeValidator(listed)] = ()
+    """Numbers of the victim's sources. Default: as the profile."""
 
     @model_validator(mode="after")
     def _is_what_it_is_called(self) -> Self:

@@ -56,7 +56,7 @@ def _positive_rate(value: object) -> float:
     return rate
 
 
-_RATE_SCHEMA = {"type": "string", "description": "1Gbit/s", "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
+_RATE_SCHEMA = {"type": "string", "examples": ["1Gbit/s"], "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
 BitRate = Annotated[
     float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate), WithJsonSchema(_RATE_SCHEMA)
 ]
@@ -81,9 +81,15 @@ class LinkSpec(_Strict):
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
+    """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
+    of VMs are cabled by netbench; a single port is cabled to an external device."""
     rate: BitRate
+    """Line rate (L1). Nominal for veth pairs: shares of line rate refer to it."""
     receive: Receive = "inline"
+    """How the UUT receives on a veth pair: inline, in the source's system call; napi, from a ring of 256 frames by a
+    kernel thread."""
     mtu: Annotated[int, Field(strict=True, ge=USUAL_MTU, le=MAX_MTU)] | None = None
+    """MTU of both ends. A port must have it already."""
 
     @property
     def mtu_bytes(self) -> int:
@@ -99,11 +105,17 @@ class StreamSpec(_Strict):
     """
 
     name: StreamName
+    """At most 9 characters."""
     reverse: StreamName | None = None
+    """The stream whose reverse direction this is (RFC 2544, section 14); all NICs are then left out."""
     source: Endpoint
+    """NIC that sends."""
     ingress: Endpoint | None = None
+    """NIC at which frames enter the UUT; left out for `external` and `esxi`."""
     egress: Endpoint | None = None
+    """NIC at which frames leave the UUT; left out for `external` and `esxi`."""
     sink: Endpoint
+    """NIC that receives."""
 
     @property
     def nics(self) -> tuple[str, ...]:
@@ -123,13 +135,21 @@ class UutSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: Name
+    """Name in results."""
     kind: Name
+    """Kind of UUT."""
     on: NicName | None = None
+    """VM or SSH host on which this UUT, its source and its sink run. Default: as `hosts` defines."""
     host_cpus: Cpus = ()
+    """CPUs of the machine that the UUT may use. Default: all."""
     cpu_weight: CpuWeight | None = None
+    """cgroup weight; 100 is the usual one."""
     cpu_limit: CpuLimit | None = None
+    """Largest share of CPU time; 50% is half a CPU."""
     napi_policy: NapiPolicy = "other"
+    """Scheduling policy of the kernel threads that receive for this UUT (`receive: napi`)."""
     neighbours: dict[NicName, dict[str, Any]] = {}
+    """Deviating options of neighbours beside this UUT, by name."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -151,11 +171,17 @@ class NeighbourSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: NicName
+    """Name in scenarios and results."""
     kind: Name | None = None
+    """Default: the UUT's kind, with its options except `pin`."""
     streams: Annotated[tuple[StreamName, ...], BeforeValidator(listed)] = ()
+    """Streams through this neighbour. Without any it has no NICs."""
     placement: Placement | None = None
+    """CPUs relative to the UUT: same-cpu, sibling, other-core; or CPU numbers. Default: the scheduler's choice."""
     cpu_weight: CpuWeight | None = None
+    """cgroup weight."""
     cpu_limit: CpuLimit | None = None
+    """Largest share of CPU time."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -192,14 +218,21 @@ class Topology(_Strict):
     """Hosts, links between their NICs, the streams over them, and the UUTs to measure."""
 
     name: Name
+    """Part of the names of namespaces: nb-NAME-HOST. Default: the name of the file."""
     description: str = ""
+    """One line for `netbench list`."""
     hosts: Annotated[dict[NicName, HostSpec], Field(min_length=1)]
+    """Hosts that have the NICs, by name."""
     links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
+    """Links between NICs."""
     streams: Annotated[
         tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(with_ways_back)
     ]
+    """Paths of frames from source to sink."""
     uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
+    """Units under test, measured in turn."""
     neighbours: tuple[NeighbourSpec, ...] = ()
+    """Other guests on the UUT's host."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

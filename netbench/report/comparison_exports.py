@@ -40,7 +40,7 @@ _MARKDOWN_CELLS = 50  # rows of a table that fit into a comment
 
 
 def json_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
-    """The comparison as JSON; `docs/results.md` has the schema."""
+    """The comparison as JSON; `docs/read-the-report.md` has the schema."""
     document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,

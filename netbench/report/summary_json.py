@@ -1,4 +1,4 @@
-"""summary.json: the results of a campaign or a self-test, for other programs. docs/results.md has the schema."""
+"""summary.json: the results of a campaign or a self-test, for other programs; schema: docs/read-the-report.md."""
 
 import json
 from collections import Counter

@@ -43,13 +43,14 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     columns: Sequence[ExportColumn[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
     if warm_ups and aggregate:
         raise UsageError("warm-up trials are part of no mean; leave out --aggregate or --warm-up-trials")
-    rows = group_rows(results) if aggregate else warm_up_rows(results) if warm_ups else _of_trials(results)
+    rows = group_rows(results) if aggregate else warm_up_rows(results) if warm_ups else trial_rows(results)
     encode = _ENCODERS[fmt]
     with _standard_output() if out is None else file_written_atomically(out) as file:
         encode(columns, rows, file)
 
 
-def _of_trials(results: CampaignResults) -> Iterable[Row]:
+def trial_rows(results: CampaignResults) -> Iterable[Row]:
+    """Return one row per trial and stream, with the columns of `STREAM_COLUMNS`."""
     return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings_of(results.manifest))
 
 

@@ -39,30 +39,40 @@ class LatencyOptions(_Strict):
     """RFC 2544, section 26.2: the duration and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 120.0
+    """Sending time of each trial."""
     times: Count = 20
+    """Number of trials."""
 
 
 class BackToBackOptions(_Strict):
     """RFC 2544, section 26.4, and RFC 9004: the duration of the longest burst and the number of searches."""
 
     longest: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 2.0
+    """Duration of the longest burst."""
     times: Count = 50
+    """Number of searches."""
 
 
 class RecoveryOptions(_Strict):
     """RFC 2544, section 26.5: the durations of the overload and of the reduced rate, and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    """Duration of the overload."""
     reduced: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 30.0
+    """Duration of the reduced rate."""
     times: Count = 5
+    """Number of trials."""
 
 
 class ResetOptions(_Strict):
     """RFC 2544, section 26.6: the duration of sending, the time before the reset, and the number of trials."""
 
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    """Sending time."""
     before: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 5.0
+    """Time before the UUT restarts."""
     times: Count = 1
+    """Number of trials."""
 
     @model_validator(mode="after")
     def _comes_back(self) -> Self:
@@ -91,25 +101,43 @@ class SearchOptions(_Strict):
     """
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
+    """Search method: MLRsearch, the binary search of RFC 2544, that of TST 009, the frame loss rates, or a sweep."""
     loss: Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)] = (0.0,)
+    """Loss ratios of the goals. Several with mlrsearch; only 0% with rfc2544 and loss-rate."""
     width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.005
+    """Allowed distance of the final bounds, as a part of the upper one."""
     highest: LoadField = Load(LoadKind.MAX)
+    """Highest load of each stream; `max`: the calibrated paced rate."""
     lowest: LoadField | None = None
+    """Lowest load, at most half of the highest. Default: a thousandth of it, or less."""
     initial: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    """mlrsearch: duration of the first trials. Default: 200 ms."""
     duration_sum: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    """mlrsearch: total time at a load that counts. Default: 5 s."""
     exceed: Annotated[Percent, Field(lt=1)] = 0.5
+    """mlrsearch: part of that time that may have more loss."""
     verified: Annotated[int, Field(strict=True, ge=2, le=100)] = 2
+    """tst009: lossy trials in a row that make a load too high."""
     shares: Annotated[
         tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed), Field(min_length=1)
     ] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    """sweep: loads as parts of the highest."""
     times: Count = 1
+    """sweep: repetitions of each load."""
     delay_at: Annotated[tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed)] = ()
+    """Parts of the limit at which delay is measured afterwards."""
     tests: Annotated[tuple[Test, ...], BeforeValidator(listed), AfterValidator(_in_order)] = ()
+    """Tests of RFC 2544 that follow the search."""
     latency: LatencyOptions = LatencyOptions()
+    """Options of that test."""
     back_to_back: BackToBackOptions = BackToBackOptions()
+    """Options of that test."""
     recovery: RecoveryOptions = RecoveryOptions()
+    """Options of that test."""
     reset: ResetOptions = ResetOptions()
+    """Options of that test."""
     overload: Annotated[Percent, Field(gt=1, le=100)] | None = None
+    """Part of the upper bound, above 100%, at which throughput under overload is measured."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> "SearchOptions":

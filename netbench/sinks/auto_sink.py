@@ -27,6 +27,7 @@ class AutoSinkOptions(BaseModel, extra="forbid"):
     """With `steady` all loads use the sink for the highest ones, so that a search has one sink throughout."""
 
     steady: bool = False
+    """Use the sink of the highest loads for all loads. Searches set it."""
 
 
 class AutoSinkKind(SinkKind):

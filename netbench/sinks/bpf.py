@@ -64,7 +64,9 @@ class BpfOptions(BaseModel, extra="forbid"):
     """`sample`: the part of the frames that kept captures contain; `hook`: where frames are counted."""
 
     sample: Every = 1000
+    """Part of the frames in kept captures: 1/1000."""
     hook: Wanted = "auto"
+    """Where frames are counted: xdp, tcx, or auto."""
 
 
 class Bpf(SinkKind):

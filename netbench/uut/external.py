@@ -22,7 +22,9 @@ class ExternalOptions(BaseModel, extra="forbid", frozen=True):
     """
 
     next_hop_macs: dict[str, str] = {}
+    """Ingress MAC addresses of a router, by stream."""
     ready_limit: Annotated[Seconds, Field(gt=0, le=3600)] = PROBE_LIMIT_S
+    """Longest time until probes come out."""
 
 
 class External(UnitUnderTest):

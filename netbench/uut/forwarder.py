@@ -35,6 +35,7 @@ class ForwarderOptions(Impairments, frozen=True):
     """The impairments of frames; `reverse`, if given, replaces them for reverse streams."""
 
     reverse: Impairments | None = None
+    """Impairments of reverse streams instead."""
 
     def on(self, path: StreamPath) -> Impairments:
         """Return the impairments of a stream's frames."""

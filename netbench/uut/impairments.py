@@ -13,6 +13,7 @@ class Every(BaseModel, extra="forbid", frozen=True):
     """Something that happens at every `every`-th frame."""
 
     every: int = Field(strict=True, ge=1)
+    """Number of frames."""
 
     def of(self, frames: int) -> int:
         """Return how often it happens in the first `frames` frames."""
@@ -23,6 +24,7 @@ class Late(Every, frozen=True):
     """Every `every`-th frame is held back until the next `behind` frames have passed it."""
 
     behind: int = Field(strict=True, ge=1)
+    """Frames that overtake it."""
 
     @model_validator(mode="after")
     def _one_at_a_time(self) -> Self:
@@ -49,9 +51,13 @@ class Impairments(BaseModel, extra="forbid", frozen=True):
     """
 
     duplicate: Every | None = None
+    """Send every n-th frame twice."""
     late: Late | None = None
+    """Hold every n-th frame back."""
     foreign: Every | None = None
+    """Send a foreign frame after every n-th."""
     delay: Seconds = 0.0
+    """Shortest delay of every frame."""
 
 
 class Ordering(Generic[Frame]):

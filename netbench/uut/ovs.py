@@ -46,6 +46,7 @@ class OvsOptions(BaseModel, extra="forbid", frozen=True):
     """The `datapath` that forwards: `netdev` (in userspace) or `system` (the kernel's)."""
 
     datapath: Literal["netdev", "system"] = "netdev"
+    """netdev: in userspace. system: the kernel's module."""
 
 
 @dataclass(frozen=True, slots=True)

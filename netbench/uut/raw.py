@@ -43,8 +43,11 @@ class RawOptions(BaseModel, extra="forbid", frozen=True):
     """
 
     forward: Forward = "bridge"
+    """bridge (L2), route (L3), flowtable (L3 fast path), tc or xdp (redirect)."""
     rps: Cpus = ()
+    """CPUs that process received frames further, by flow (Receive Packet Steering). Not with xdp."""
     xdp: Literal["auto", "native", "generic"] = "auto"
+    """Where XDP programs run: native (driver), generic, or auto."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

@@ -36,9 +36,13 @@ class DropRule(BaseModel, extra="forbid", frozen=True):
     """`k` of every `n` frames: exactly, or on average when they are drawn at random."""
 
     k: int = Field(strict=True, ge=0)
+    """Number of frames dropped."""
     n: int = Field(strict=True, ge=1, lt=2**31)
+    """Number of frames of which `k` are dropped."""
     random: bool = Field(default=False, strict=True)
+    """Draw the dropped frames at random; `k` of `n` on average."""
     at: At = "forward"
+    """Hook: ingress, forward, egress."""
 
     @model_validator(mode="after")
     def _part_of_whole(self) -> Self:
@@ -62,8 +66,11 @@ class Limit(BaseModel, extra="forbid", frozen=True):
     """A token bucket: `fps` frames per second pass, and `burst` at once; further frames are dropped."""
 
     fps: int = Field(strict=True, ge=1, lt=2**31)
+    """Frames/s that pass."""
     burst: int = Field(default=5, strict=True, ge=1, lt=2**31)
+    """Frames that pass at once."""
     at: At = "ingress"
+    """Hook: ingress, forward, egress."""
 
     def most_passed(self, duration_s: float) -> int:
         """Return the maximum of frames that pass in this time: a full bucket, and its refill meanwhile."""
@@ -79,8 +86,11 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
     """The drops of a stream (either `drop` or `limit`), and the minimum delay of its frames, in seconds."""
 
     drop: DropRule | None = None
+    """Drop k of every n frames of each stream."""
     limit: Limit | None = None
+    """Token bucket."""
     delay: Seconds = 0.0
+    """Delay by netem."""
 
     @model_validator(mode="after")
     def _one_truth(self) -> Self:
@@ -108,6 +118,7 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
     """
 
     forward: Literal["bridge", "route"] = "bridge"
+    """bridge or route."""
     reverse: Impaired | None = None
 
     @property

@@ -30,7 +30,9 @@ class GuestOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     forward: Literal["bridge", "route", "flowtable", "tc"] = "bridge"
+    """How the guest's kernel forwards."""
     boot_limit: BootLimit = 60.0
+    """Longest time to boot."""
 
     @field_validator("forward", mode="before")
     @classmethod

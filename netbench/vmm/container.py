@@ -66,11 +66,17 @@ class ContainerOptions(GuestOptions):
     """
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
+    """Container runtime."""
     memory: Memory | None = None
+    """Memory limit of all processes, without swap. Default: none."""
     root: Literal["host", "image"] = "host"
+    """Programs of the host, or of a guest image."""
     image: str = DEFAULT_IMAGE
+    """root: image: guest image, or path (with a /) of a root file system."""
     uri: Annotated[str, Field(pattern=_LIBVIRT_HERE)] | None = None
+    """libvirt that defines `domain`. Default: lxc:///system."""
     domain: Annotated[str, Field(min_length=1)] | None = None
+    """runtime: libvirt: defined container of which this one is a copy."""
 
     @property
     def is_directory(self) -> bool:

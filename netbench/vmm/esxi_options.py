@@ -34,7 +34,9 @@ class Uplinks(BaseModel, extra="forbid", frozen=True):
     """The physical NICs of the ESXi host that the cables of one stream lead to."""
 
     ingress: Vmnic
+    """Physical NIC cabled to the source."""
     egress: Vmnic
+    """Physical NIC cabled to the sink."""
 
 
 class EsxiChannel(SshChannel, frozen=True):
@@ -45,6 +47,7 @@ class EsxiChannel(SshChannel, frozen=True):
 
     kind: Literal["ssh"] = "ssh"
     address: Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.:-]*$")] | None = None
+    """Address of the guest. Default: as VMware Tools report it."""
 
 
 class EsxiOptions(GuestOptions):
@@ -58,24 +61,43 @@ class EsxiOptions(GuestOptions):
     """
 
     server: HostPort | None = None
+    """HOST or HOST:PORT of the API."""
     user: str = "root"
+    """Login name."""
     password_env: Variable = "NETBENCH_ESXI_PASSWORD"
+    """Environment variable with the password."""
     password_file: str | None = None
+    """File with the password instead; mode 600."""
     ca_file: str | None = None
+    """Certificates (PEM) that signed the server's."""
     thumbprint: Thumbprint | None = None
+    """SHA-256 of the server's certificate instead."""
     host: str | None = None
+    """ESXi host, as its vCenter names it."""
     template: str | None = None
+    """Template or powered-off VM to clone (vCenter only)."""
     disk: DatastorePath | None = None
+    """Disk image on a datastore; the guest boots a copy."""
     management: str = "VM Network"
+    """Port group of the guest's management NIC."""
     firmware: Literal["bios", "efi"] = "bios"
+    """Firmware of the guest."""
     uplinks: dict[StreamName, Uplinks] = Field(default_factory=dict)
+    """Physical NICs of each stream."""
     channel: EsxiChannel | None = None
+    """SSH access to the guest."""
     nic: NicModel = "vmxnet3"
+    """Model of the virtual NICs."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 1024
+    """Memory."""
     affinity: Cpus = ()
+    """CPUs of the host."""
     reservation: Reservation = None
+    """Reserved CPU time; 100% is one CPU."""
     latency_sensitivity: Literal["low", "normal", "medium", "high"] = "normal"
+    """high reserves all memory and needs `reservation`."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -18,7 +18,9 @@ class LibvirtOptions(QemuOptions):
     """
 
     uri: Annotated[str, Field(min_length=1)] | None = None
+    """libvirtd to use. Default: one of the guest's own."""
     domain: Annotated[str, Field(min_length=1)] | None = None
+    """Domain defined at `uri` of which the guest is a copy."""
 
     @property
     def cpus_known(self) -> bool:

@@ -66,9 +66,13 @@ class OpenVzOptions(GuestOptions):
     """
 
     tool: Tool = "vzctl"
+    """vzctl (OpenVZ 6) or prlctl (Virtuozzo, OpenVZ 7)."""
     template: Word = ""
+    """OS template. Default: DEF_OSTEMPLATE of vz.conf(5)."""
     container: Word = ""
+    """Existing container instead, by number or name."""
     memory: Memory | None = None
+    """Memory. Default: 512M."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -15,7 +15,9 @@ class Pinning(BaseModel, extra="forbid", frozen=True):
     """CPUs of this machine for the threads of a guest: a list for each vCPU, and one for all other threads."""
 
     vcpus: tuple[Cpus, ...] = ()
+    """CPUs of each vCPU."""
     io: Cpus = ()
+    """CPUs of QEMU's other threads."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -31,8 +33,11 @@ class SshChannel(BaseModel, extra="forbid", frozen=True):
 
     kind: Literal["ssh"]
     user: str = "root"
+    """Login name."""
     key: str  # path of the private key
+    """Private key file."""
     host_key: str
+    """The server's public key: ssh-ed25519 AAAA…"""
 
 
 class GuestAgentChannel(BaseModel, extra="forbid", frozen=True):
@@ -70,16 +75,27 @@ class QemuOptions(GuestOptions):
     """
 
     nic: NicModel = "virtio-net-pci"
+    """Model of the virtual NICs."""
     attachment: Literal["tap", "macvtap"] = "tap"
+    """tap: bridged. macvtap: a tap over the host's NIC, used by this guest alone."""
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    """Move frames of virtio NICs in the host's kernel; auto: where /dev/vhost-net exists."""
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    """Queues of each virtio NIC; as many vCPUs are needed."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 256
+    """Memory; at least 200M to boot."""
     pin: Pinning = Pinning()
+    """CPUs of the threads of the guest."""
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    """auto: KVM where a guest answers under it."""
     image: str = "micro"
+    """Guest image, or path (with a /) of a disk image."""
     disk_format: Literal["qcow2", "raw", "vmdk", "vdi"] = "qcow2"
+    """Format of a disk image."""
     channel: Annotated[Channel | None, BeforeValidator(_channel)] = None
+    """Access to a guest from a disk image: guest-agent, or {kind: ssh, key: …, host_key: …}."""
 
     @property
     def is_disk(self) -> bool:

@@ -24,9 +24,16 @@ class VirtualBoxOptions(GuestOptions):
     """
 
     nic: Literal["virtio", "82540EM"] = "virtio"
+    """virtio, or an emulated Intel PRO/1000."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 256
+    """Memory."""
     cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    """Percent of a CPU for each vCPU (`--cpu-execution-cap`)."""
     nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    """auto: off on an emulated CPU, else on."""
     paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
+    """auto: none on an emulated CPU, else VirtualBox's default."""
     image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
+    """Guest image."""

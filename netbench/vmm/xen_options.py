@@ -24,11 +24,17 @@ class XenOptions(GuestOptions):
     """
 
     mode: Mode = "pv"
+    """Kind of domain."""
     nic: Literal["vif", "e1000", "rtl8139"] = "vif"
+    """vif, or with hvm an emulated NIC."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 256
+    """Memory."""
     pin: tuple[Cpus, ...] = ()
+    """CPUs of each vCPU."""
     image: str = DEFAULT_IMAGE
+    """Guest image."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

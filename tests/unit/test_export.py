@@ -2,10 +2,8 @@ import csv
 import io
 import json
 import os
-import re
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.results.row_files import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, stream_rows
-from tests.unit.interference_factory import small_campaign
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])
@@ -121,31 +118,3 @@ def test_full_standard_output_is_one_clear_error(monkeypatch: pytest.MonkeyPatch
 def test_places_that_cannot_be_written_to(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         export(RESULTS, "csv", False, tmp_path / name)
-
-
-def test_what_the_documentation_does_with_pandas_works(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("pandas", reason="needs pandas: pip install pandas")
-    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    results = small_campaign()
-    # Calibration trials of a cell, with a throughput that would change its mean.
-    counted = next(
-        result for result in results.trials if result.spec.uut == "kvm" and result.spec.scenario == "cpu-heavy"
-    )
-    (counts,) = counted.streams
-    faster = replace(counted.guests[0], streams=(replace(counts, received_frames=10 * (counts.received_frames or 0)),))
-    calibrating = replace(counted.spec, finds_maximum=True)
-    made = replace(counted, spec=calibrating, guests=(faster, *counted.guests[1:]))
-    results = replace(results, trials=(*results.trials, made))
-    for form in ("csv", "json"):
-        export(results, form, False, tmp_path / f"trials.{form}")
-    monkeypatch.chdir(tmp_path)
-    (of_json,) = [line for line in snippet.splitlines() if "json.loads" in line]
-    for read in (snippet, snippet.replace(of_json, "")):
-        exec(read, {})
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-        assert ["kvm", "cpu-heavy", "64", "1000fps", "0.471072", "0.00095", "2"] in lines
-        assert len(lines) == 2 + 5, "a row for each UUT and scenario, none for neighbours"
-    export(campaign([trial(stream_counts())]), "csv", False, tmp_path / "trials.csv")
-    exec(snippet.replace(of_json, ""), {})
-    assert capsys.readouterr().out.splitlines()[-1].split()[-1] == "1", "also where there are no neighbours at all"

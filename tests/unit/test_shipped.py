@@ -98,7 +98,8 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
     share = tmp_path / "share" / "netbench" / TOPOLOGIES
     share.mkdir(parents=True)
     (share / "only.yaml").write_text("")
-    monkeypatch.setattr("netbench.__file__", str(tmp_path / "site-packages" / "netbench" / "x.py"))
+    elsewhere = tmp_path / "site-packages" / "netbench" / "config" / "shipped.py"
+    monkeypatch.setattr(shipped_module, "__file__", str(elsewhere))
     monkeypatch.setattr(shipped_module, "distribution", unknown)
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     assert shipped(TOPOLOGIES) == {"only": share / "only.yaml"}

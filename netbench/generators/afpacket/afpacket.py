@@ -18,7 +18,9 @@ class AfPacketOptions(BaseModel, extra="forbid"):
     """Options of the sources."""
 
     threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
+    """Threads of each source."""
     realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO; 0: another class
+    """SCHED_FIFO priority; 0: SCHED_OTHER."""
 
 
 class AfPacket(Generator):

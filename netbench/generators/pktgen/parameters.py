@@ -37,15 +37,23 @@ class PktGenOptions(BaseModel, extra="forbid"):
     """Options of the sources."""
 
     cpus: tuple[NonNegativeInt, ...] = ()  # CPUs of the kernel threads that send, least used first; empty: any
+    """CPUs of the kernel threads that send. Default: any."""
     pacing: Pacing = "lattice"
+    """lattice: nearest delay in whole ns. ratep: as the kernel truncates it. schlosser2011: the paper's 8000 × (s + 24)
+    ÷ b ns."""
     xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
+    """To the driver, or through the queueing discipline."""
     # Options that make `max` faster, and do not affect loads with a rate:
     timestamps: Literal["paced", "always"] = (
         "paced"  # frames of `max` have none unless always, as in the kernel's samples
     )
+    """paced: frames of `max` bear no time stamp."""
     threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a separate CPU
+    """Kernel threads of each source, for `max`."""
     clone_skb: int = Field(default=0, ge=0)  # how often a frame is sent before the next one is built
+    """Copies of each frame, for `max`; veth refuses them."""
     burst: int = Field(default=1, ge=1)  # copies of a frame handed to the driver at once (`xmit_more`)
+    """Copies handed to the driver at once, for `max`; veth refuses them."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

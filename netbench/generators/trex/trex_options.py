@@ -16,11 +16,17 @@ class TrexOptions(BaseModel, extra="forbid"):
     """
 
     server: str = Field(default="127.0.0.1", min_length=1)
+    """Address of a running server, as seen by the sources' machine."""
     sync_port: TcpPort = 4501
+    """Request port (`zmq_rpc_port`)."""
     async_port: TcpPort = 4500
+    """Publisher port (`zmq_pub_port`)."""
     ports: dict[str, Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=dict)
+    """Ports of the running server, by interface name."""
     path: str | None = Field(default=None, pattern="^/")
+    """Directory of an unpacked TRex package; netbench starts servers of its own."""
     delay_fps: float = Field(default=0, ge=0, le=100_000)
+    """With sink trex: frames/s of each stream that measure delay."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
