@@ -31,7 +31,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
+from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.traffic import Stamps, Traffic

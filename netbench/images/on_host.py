@@ -11,7 +11,7 @@ from netbench.hosts.remote_code import has_netbench, scratch_of
 from netbench.images.library import Image
 from netbench.images.programs import SHELF
 from netbench.images.unpacked import unpack
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 
 _UNPACK_S = 300.0  # on an emulated CPU
 # The same steps as in images/unpacked.py, with tools that busybox has too.

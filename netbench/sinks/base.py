@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.received import Received
@@ -106,7 +106,7 @@ class SinkKind(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of sink in the profile
     needs: ClassVar[frozenset[str]] = frozenset()  # requirements on this machine, by their names in `netbench doctor`
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
-    may_need: ClassVar[tuple[Need, ...]] = ()  # its own requirements: how they are detected and installed
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
     takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs
     program: ClassVar[str] = ""  # kernel name of the process that each sink runs; empty: none to observe

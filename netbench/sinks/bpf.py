@@ -12,8 +12,7 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.remote_code import has_netbench, output_path
-from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import ProbeError, Probes
+from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text

@@ -22,7 +22,7 @@ from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
-from netbench.linux.needs import Tool
+from netbench.linux.requirements import Tool
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity

@@ -32,8 +32,8 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
-from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.host_spec import SshSpec
 from netbench.model.interfaces import PREFIX, host_of
 from netbench.model.paths import veth_mac

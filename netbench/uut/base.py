@@ -12,7 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.duration_estimate import Pace
 from netbench.model.entitlement import Entitlement
 from netbench.model.interfaces import InterfaceRef
@@ -126,7 +126,9 @@ class UnitUnderTest:
     """
 
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
-    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements of this kind alone: how to detect and how to install them
+    may_need: ClassVar[
+        tuple[Requirement, ...]
+    ] = ()  # requirements of this kind alone: how to detect and how to install them
 
     supports: ClassVar[Supports] = Supports()
 

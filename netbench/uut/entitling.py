@@ -1,7 +1,7 @@
 """Apply a guest's CPU entitlement: its control group, if it has a weight or limit, and the file that leads into it."""
 
 from netbench.hosts.base import Host
-from netbench.linux.cgroups import door, find_controller
+from netbench.linux.cgroups import cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup
 from netbench.model.entitlement import Entitlement
 from netbench.model.fields import percent_text
@@ -17,7 +17,7 @@ def group_changes(own: Assignment) -> list[AddCgroup]:
 
 def way_in(host: Host, own: Assignment) -> str:
     """Return the cgroup.procs file of that group on a host; empty without a group."""
-    return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
+    return cgroup_procs(host, find_controller(host), _group(own)) if group_changes(own) else ""
 
 
 def planned_way_in(own: Assignment) -> str:

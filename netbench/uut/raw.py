@@ -8,8 +8,7 @@ from pydantic import BaseModel, model_validator
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import Change, GroOn, SteerReceived
-from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.duration_estimate import Pace
 from netbench.model.entitlement import Cpus
 from netbench.model.paths import StreamPath
@@ -70,7 +69,7 @@ class Raw(UnitUnderTest):
         pinning=("the thread that receives (`receive: napi`)", "those that go on (`rps`)"),
         counters=("NICs", "bridge or IP layer", "queues"),
     )
-    may_need: ClassVar[tuple[Need, ...]] = (
+    may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature(
             "flowtable",
             "raw UUTs with `forward: flowtable`",

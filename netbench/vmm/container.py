@@ -19,8 +19,8 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import root_on
 from netbench.images.unpacked import roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
@@ -181,7 +181,7 @@ class Container(Vmm):
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         machine = outside(host)
         if not host.shares_files:
-            require_there(machine, (need for need in self.may_need if need.name in self.needs()))
+            require_on_host(machine, (need for need in self.may_need if need.name in self.needs()))
         root = Root.found(machine, self._source(machine))
         if self._options.domain is None:
             root.lay_out(machine, spec.directory / "root")

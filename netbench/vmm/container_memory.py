@@ -10,11 +10,11 @@ from typing import Self
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
-from netbench.linux.cgroups import USUAL_DIRECTORY, MemoryController, door, find_memory_controller
+from netbench.linux.cgroups import USUAL_DIRECTORY, MemoryController, cgroup_procs, find_memory_controller
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.interfaces import PREFIX
 
 MEMINFO = "/proc/meminfo"
@@ -120,7 +120,7 @@ def doors(host: Host, cpu_door: str, wanted: AddMemoryGroup | None) -> tuple[str
         return own
     controller = find_memory_controller(host)
     group = replace(wanted, directory=controller.directory, version=controller.version)
-    entry = door(host, controller, group.group)
+    entry = cgroup_procs(host, controller, group.group)
     return (entry,) if controller.version == 2 else (*own, entry)
 
 

@@ -16,7 +16,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.ssh import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.documents import plain_text
 from netbench.model.duration_estimate import Pace
 from netbench.model.interfaces import PREFIX

@@ -15,7 +15,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.acceleration import choose
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.guest_agent import GuestAgentHost

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, exists
 from netbench.hosts.relay import within_reach
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 
 R = TypeVar("R")
 

@@ -17,8 +17,7 @@ from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool
 from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
@@ -118,7 +117,7 @@ class Qemu(Vmm):
     nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("tap", "macvtap"), pinning=_PINNING)
     emulated_without = "kvm"
-    may_need: ClassVar[tuple[Need, ...]] = (
+    may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Probes.tun, optional=True),
         Feature(
             "macvtap",

@@ -14,7 +14,7 @@ from netbench.hosts.trusted_code import search_path
 from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.duration_estimate import Pace
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac

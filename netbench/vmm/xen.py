@@ -18,7 +18,7 @@ from netbench.hosts.host_wrappers import MonitoredHost, outside
 from netbench.hosts.trusted_code import search_path
 from netbench.images.library import find_image
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation

@@ -23,7 +23,7 @@ from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.receive import threads_of
 from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 

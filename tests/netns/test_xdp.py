@@ -15,7 +15,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.frames import build_frame
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.receive import threads_of
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
 from tests.netns.watching import programs
 

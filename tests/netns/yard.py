@@ -12,9 +12,9 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.changes import Change
-from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.points import whole_path

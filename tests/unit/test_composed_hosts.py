@@ -8,7 +8,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut.base import Assignment, Site

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.linux.cgroups import MemoryController, find_memory_controller
 from netbench.linux.changes import MachineState
-from netbench.linux.journal import from_json, to_json
+from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import Container, ContainerOptions
 from netbench.vmm.container_memory import AddMemoryGroup, doors, with_limit

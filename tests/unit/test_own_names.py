@@ -11,8 +11,8 @@ import yaml
 from netbench.cli.init import _quoted
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddNamespace
+from netbench.linux.locks import state_is_written
 from netbench.linux.proc import lacking_capabilities
-from netbench.linux.state import state_is_written
 from netbench.model.topology_problems import topology_problems
 from netbench.results.atomic import write_atomically
 from netbench.results.directory import ResultDirectory

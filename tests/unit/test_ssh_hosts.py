@@ -17,7 +17,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.remote_code import PYTHON, archive, unpacking_command
 from netbench.hosts.ssh import Connecting, _description, explained, ssh_command
 from netbench.linux.changes import Change
-from netbench.linux.clock_state import clock_state
+from netbench.linux.watchdog.program import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
@@ -133,8 +133,8 @@ def modules_of_changes() -> list[str]:
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "jinja2", "MLRsearch", "qemu")
     modules = (
-        "netbench.linux.watchdog",
-        "netbench.linux.safety",
+        "netbench.linux.watchdog.program",
+        "netbench.linux.safety.ports",
         "netbench.sinks.bpf_worker",
         "netbench.sinks.count_there",
         "netbench.sinks.flush",
@@ -398,7 +398,9 @@ class Answering(LocalHost):
 
 def end_told(script):
     """Return how a connection ended whose other end was this script instead of an agent."""
-    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.watchdog", [])
+    connecting = Connecting(
+        "uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.watchdog.program", []
+    )
     with pytest.raises(GoneError):
         connecting.host()
     wait_until(lambda: bool(connecting.death()), 10)

@@ -16,8 +16,8 @@ import yaml
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
-from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.esxi import Esxi
 from netbench.vmm.esxi_api import session

@@ -14,7 +14,7 @@ import pytest
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.local import LocalHost
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.netns.watching import events, stored, wait_for
 from tests.vm.lab import frames_in

@@ -20,8 +20,6 @@ from netbench.generators.pktgen.parameters import (
     traffic_delay_ns,
 )
 from netbench.hosts.base import Host, kernel_of, machine_name
-from netbench.linux.needs import IN_A_VM, Feature
-from netbench.linux.probes import Probes
 from netbench.linux.proc import (
     CpuTicks,
     SchedTimes,
@@ -30,6 +28,7 @@ from netbench.linux.proc import (
     parse_sched_times,
     softirq_s,
 )
+from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic

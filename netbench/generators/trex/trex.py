@@ -10,7 +10,7 @@ from netbench.generators.trex.trex_sink import TrexSink
 from netbench.generators.trex.trex_source import TrexSource
 from netbench.generators.worker_source import no_netbench
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.sinks.base import SinkKind
 
 

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from netbench.bpf.libbpf import loaded_here, program_name
-from netbench.linux.netlink import ask, attributes, number, route_socket
+from netbench.linux.counters.nft_rules import FAMILIES, own_tables
+from netbench.linux.netlink import attributes, number, request, route_socket, text
 from netbench.linux.proc import descendants, lines_of
-from netbench.linux.rules import FAMILIES, own_tables
 
 _RTM_GETLINK, _RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 18, 34, 38, 46
 _LINK = struct.Struct("=BxxxiI4x")  # ifinfomsg: family, type, index, flags, change
@@ -75,7 +75,7 @@ def unbound_packet_sockets() -> list[str]:
 
 
 def _xdp_programs(netlink: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
-    for message in ask(netlink, _RTM_GETLINK, _LINK.pack(0, 0, 0), all_of_them=True):
+    for message in request(netlink, _RTM_GETLINK, _LINK.pack(0, 0, 0), dump=True):
         index = _LINK.unpack_from(message)[1]
         if index in names:
             for program, mode in foreign_xdp_programs(attributes(message[_LINK.size :])).items():
@@ -94,16 +94,16 @@ def foreign_xdp_programs(link: dict[int, bytes]) -> dict[str, str]:
 
 def is_own_program(program: int) -> bool:
     """Return whether this process, or a descendant of it, has loaded a program, given by its id."""
-    return program in loaded_here or _held_by_descendant(program)
+    return program in loaded_here or _loaded_by_descendant(program)
 
 
 @cache
-def _held_by_descendant(program: int) -> bool:
+def _loaded_by_descendant(program: int) -> bool:
     # The name is no proof, but it avoids the search for most programs of others.
-    return program_name(program).startswith(_OWN_NAMES) and any(_holds(pid, program) for pid in descendants())
+    return program_name(program).startswith(_OWN_NAMES) and any(_has_open(pid, program) for pid in descendants())
 
 
-def _holds(pid: int, program: int) -> bool:
+def _has_open(pid: int, program: int) -> bool:
     line = f"prog_id:\t{program}"
     with suppress(OSError):  # it ended meanwhile
         return any(line in lines_of(descriptor) for descriptor in Path(f"/proc/{pid}/fdinfo").iterdir())
@@ -116,26 +116,26 @@ def _named(program: int) -> str:
 
 def _tc_filters(netlink: socket.socket, names: Mapping[int, str]) -> Iterator[tuple[int, str]]:
     hooked: dict[int, list[str]] = {}
-    for message in ask(netlink, _RTM_GETQDISC, _TC.pack(0, 0, 0, 0, 0), all_of_them=True):
+    for message in request(netlink, _RTM_GETQDISC, _TC.pack(0, 0, 0, 0, 0), dump=True):
         index = _TC.unpack_from(message)[1]
-        kind = _text(attributes(message[_TC.size :]).get(_TCA_KIND, b""))
+        kind = text(attributes(message[_TC.size :]).get(_TCA_KIND, b""))
         if kind in _HOOKED_IN and index in names:
             hooked[index] = _HOOKED_IN[kind]
     for index, directions in hooked.items():
         for direction in directions:
-            request = _TC.pack(0, index, 0, _TC_DIRECTIONS[direction], 0)
-            answers = ask(netlink, _RTM_GETTFILTER, request, all_of_them=True)
-            for kind in dict.fromkeys(_text(attributes(answer[_TC.size :]).get(_TCA_KIND, b"")) for answer in answers):
+            payload = _TC.pack(0, index, 0, _TC_DIRECTIONS[direction], 0)
+            answers = request(netlink, _RTM_GETTFILTER, payload, dump=True)
+            for kind in dict.fromkeys(text(attributes(answer[_TC.size :]).get(_TCA_KIND, b"")) for answer in answers):
                 remove = f"`tc filter del dev {names[index]} {direction}` removes it"
                 yield index, f"a tc {direction} filter of kind {kind} ({remove})"
 
 
 def _routing_rules(netlink: socket.socket, indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     for family, command in ((socket.AF_INET, "ip rule"), (socket.AF_INET6, "ip -6 rule")):
-        for message in ask(netlink, _RTM_GETRULE, _RULE.pack(family), all_of_them=True):
+        for message in request(netlink, _RTM_GETRULE, _RULE.pack(family), dump=True):
             rule = attributes(message[_RULE.size :])
             for kind, way in ((_FRA_IIFNAME, "iif"), (_FRA_OIFNAME, "oif")):
-                name = _text(rule.get(kind, b""))
+                name = text(rule.get(kind, b""))
                 if name in indexes and message[0] == family:
                     priority = number(rule.get(_FRA_PRIORITY, b""))
                     remove = f"`{command} del pref {priority}` removes it"
@@ -172,31 +172,31 @@ def _programs_at(index: int, attach_type: int) -> list[int]:
 def _nft_hooks(indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """Yield chains and flowtables of nftables that name a device."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
-        chains = list(ask(netlink, _NFT | _GETCHAIN, _ANY_FAMILY, all_of_them=True))
+        chains = list(request(netlink, _NFT | _GETCHAIN, _ANY_FAMILY, dump=True))
         flowtables: list[bytes] = []
         with suppress(OSError):  # a kernel without flowtables
-            flowtables += ask(netlink, _NFT | _GETFLOWTABLE, _ANY_FAMILY, all_of_them=True)
+            flowtables += request(netlink, _NFT | _GETFLOWTABLE, _ANY_FAMILY, dump=True)
     for message in chains:
         family, chain = message[0], attributes(message[len(_ANY_FAMILY) :])
-        hook, table = attributes(chain.get(_CHAIN_HOOK, b"")), _text(chain.get(_TABLE, b""))
+        hook, table = attributes(chain.get(_CHAIN_HOOK, b"")), text(chain.get(_TABLE, b""))
         at = int.from_bytes(hook.get(_HOOK_NUMBER, b""))
         way = {_NETDEV: dict(enumerate(_NETDEV_HOOKS)), _INET: {_INET_INGRESS: "ingress"}}.get(family, {}).get(at)
         kind = FAMILIES[family]
         if way and (kind, table) not in own_tables:
-            name = f"{kind} {table} {_text(chain.get(_CHAIN_NAME, b''))}"
-            single = [_text(hook[_HOOK_DEVICE])] if _HOOK_DEVICE in hook else []
+            name = f"{kind} {table} {text(chain.get(_CHAIN_NAME, b''))}"
+            single = [text(hook[_HOOK_DEVICE])] if _HOOK_DEVICE in hook else []
             for device in dict.fromkeys((*single, *_devices(hook, _HOOK_DEVICES))):
                 if device in indexes:
                     yield indexes[device], f"the nft {way} chain {name} (`nft delete chain {name}` removes it)"
     for message in flowtables:
         flowtable = attributes(message[len(_ANY_FAMILY) :])
-        table, hook = _text(flowtable.get(_TABLE, b"")), attributes(flowtable.get(_FLOWTABLE_HOOK, b""))
+        table, hook = text(flowtable.get(_TABLE, b"")), attributes(flowtable.get(_FLOWTABLE_HOOK, b""))
         if (FAMILIES[message[0]], table) not in own_tables:
             for device in _devices(hook, _FLOWTABLE_DEVICES):
                 if device in indexes:
                     yield (
                         indexes[device],
-                        f"the nft flowtable {_text(flowtable.get(_FLOWTABLE_NAME, b''))} of table {table}",
+                        f"the nft flowtable {text(flowtable.get(_FLOWTABLE_NAME, b''))} of table {table}",
                     )
 
 
@@ -204,7 +204,7 @@ def _devices(hook: Mapping[int, bytes], kind: int) -> Iterator[str]:
     data = hook.get(kind, b"")
     while len(data) >= 4:  # all attributes have one type: a mapping would contain the last one only
         (length,) = struct.unpack_from("=H", data)
-        yield _text(data[4:length])
+        yield text(data[4:length])
         data = data[(length + 3) & ~3 :]
 
 
@@ -238,7 +238,3 @@ def _owners(inodes: Collection[str]) -> dict[str, str]:
                         name = os.fsdecode((process / "comm").read_bytes()).strip()
                         owners.setdefault(inode, f"{name} (PID {process.name})")
     return owners
-
-
-def _text(content: bytes) -> str:
-    return os.fsdecode(content.rstrip(b"\0"))

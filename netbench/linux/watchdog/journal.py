@@ -11,46 +11,34 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
 from zlib import crc32
 
+import netbench
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux import changes
 from netbench.linux.changes import AddNamespace, Change, KeepPort, MovePort
-from netbench.linux.state import FILE_SIZE_REMEDY, STATE_DIRECTORY, append, lock_file, state_is_written
+from netbench.linux.changes.base import ChangeRecord
+from netbench.linux.locks import (
+    FILE_SIZE_REMEDY,
+    STATE_DIRECTORY,
+    append,
+    lock_file,
+    remove_killed,
+    state_is_written,
+)
+from netbench.linux.machine import Machine
+from netbench.signals import shielded
 
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 # Number of entries about undone changes from which the file is rewritten.
 _MANY = 200
-
-
-class ChangeRecord:
-    """Changes that were made and not yet undone, in the order they were made."""
-
-    def __init__(self, pending: dict[int, Change] | None = None) -> None:
-        self._pending = pending or {}
-        self._next = max(self._pending, default=-1) + 1
-
-    @property
-    def pending(self) -> list[tuple[int, Change]]:
-        """The changes not yet undone, each with its number."""
-        return sorted(self._pending.items())
-
-    def record(self, change: Change) -> int:
-        """Record a change before it is made; return its number."""
-        number = self._next
-        self._pending[number] = change
-        self._next += 1
-        return number
-
-    def undone(self, number: int) -> None:
-        """Note that a change was undone."""
-        del self._pending[number]
 
 
 class Journal(ChangeRecord):
@@ -74,7 +62,7 @@ class Journal(ChangeRecord):
         with state_is_written(path):
             file = lock_file(locked_first)
             locked_first.rename(path)
-        assert file is not None, "a fresh name cannot be locked by someone else"
+        assert file is not None, "the name is unique"
         journal = cls(path, file, {"topology": topology, "pid": os.getpid(), "netns": _own_namespace()}, {})
         try:
             journal._append(journal._header)
@@ -138,8 +126,8 @@ class Journal(ChangeRecord):
         except OSError as error:
             remedy = FILE_SIZE_REMEDY if error.errno == errno.EFBIG else "make room there"
             raise TestbedError(
-                f"the journal {self._path} cannot be written: {error.strerror}; {remedy}. Without it nothing is "
-                "changed, and what was changed is undone"
+                f"the journal {self._path} cannot be written: {error.strerror}; {remedy}. netbench makes no further "
+                "changes, and undoes the earlier ones"
             ) from error
 
     def _compact(self) -> None:
@@ -148,7 +136,7 @@ class Journal(ChangeRecord):
         try:
             new.unlink(missing_ok=True)
             file = lock_file(new)
-            assert file is not None, "nobody else looks at this name"
+            assert file is not None, "the lock protects this name"
             append(file, "".join(map(_line, self._entries())))
             new.rename(self._path)
         except OSError:
@@ -163,6 +151,53 @@ class Journal(ChangeRecord):
             yield {"seq": number, **to_json(change)}
 
 
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """The processes ended and the changes undone (or, in a dry run, to be undone) for one abandoned run."""
+
+    run_id: str
+    processes: tuple[str, ...]
+    changes: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+def clean(dry_run: bool = False, directory: Path = STATE_DIRECTORY) -> list[Cleaned]:
+    """End the processes and undo the changes of every run whose owner is gone.
+
+    With `dry_run` nothing is touched. MissingError when the state directory cannot be read or written.
+    """
+    cleaned = [_clean_journal(journal, dry_run) for journal in Journal.abandoned(directory)]
+    if not dry_run:
+        remove_killed(directory)
+    return cleaned
+
+
+def _clean_journal(journal: Journal, dry_run: bool) -> Cleaned:
+    changes = tuple(change.command for _, change in journal.pending)
+    if dry_run:
+        processes = tuple(words for _, words in marked_processes(journal.run_id))
+        journal.close()
+        return Cleaned(journal.run_id, processes, changes, ())
+    with shielded():
+        ended, failures = undo_run(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
+    damage = (journal.damage,) if journal.damage else ()
+    return Cleaned(journal.run_id, tuple(ended), changes, (*failures, *damage))
+
+
+def undo_run(journal: Journal, machine: Machine) -> tuple[list[str], list[str]]:
+    """End the processes of a run and undo its changes; return the processes, and messages about failures.
+
+    After a failure the journal stays: the next start, or `netbench clean`, tries again.
+    """
+    ended = end_marked_processes(journal.run_id)
+    failures = machine.undo()
+    if failures:
+        journal.close()
+    else:
+        journal.remove()
+    return ended, failures
+
+
 def to_json(change: Change) -> dict[str, object]:
     """Return a change as JSON-able data; a plug-in's change with its module, so that another process can load it."""
     kind = type(change)
@@ -171,12 +206,24 @@ def to_json(change: Change) -> dict[str, object]:
 
 
 def from_json(data: dict[str, Any]) -> Change:
-    """Return the change from the data of `to_json`; KeyError, TypeError or ImportError for anything else."""
+    """Return the change from the data of `to_json`; KeyError or TypeError for anything else."""
     fields = dict(data)
+    name = str(fields.pop("change"))
     if module := fields.pop("module", None):
-        import_module(str(module))
-    kind = {kind.__name__: kind for kind in _kinds(Change)}[str(fields.pop("change"))]
+        try:
+            import_module(str(module))
+        except ImportError:
+            _import_moved(name)
+    kind = {kind.__name__: kind for kind in _kinds(Change)}[name]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _import_moved(name: str) -> None:
+    """Import the module that now contains a change of an earlier version of netbench."""
+    package = Path(netbench.__file__).parent
+    for file in package.rglob("*.py"):
+        if f"\nclass {name}(" in file.read_text():
+            import_module(".".join(file.relative_to(package.parent).with_suffix("").parts))
 
 
 def _kinds(kind: type[Change]) -> Iterator[type[Change]]:
@@ -222,7 +269,7 @@ def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Chang
                 header = entry
             else:
                 raise ValueError("neither a change nor one undone")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ImportError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             damage = f"{path}: line {number} is damaged; changes recorded from there on are not undone"
             return header, pending | _possible_loans(pending), damage
     return header, pending, ""

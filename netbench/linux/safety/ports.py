@@ -20,11 +20,11 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.foreign_hooks import PPPOE, hooks_on
+from netbench.linux.locks import other_measurements
 from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import lines_of
-from netbench.linux.running import others_now
-from netbench.linux.ssh_sessions import Address, ssh_sessions
+from netbench.linux.safety.foreign_hooks import PPPOE, hooks_on
+from netbench.linux.safety.ssh_sessions import Address, ssh_sessions
 from netbench.model.foreign_text import decoded
 from netbench.model.units import USUAL_MTU
 
@@ -106,7 +106,7 @@ def refuse_unsafe_port(
     if name not in ports:
         there = ", ".join(sorted(ports)) or "none at all"
         others = "; ".join(
-            f"netbench with PID {other.pid} measures here (topology {other.topology})" for other in others_now()
+            f"netbench with PID {other.pid} measures here (topology {other.topology})" for other in other_measurements()
         )
         raise UsageError(
             f"port {name}: this host has no interface of that name; there are: {there}"
@@ -402,7 +402,7 @@ def speed_mbps_of(name: str) -> int | None:
 
 
 def main() -> None:
-    """`python -m netbench.linux.safety PORT MTU ADDRESS…`: print why a port of this host is rejected, else nothing."""
+    """`python -m netbench.linux.safety.ports PORT MTU ADDRESS…`: print why a port here is rejected."""
     _, name, mtu, *addresses = sys.argv
     try:
         refuse_unsafe_port(name, addresses, mtu=int(mtu))

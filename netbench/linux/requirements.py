@@ -1,6 +1,7 @@
-"""Kernel features, tried in a network namespace that is made for it and removed again.
+"""Requirements of a machine: commands, kernel features, facilities for guests. Each user of one defines it.
 
-A name in a list of modules or a configuration file is no proof.
+Kernel features are tried in a network namespace that is made for it and removed again: a name in a list of modules or
+a configuration file is no proof.
 """
 
 import fcntl
@@ -8,8 +9,9 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyroute2 import IPRoute
@@ -19,13 +21,25 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.bpf.live_frames import run_live
-from netbench.errors import NetbenchError
+from netbench.errors import MissingError, NetbenchError
+from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
+from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netlink import Generic
 from netbench.linux.xdp_devices import xdp_device
 
+# Prints the arguments that are neither commands nor, with a `/`, patterns of an existing file.
+_LIST_MISSING = """for sign; do
+    case $sign in
+        */*) [ -n "$(ls -d $sign 2>/dev/null)" ] ;;
+        *) command -v "$sign" >/dev/null ;;
+    esac || echo "$sign"
+done"""
 PROBE_PREFIX = "nb-probe-"
+# Common requirements of features: a network namespace, a pair of interfaces in it, and rules.
+IN_NETNS = ("root", "netns")
+ON_VETH = (*IN_NETNS, "veth")
+IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-vm"
 
 _TIMEOUT_S = 10.0
 _ETH_P_EXPERIMENT = 0x88B5  # IEEE Std 802, local experimental EtherType 1
@@ -37,6 +51,94 @@ _IFF_TAP = 0x0002
 _IFF_NO_PI = 0x1000
 
 _Which = Callable[[str], str | None]  # finds a command, as shutil.which does
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command that netbench starts; `package` is its package in Debian.
+
+    `version` is the option that prints its version; empty where the version does not matter for results.
+    """
+
+    name: str
+    package: str
+    needed_for: str
+    optional: bool = False  # only some topologies need it
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature of the kernel: `probe` tries it once everything in `requires` is available.
+
+    A user of a `dispensable` feature continues without it, and reports the effect on the results.
+    """
+
+    name: str
+    needed_for: str
+    requires: tuple[str, ...]
+    option: str  # of the kernel's configuration
+    module: str  # the module that contains it, if it can be one
+    probe: Callable[["Probes"], str]
+    optional: bool = False
+    otherwise: str = ""  # an alternative without it
+    dispensable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facility:
+    """A resource for guests.
+
+    `look`, with the name of an existing guest image, returns a description of the resource. It raises MissingError if
+    the resource is missing, and another NetbenchError if that is unknown. `refusal` is the message to a user whose
+    topology needs it, with a place for the description.
+
+    `recall` is like `look`, but quick and for every user: it tries nothing, and returns an empty text where only a try
+    would show it. `signs` are the commands and the files (with a `/`; shell patterns, of which one match is enough)
+    that show it on a host over SSH; empty: only a run does. `packages` are its packages in Debian, if any.
+    """
+
+    name: str
+    needed_for: str
+    remedy: str | Callable[[], str]
+    look: Callable[[str], str]
+    refusal: str = "{}"
+    by_root: bool = False  # whether only root can look
+    recall: Callable[[str], str] | None = None
+    signs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    @property
+    def what_to_do(self) -> str:
+        """The remedy, for this machine."""
+        return self.remedy if isinstance(self.remedy, str) else self.remedy()
+
+
+Requirement = Tool | Feature | Facility
+
+
+def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
+    """Raise MissingError for the required commands, and facilities with signs, that a host lacks.
+
+    The host may be on another machine.
+    """
+    packages: dict[str, tuple[str, ...]] = {}
+    by_hand: dict[str, str] = {}
+    for requirement in requirements:
+        if isinstance(requirement, Tool):
+            packages[requirement.name] = (requirement.package,)
+        elif isinstance(requirement, Facility):
+            packages |= dict.fromkeys(requirement.signs, requirement.packages)
+            by_hand |= {} if requirement.packages else dict.fromkeys(requirement.signs, requirement.what_to_do)
+    lacking = run_checked(host, ["sh", "-c", _LIST_MISSING, "sh", *packages]).splitlines() if packages else []
+    if lacking:
+        missing = ", ".join(dict.fromkeys(package for sign in lacking for package in packages[sign]))
+        install = [
+            f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does); a VM has what its "
+            "image has"
+        ]
+        remedies = [*(install if missing else []), *dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)]
+        raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(remedies)}")
 
 
 class ProbeError(Exception):
@@ -135,7 +237,7 @@ class Probes:
     def redirect(self) -> str:
         """Redirect the frames received by one interface to another."""
         every = "protocol all u32 match u32 0 0 action mirred egress redirect dev nbp1"
-        self._tell(["tc", "-batch", "-"], f"qdisc add dev nbp0 ingress\nfilter add dev nbp0 ingress {every}\n")
+        self._pipe(["tc", "-batch", "-"], f"qdisc add dev nbp0 ingress\nfilter add dev nbp0 ingress {every}\n")
         return "redirected what comes in"
 
     def xdp_redirect(self) -> str:
@@ -207,14 +309,14 @@ class Probes:
             raise ProbeError(str(error)) from error
         takes = xdp_device("nbp0").takes_frames
         if takes is None:
-            raise ProbeError("does not tell which interfaces take frames from programs, as Linux 6.3 and newer do")
+            raise ProbeError("does not report which interfaces accept frames from programs, as Linux 6.3 and newer do")
         where = "links that are `receive: napi`, and" if takes else "no links here, only"
         return f"ran a program on a live frame; it can be sent over {where} NICs whose driver takes it"
 
     def _nft(self, ruleset: str) -> None:
-        self._tell(["nft", "-f", "-"], ruleset)
+        self._pipe(["nft", "-f", "-"], ruleset)
 
-    def _tell(self, command: Sequence[str], text: str) -> None:
+    def _pipe(self, command: Sequence[str], text: str) -> None:
         tool = command[0]
         done = subprocess.run(
             [self._which(tool) or tool, *command[1:]],
@@ -239,14 +341,14 @@ def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
 def _reason(error: Exception) -> str:
     match error:
         case NetlinkError():
-            return f"the kernel refuses: {os.strerror(error.code)}"
+            return f"the kernel rejects it: {os.strerror(error.code)}"
         case TimeoutError():
             return f"nothing happened within {_TIMEOUT_S:g} s"
         case OSError(errno=int(number)):
             # pyroute2 uses the errno's text for the step that failed.
             step = "" if error.strerror == os.strerror(number) else f" ({error.strerror})"
             where = f": {error.filename}" if error.filename else ""
-            return f"the kernel refuses: {os.strerror(number)}{step}{where}"
+            return f"the kernel rejects it: {os.strerror(number)}{step}{where}"
         case subprocess.TimeoutExpired():
             return f"{Path(error.cmd[0]).name} did not end within {error.timeout:g} s"
     return str(error)

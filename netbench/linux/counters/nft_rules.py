@@ -12,11 +12,9 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain as chained
 from typing import Any, NamedTuple
 
-from netbench.linux.netlink import ask, attributes
-from netbench.model.foreign_text import decoded
+from netbench.linux.netlink import attributes, request, text
 
 LIST_RULES = ("nft", "-j", "list", "ruleset")
 LIST_CHAINS = ("nft", "list", "chains")
@@ -24,7 +22,7 @@ LIST_CHAINS = ("nft", "list", "chains")
 # Statements after which every frame continues to the next statement.
 _PASSING = frozenset({"counter", "log", "mangle"})
 _DROPPING = frozenset({"drop", "reject"})
-_ELSEWHERE = frozenset({"fwd", "queue"})  # unknown whether frames reach their destination from there
+_LEAVING = frozenset({"fwd", "queue"})  # unknown whether frames reach their destination from there
 _REJECTING_XT = {"xt": {"type": "target", "name": "REJECT"}}  # of iptables-nft(8), whose -j DROP is nft's own
 _JUMPS = ("jump", "goto")
 # Frames of a stream are UDP in IPv4. They never match a condition on a header that they lack.
@@ -37,7 +35,7 @@ _OF_STREAMS: Mapping[str, tuple[object, ...]] = {
     "meta l4proto": ("udp", 17),
 }
 # Conditions that distinguish streams: the direction of a frame at an interface, or its address.
-_TELLING = {"meta iif": "rx ", "meta iifname": "rx ", "meta oif": "tx ", "meta oifname": "tx ", "ip daddr": ""}
+_DISTINGUISHING = {"meta iif": "rx ", "meta iifname": "rx ", "meta oif": "tx ", "meta oifname": "tx ", "ip daddr": ""}
 
 _TABLE = re.compile(r"table (\S+) (\S+) \{")
 _CHAIN = re.compile(r"\tchain (\S+) \{")
@@ -119,16 +117,24 @@ def read_tables() -> Tables:
     """Return the tables of this thread's namespace."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
-            (answered,) = ask(netlink, _NFT_MSG_GETGEN, _ANY_FAMILY)
+            (answer,) = request(netlink, _NFT_MSG_GETGEN, _ANY_FAMILY)
             tables = [
-                (FAMILIES.get(answer[0], ""), decoded(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME][:-1]))
-                for answer in ask(netlink, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
+                (FAMILIES.get(table[0], ""), text(attributes(table[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME]))
+                for table in request(netlink, _NFT_MSG_GETTABLE, _ANY_FAMILY, dump=True)
             ]
     except OSError as error:
         # A kernel without nftables has no tables; another error may hide some.
         return Tables(error.errno not in _WITHOUT_NFTABLES, None)
-    generation = int.from_bytes(attributes(answered[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
+    generation = int.from_bytes(attributes(answer[len(_ANY_FAMILY) :])[_NFTA_GEN_ID])
     return Tables(not own_tables.issuperset(tables), generation)
+
+
+def parse_droppers(rules: str, chains: str) -> tuple[Dropper, ...] | None:
+    """Return all rules that may drop frames of a stream, as `droppers` does; None if the texts are malformed."""
+    try:
+        return tuple(droppers(rules, chains))
+    except (ValueError, LookupError, TypeError, AttributeError):  # in JSON of nft, of which any part may be missing
+        return None
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:
@@ -139,15 +145,18 @@ def droppers(rules: str, chains: str) -> Iterator[Dropper]:
     ruleset = _parse(rules)
     hooks = _hooks(ruleset, _devices(chains))
     uses = Counter(
-        use for name, own_rules in ruleset.rules.items() for rule in own_rules for use in _named_counters(name, rule)
+        use
+        for name, chain_rules in ruleset.rules.items()
+        for rule in chain_rules
+        for use in _named_counters(name, rule)
     )
     counters = {name: frames for name, frames in ruleset.counters.items() if uses[name] == 1}
-    for name, own_rules in ruleset.rules.items():
+    for name, chain_rules in ruleset.rules.items():
         title, table, reached = f"nft {' '.join(name)}", f"{name.family} {name.table}", hooks.get(name, frozenset())
-        for rule in own_rules:
+        for rule in chain_rules:
             conditions = [_condition(statement) for statement in rule["expr"]]
             if not any(_spares_streams(*condition) for condition in conditions):
-                only = tuple(telling for condition in conditions if (telling := _telling(*condition)))
+                only = tuple(values for condition in conditions if (values := _distinguishing(*condition)))
                 handle = ruleset.handle(name, rule)
                 for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
                     yield Dropper(f"{title} rule {rule['handle']}", reached, frames, table, handle, only)
@@ -182,25 +191,25 @@ def _spares_streams(what: str, op: str, values: Sequence[object]) -> bool:
     return among if op == "!=" else not among
 
 
-def _telling(what: str, op: str, values: Sequence[object]) -> frozenset[str]:
-    if what not in _TELLING or op not in ("==", "in") or any("*" in str(value) for value in values):
+def _distinguishing(what: str, op: str, values: Sequence[object]) -> frozenset[str]:
+    if what not in _DISTINGUISHING or op not in ("==", "in") or any("*" in str(value) for value in values):
         return frozenset()
-    return frozenset(f"{_TELLING[what]}{value}" for value in values)
+    return frozenset(f"{_DISTINGUISHING[what]}{value}" for value in values)
 
 
 def _parse(listing: str) -> _Ruleset:
     ruleset = _Ruleset()
-    asleep = set()
+    dormant = set()
     for entry in json.loads(listing)["nftables"]:
         ((kind, body),) = entry.items()
         if kind == "table":
             ruleset.handles[body["family"], body["name"]] = str(body["handle"])
             if _dormant(body):
-                asleep.add((body["family"], body["name"]))
+                dormant.add((body["family"], body["name"]))
         if kind in ("metainfo", "table"):
             continue
         family, table = body["family"], body["table"]
-        if (family, table) in asleep | own_tables:
+        if (family, table) in dormant | own_tables:
             continue
         if kind == "chain" and "hook" in body:
             ruleset.bases[_ChainName(family, table, body["name"])] = body
@@ -219,7 +228,7 @@ def _dormant(table: _Statement) -> bool:
 
 
 def _devices(chains: str) -> dict[_ChainName, list[str]]:
-    found = {}
+    devices = {}
     family = table = chain = ""
     for line in chains.splitlines():
         if match := _TABLE.match(line):
@@ -227,29 +236,27 @@ def _devices(chains: str) -> dict[_ChainName, list[str]]:
         elif match := _CHAIN.match(line):
             chain = match[1]
         elif match := _DEVICES.match(line):
-            found[_ChainName(family, table, chain)] = _DEVICE.findall(match[1])
-    return found
+            devices[_ChainName(family, table, chain)] = _DEVICE.findall(match[1])
+    return devices
 
 
 def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> dict[_ChainName, frozenset[NftHook]]:
     """Return the hooks from which frames reach each chain, also by jumps."""
-    found: dict[_ChainName, frozenset[NftHook]] = {}
+    hooks: dict[_ChainName, frozenset[NftHook]] = {}
     for name, base in ruleset.bases.items():
         own = frozenset(NftHook(name.family, base["hook"], device) for device in devices.get(name, [""]))
-        reached, ahead = {name}, [name]
-        while ahead:
-            here = ahead.pop()
-            for rule in ruleset.rules.get(here, []):
-                for verdict, target in chained.from_iterable(
-                    _verdicts(here, statement, ruleset.maps) for statement in rule["expr"]
-                ):
-                    called = here._replace(chain=target)
+        reached, unvisited = {name}, [name]
+        while unvisited:
+            caller = unvisited.pop()
+            for rule in ruleset.rules.get(caller, []):
+                for verdict, target in _verdicts(caller, rule["expr"], ruleset.maps):
+                    called = caller._replace(chain=target)
                     if verdict in _JUMPS and called not in reached:
                         reached.add(called)
-                        ahead.append(called)
+                        unvisited.append(called)
         for chain in reached:
-            found[chain] = found.get(chain, frozenset()) | own
-    return found
+            hooks[chain] = hooks.get(chain, frozenset()) | own
+    return hooks
 
 
 def _named_counters(name: _ChainName, rule: _Statement) -> Iterator[_Named]:
@@ -270,7 +277,7 @@ def _dropped(
         kind = _kind(statement)
         if kind in _DROPPING or statement == _REJECTING_XT:
             yield counted
-        elif kind in _ELSEWHERE or (kind == "xt" and statement is statements[-1]):
+        elif kind in _LEAVING or (kind == "xt" and statement is statements[-1]):
             yield None  # unknown what userspace, or a target of iptables, does with them
         elif kind == "vmap" and any(verdict in ("drop", "queue") for verdict, _ in _verdicts(name, statement, maps)):
             yield None

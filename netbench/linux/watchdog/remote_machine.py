@@ -10,37 +10,38 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import MonitoredHost, NamedHost
 from netbench.hosts.ssh import Connecting, SshHost
-from netbench.linux import watchdog
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.journal import ChangeRecord, to_json
+from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.machine import Machine
+from netbench.linux.watchdog import program
+from netbench.linux.watchdog.journal import to_json
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
 
 
 class RemoteRecord(ChangeRecord):
-    """The record of changes on another machine, kept in a journal there by its guard, which undoes what is left."""
+    """The record of changes on another machine, kept in a journal there by the watchdog, which undoes those left."""
 
     def __init__(self, host: SshHost) -> None:
         super().__init__()
         self._host = host
 
     def record(self, change: Change) -> int:
-        """Record a change, as Record does; TestbedError when it cannot be recorded there."""
-        kept = int(self._host.request(b"J", json.dumps(to_json(change)).encode()))
+        """Record a change, as ChangeRecord does; TestbedError when it cannot be recorded there."""
+        remote_number = int(self._host.request(b"J", json.dumps(to_json(change)).encode()))
         number = super().record(change)
-        assert kept == number, "both count the changes of one run"
+        assert remote_number == number, "both count the changes of one run"
         return number
 
     def undone(self, number: int) -> None:
-        """Note that a change was undone, as Record does."""
-        with suppress(TestbedError):  # no connection: the guard undoes the change a second time
+        """Note that a change was undone, as ChangeRecord does."""
+        with suppress(TestbedError):  # no connection: the watchdog undoes the change a second time
             self._host.request(b"J", json.dumps(number).encode())
         super().undone(number)
 
 
 class RemoteMachine(Machine):
-    """A machine over SSH; `close` ends the connection, after which the guard undoes what is left there."""
+    """A machine over SSH; `close` ends the connection, after which the watchdog undoes the remaining changes there."""
 
     def __init__(self, name: str, address: str, connecting: Connecting) -> None:
         """Raise MissingError when the connection fails."""
@@ -75,6 +76,6 @@ def begin_connection(
     name: str, spec: SshSpec, here: Host, run: str, resources: Iterable[str], askpass: Path | None = None
 ) -> Connecting:
     """Begin to connect to a machine: ssh runs on `here`, `run` names the journal there, `resources` are locked."""
-    directory = f"{watchdog.CODE_DIRECTORY}/{uuid4().hex[:12]}"
+    directory = f"{program.CODE_DIRECTORY}/{uuid4().hex[:12]}"
     arguments = [run, directory, f"{spec.silence_limit:g}", *resources]
-    return Connecting(name, spec, here, directory, watchdog.__name__, arguments, askpass)
+    return Connecting(name, spec, here, directory, program.__name__, arguments, askpass)

@@ -1,6 +1,6 @@
 """The watchdog on a host over SSH: netbench's agent, and a journal of changes, undone when the controller is gone.
 
-    python3 … -m netbench.linux.watchdog RUN DIRECTORY SILENCE RESOURCE…
+    python3 … -m netbench.linux.watchdog.program RUN DIRECTORY SILENCE RESOURCE…
 
 It undoes the changes of killed runs, takes the locks of the resources, and prints a description of this host as a line
 of JSON. Then it serves its stdin and stdout as an agent does, with two more kinds of messages:
@@ -14,10 +14,12 @@ second). Then it ends the processes it started, undoes the recorded changes that
 contains its code. So no sender and no change outlives the controller or the network connection.
 """
 
+import ctypes
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -29,18 +31,20 @@ from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
 from netbench.hosts.local import MARK, LocalHost
 from netbench.hosts.trusted_code import search_path
-from netbench.linux.cleaning import clean, take_back
-from netbench.linux.clock_state import clock_state
-from netbench.linux.journal import Journal, from_json
+from netbench.linux.locks import STATE_DIRECTORY, lock_file, lock_testbed
 from netbench.linux.machine import Machine
-from netbench.linux.state import STATE_DIRECTORY, lock_file, lock_testbed
+from netbench.linux.watchdog.journal import Journal, clean, from_json, undo_run
+from netbench.model.foreign_text import read_text
 
 CODE_DIRECTORY = STATE_DIRECTORY / "code"
 _LOCK = "lock"
+_CLOCK_PROGRAMS = ("chronyd", "ntpd", "ntpsec", "systemd-timesyn", "ptp4l", "phc2sys", "timemaster")  # 15 characters
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC of linux/timex.h
+_TIMEX = struct.Struct("=I4x4qi")  # struct timex on 64-bit machines: modes, offset, freq, maxerror, esterror, status
 _UNPACKED_S = 300  # a younger directory without a lock may belong to a run that is about to lock it
 
 
-class _Guard(Agent):
+class _Watchdog(Agent):
     """An agent that also has a journal for its controller."""
 
     kinds = Agent.kinds + b"JQ"
@@ -58,17 +62,17 @@ class _Guard(Agent):
             self._open = False
         elif kind == b"J":
             try:
-                self._send(b"J", number, self._keep(json.loads(body)))
-            except (NetbenchError, ImportError, KeyError, TypeError, ValueError) as error:
-                self._send(b"F", number, f"a change cannot be kept on record: {error}".encode())
+                self._send(b"J", number, self._record(json.loads(body)))
+            except (NetbenchError, KeyError, TypeError, ValueError) as error:
+                self._send(b"F", number, f"a change cannot be recorded: {error}".encode())
         else:
             super()._execute(kind, number, body)
 
-    def _keep(self, told: object) -> bytes:
-        if isinstance(told, dict):
-            return b"%d" % self._journal.record(from_json(told))
-        if isinstance(told, int):
-            self._journal.undone(told)
+    def _record(self, entry: object) -> bytes:
+        if isinstance(entry, dict):
+            return b"%d" % self._journal.record(from_json(entry))
+        if isinstance(entry, int):
+            self._journal.undone(entry)
         return b""
 
 
@@ -85,9 +89,9 @@ def main() -> None:
                 sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
             os.environ |= {"LC_ALL": "C", "PATH": search_path()}
             _require_setpriv()
-            locked_first = Path(directory, f"{_LOCK}.new")  # before it is locked, it would look abandoned
+            locked_first = Path(directory, f"{_LOCK}.new")  # an unlocked file of the final name would look abandoned
             lock = lock_file(locked_first)
-            assert lock is not None, "nobody else has this directory"
+            assert lock is not None, "the directory is this run's"
             stack.enter_context(lock)
             locked_first.rename(Path(directory, _LOCK))
             _remove_abandoned()
@@ -99,10 +103,10 @@ def main() -> None:
         os.environ[MARK] = journal.run_id
         try:
             print(json.dumps(_this_host(journal.run_id)), flush=True)
-            _Guard(journal, float(silence_s)).serve()
+            _Watchdog(journal, float(silence_s)).serve()
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            take_back(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
+            undo_run(journal, Machine(None, LocalHost("local", journal.run_id), record=journal))
 
 
 def _require_setpriv() -> None:
@@ -114,8 +118,8 @@ def _require_setpriv() -> None:
         works = False
     if not works:
         sys.exit(
-            "it has no setpriv that ends processes with netbench's own: install util-linux there; `netbench hosts "
-            "prepare TOPOLOGY` does it"
+            "its setpriv cannot end processes with netbench's own: install util-linux there; `netbench hosts prepare "
+            "TOPOLOGY` does it"
         )
 
 
@@ -127,6 +131,23 @@ def _this_host(run_id: str) -> dict[str, object]:
         "clock": clock_state(),
         "numpy": find_spec("numpy") is not None,
     }
+
+
+def clock_state(proc: Path = Path("/proc")) -> str:
+    """Return the programs that synchronise this machine's clock, and its error in µs (maxerror of adjtimex(2))."""
+    running = set()
+    for comm in proc.glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            running.add(read_text(comm).strip())
+    programs = ", ".join(sorted(running.intersection(_CLOCK_PROGRAMS)))
+    by = f"by {programs}" if programs else "by no program known here"
+    timex = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None).adjtimex(timex) < 0:
+        return f"kept {by}; error unknown to the kernel"
+    _, _, _, most_us, _, status = _TIMEX.unpack_from(timex)
+    if status & _UNSYNCHRONISED:
+        return f"kept {by}; not synchronised"
+    return f"kept {by}; synchronised, wrong by {most_us:,} µs at most"
 
 
 def _remove_abandoned() -> None:
