@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
+# COMMAND:PACKAGE of Debian. netbench/testbed/requirements.py and the plug-ins list the requirements of netbench.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     sshd:openssh-server /usr/lib/$(shell uname -m)-linux-gnu/libcairo.so.2:libcairo2 mmdebstrap:mmdebstrap busybox:busybox-static \
@@ -23,11 +23,11 @@ VIRTUALBOX := gcc-12:gcc-12 strip:binutils
 
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
-# Tests that touch nothing of the machine, so that several can run at once.
+# Tests that change nothing on the machine, so several run at once.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
-# All others change whatever they are on: each file of them runs apart from the machine and from the others, three at a
-# time, as each uses a third of a CPU. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
-# other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
+# All others change the machine. Each file runs isolated from the machine and from the other files, three at a time, as each
+# uses a third of a CPU. Tests of rates and times run alone on the machine itself, one after the other: they also need its
+# kernel threads, which are invisible in isolation. The slowest files come first.
 LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
     frame_mixes neighbours receive_by_napi saturated side_by_side trex trex_server xdp)

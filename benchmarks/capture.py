@@ -114,10 +114,10 @@ def write_apart(path: Path, frames: int, captured: int) -> Truth:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        told = pipe.read()
+        counts = pipe.read()
     if os.waitpid(child, 0)[1]:
         sys.exit("benchmarks/capture.py: the file could not be written")
-    return Truth(*json.loads(told))
+    return Truth(*json.loads(counts))
 
 
 def write_capture(path: Path, frames: int, captured: int) -> Truth:

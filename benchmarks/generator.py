@@ -35,7 +35,7 @@ from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
@@ -278,9 +278,9 @@ def taken(host: NamespaceHost, kind: str) -> int:
     return sum(int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_{counter}")) for counter in counters)
 
 
-def check(who: str, said: int, counted: int) -> None:
-    if said != counted:
-        raise TestbedError(f"{who} says it sent {said} frames, the kernel counted {counted}")
+def check(who: str, reported: int, counted: int) -> None:
+    if reported != counted:
+        raise TestbedError(f"{who} reports {reported} sent frames, the kernel counted {counted}")
 
 
 if __name__ == "__main__":

@@ -161,11 +161,11 @@ def by_hand_fps(host: Host, what: Traffic, frames: int) -> float:
         write(host, device, setting)
     before = tx_packets(host)
     write(host, f"{PKTGEN}/pgctrl", "start")
-    told = run_checked(host, ["cat", device])
+    state = run_checked(host, ["cat", device])
     write(host, f"{PKTGEN}/pgctrl", "reset")
-    result = RATE.search(told)
+    result = RATE.search(state)
     if not result:
-        raise TestbedError(f"pktgen run by hand did not go well: {told[-300:]}")
+        raise TestbedError(f"pktgen without netbench failed: {state[-300:]}")
     check("by hand", int(result[1]), tx_packets(host) - before)
     return float(result[2])
 
@@ -178,9 +178,9 @@ def tx_packets(host: Host) -> int:
     return int(run_checked(host, ["cat", f"/sys/class/net/{INTERFACE}/statistics/tx_packets"]))
 
 
-def check(who: str, said: int, counted: int) -> None:
-    if said != counted:
-        raise TestbedError(f"{who}: {said:,} frames sent, but the kernel counted {counted:,}")
+def check(who: str, reported: int, counted: int) -> None:
+    if reported != counted:
+        raise TestbedError(f"{who}: {reported:,} frames sent, but the kernel counted {counted:,}")
 
 
 if __name__ == "__main__":

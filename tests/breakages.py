@@ -14,7 +14,8 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
@@ -54,13 +55,13 @@ class Broken:
     unexplained: int = 0
 
     @property
-    def said(self) -> "Said":
+    def outcome(self) -> "Outcome":
         """The expected summary of a trial under it."""
         return SENT, self.lost, self.unexplained, self.kinds
 
 
 NOTHING = Broken("nothing")
-Said = tuple[int, dict[str, int], int | None, tuple[ReasonKind, ...]]
+Outcome = tuple[int, dict[str, int], int | None, tuple[ReasonKind, ...]]
 
 
 def no_route_in_guest(egress: str) -> Broken:
@@ -83,7 +84,7 @@ def load_shipped(name: str) -> Topology:
     return load_topology(find(TOPOLOGIES, name), option_models(UUTS))
 
 
-def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
+def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Outcome]:
     """The summary of a trial under each breakage, and of one without any."""
     with open_testbed(resolve(topology, PROFILE)) as testbed, testbed.uut(spec) as active:
         return measured_on(testbed, spec, active, breakages, scratch)
@@ -97,12 +98,12 @@ def measured_on(
     scratch: Path,
     hosts: Mapping[str, Host] = {},
     attempts: int = ATTEMPTS,
-) -> dict[str, Said]:
+) -> dict[str, Outcome]:
     """The same for a UUT that is already up; `hosts` are those that are not on this machine.
 
     A trial in which a machine stalled is repeated, up to this number of `attempts`.
     """
-    said, topology = {}, testbed.topology
+    outcomes, topology = {}, testbed.topology
     for index, breakage in enumerate([*breakages, NOTHING]):
         trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
         with broken(topology, active, breakage, hosts):
@@ -111,8 +112,8 @@ def measured_on(
                 result = run_trial(setup, trial, recording, attempt)
                 if not _held_up(result):
                     break
-            said[breakage.name] = _summary(result)
-    return said
+            outcomes[breakage.name] = _summary(result)
+    return outcomes
 
 
 def _held_up(result: TrialResult) -> bool:
@@ -142,7 +143,7 @@ def _do(topology: Topology, active: ActiveGuest, host: str, command: str, hosts:
         run_checked(NamespaceHost(LocalHost(host, ""), netns), shlex.split(command))
 
 
-def _summary(result: TrialResult) -> Said:
+def _summary(result: TrialResult) -> Outcome:
     """Frames sent, lost by place, and unexplained; and the kinds of reasons against the trial."""
     (counts,) = result.streams
     assert counts.lost_frames == sum(loss.frames for loss in counts.lost_at) + (counts.unexplained_frames or 0)

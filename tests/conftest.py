@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from netbench.errors import MissingError
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu.command import qemu_program
 from tests.commands import netbench
 from tests.commands import start as start_command
 from tests.held_up import RUNS_AGAIN, HeldUp, LeftBehindError

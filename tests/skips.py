@@ -12,7 +12,7 @@ import pytest
 # Why the platform, and not its setup, causes a skip, by the start of the skip's reason.
 LACKS_OF_PLATFORMS = {
     r"needs tcx: ": "Linux is older than 6.6, as Debian 12's is",
-    r"needs control groups with the memory controller": "whoever runs this machine has not delegated it to us",
+    r"needs control groups with the memory controller": "the administrator of this machine has not delegated it",
     r"needs clang 14, whose objects are in the package": "another release of Debian has another clang",
     r"needs atheris, which has no wheel for here": "it is built for x86_64 and some Pythons only",
     r"the client of TRex \(\S+\) needs a Python older than 3\.12": "its modules are not for newer Pythons",

@@ -7,7 +7,7 @@ zmq_pub_port; default: 4501 and 4500).
 
 import os
 
-from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.trex_package import no_client
 
 _NAMED = os.environ.get("NETBENCH_TREX", "")
 PACKAGE = _NAMED if _NAMED.startswith("/") else ""

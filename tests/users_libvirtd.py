@@ -9,7 +9,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost, marked_processes
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.libvirt_daemon import PrivateDaemon
+from netbench.vmm.libvirt.domain import PrivateDaemon
 
 _MARK = "nbt-user"  # the mark of no run
 HERE = LocalHost("user", _MARK)

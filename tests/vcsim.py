@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from netbench.images.library import cache_directory
-from netbench.vmm.esxi_api import asked
-from netbench.vmm.esxi_inventory import EsxiHost, host_of
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.machine import EsxiHost, on_host
+from netbench.vmm.esxi.options import EsxiOptions
 
 R = TypeVar("R")
 
@@ -41,10 +40,10 @@ def program() -> Path:
     how = f"put a vcsim on the PATH (release {VERSION} of github.com/vmware/govmomi), or Go {_GO[0]}.{_GO[1]} or newer"
     if go is None:
         pytest.skip(f"needs vcsim, the simulator of the vSphere API: {how}")
-    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
-    number = tuple(int(part) for part in told.removeprefix("go").split(".")[:2] if part.isdecimal())
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+    number = tuple(int(part) for part in version.removeprefix("go").split(".")[:2] if part.isdecimal())
     if number < _GO:
-        pytest.skip(f"needs vcsim, and {told} is too old to build it: {how}")
+        pytest.skip(f"needs vcsim, and {version} is too old to build it: {how}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
         own = {"GOPATH": directory, "GOBIN": directory, "GOFLAGS": "-modcacherw", "GOCACHE": f"{directory}/cache"}
@@ -81,8 +80,7 @@ class Simulator:
 
     def ask(self, question: Callable[[EsxiHost], R]) -> R:
         """The host's answer to a query."""
-        options = self.options()
-        return asked(options, lambda session: question(host_of(session, options)))
+        return on_host(self.options(), question)
 
     def inventory(self) -> list[str]:
         """All switches, port groups, networks, VMs, and files on datastores."""

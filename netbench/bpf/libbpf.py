@@ -26,6 +26,9 @@ _INFO_ID, _INFO_NAME, _INFO_BYTES = 4, 64, 80
 loaded_here: set[int] = set()
 """The ids of the programs that this process has loaded and used; the kernel gives no id twice."""
 
+_RETURN_POINTERS = ("__open_mem", "__find_map_by_name", "__find_program_by_name")
+_LIVE_FRAMES = 1 << 1  # BPF_F_TEST_XDP_LIVE_FRAMES, linux/bpf.h
+
 
 class BpfError(TestbedError):
     """The kernel rejects a BPF program, one of its maps, or its attachment."""
@@ -56,9 +59,6 @@ def libbpf() -> Callable[..., int]:
         return int(answer)
 
     return call
-
-
-_RETURN_POINTERS = ("__open_mem", "__find_map_by_name", "__find_program_by_name")
 
 
 class BpfMap:
@@ -176,3 +176,43 @@ def _explained(error: BpfError, name: str) -> MissingError:
     else:
         why = str(error)
     return MissingError(f"the BPF program {name} cannot be loaded: {why}")
+
+
+class _RunOptions(ctypes.Structure):
+    """`struct bpf_test_run_opts`, bpf/bpf.h."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("data_in", ctypes.c_char_p),
+        ("data_out", ctypes.c_void_p),
+        ("data_size_in", ctypes.c_uint32),
+        ("data_size_out", ctypes.c_uint32),
+        ("ctx_in", ctypes.c_void_p),
+        ("ctx_out", ctypes.c_void_p),
+        ("ctx_size_in", ctypes.c_uint32),
+        ("ctx_size_out", ctypes.c_uint32),
+        ("retval", ctypes.c_uint32),
+        ("repeat", ctypes.c_int),
+        ("duration", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
+        ("batch_size", ctypes.c_uint32),
+    )
+
+
+def run_live(program: int, frame: bytes, repeat: int, batch: int = 0) -> bool:
+    """Run an XDP program `repeat` times on copies of a frame; the kernel acts on each by the program's return value.
+
+    `batch` frames are handed over together (0: the kernel's default of 64). Returns True when all were handed over, and
+    False when a signal to the calling thread ended the run early. BpfError where the kernel has no live frames, or the
+    frame does not fit in a page.
+    """
+    options = _RunOptions(size=ctypes.sizeof(_RunOptions), data_in=frame, data_size_in=len(frame), repeat=repeat)
+    options.flags, options.batch_size = _LIVE_FRAMES, batch
+    try:
+        libbpf()("bpf_prog_test_run_opts", program, ctypes.byref(options))
+    except BpfError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINTR:
+            return False
+        raise
+    return True

@@ -22,7 +22,7 @@ from netbench.model.events import (
 )
 from netbench.model.profile import Profile
 from netbench.model.selftest_record import Ceilings
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netbench.linux.locks import OtherMeasurement
-from netbench.model.campaign import Boot, EndedSweep, Maximum, WarmUpTrial
+from netbench.linux.running import Other
+from netbench.model.campaign import Boot, EndedSweep, Maximum, NoiseFloor, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
@@ -18,12 +18,11 @@ from netbench.model.events import (
     WarmUpTrialStored,
 )
 from netbench.model.frame_mix import in_bytes
-from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.plan.time_left import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import (
@@ -99,7 +98,7 @@ class CampaignRecord:
                 f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
                 "was intended. What is said of the neighbour's load refers to what they did send."
             )
-            self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
+            self.store.keep_warnings([CampaignWarning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         totals = TrialTotals.of(result)
         stored = TrialStored(
             spec.key,
@@ -152,7 +151,7 @@ class CampaignRecord:
             )
             if text not in self.told:
                 self.told.add(text)
-                self.store.keep_warnings([Warning(WarningKind.OTHER_CAMPAIGN, text)])
+                self.store.keep_warnings([CampaignWarning(WarningKind.OTHER_CAMPAIGN, text)])
                 self.tell(CampaignDisturbed(text))
 
     def keep_identities(self, found: Identities) -> None:
@@ -168,7 +167,7 @@ class CampaignRecord:
                 "kernels or CPUs): manifest.json and the report list them, and each row of the export has its own. "
                 "Compare trials of either side with care."
             )
-            self.store.keep_warnings([Warning(WarningKind.TESTER_CHANGED, text)])
+            self.store.keep_warnings([CampaignWarning(WarningKind.TESTER_CHANGED, text)])
         self.directory.write_manifest(self.manifest)
 
     def keep_ended(self, ended: Iterable[EndedSweep]) -> None:
@@ -228,30 +227,30 @@ class CampaignRecord:
                 f"The CPU of UUT {uut} is emulated ({why}): its numbers describe the emulator, not the "
                 "virtual machine monitor. Use a host where KVM works for numbers to be quoted."
             )
-            self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
+            self.store.keep_warnings([CampaignWarning(WarningKind.CPU_IS_EMULATED, text)])
 
     def keep_console(self, guest: str, text: str) -> None:
         """Store the console output of a guest that failed."""
         self.directory.keep_console(guest, text)
 
 
-def _of_doubtful(ceiling: SourceCeiling) -> Warning:
+def _of_doubtful(ceiling: SourceCeiling) -> CampaignWarning:
     many = "the source" if ceiling.sources == 1 else f"each of {ceiling.sources} sources"
     where = f" into UUT {ceiling.uut}" if ceiling.uut else ""
     text = (
         f"The highest rate of {many} ({ceiling.source}) at {in_bytes(ceiling.frame_size)}{where} is not reliable: "
         f"{ceiling.doubt}. Maxima that it limits are lower bounds: repeat the run on an idle machine."
     )
-    return Warning(WarningKind.SOURCE_CEILING_DOUBTFUL, text)
+    return CampaignWarning(WarningKind.SOURCE_CEILING_DOUBTFUL, text)
 
 
-def _of_lower_bound(found: Maximum) -> Warning:
+def _of_lower_bound(found: Maximum) -> CampaignWarning:
     text = (
         f"The maximum of UUT {found.uut} with frames of {in_bytes(found.frame_size)} is at least {found.fps:,.0f} "
         f"frames/s, limited by {found.limited_by}: loads that are a share of it are one of this lower bound, and no "
         "more than that. With a source that reaches more it can be found."
     )
-    return Warning(WarningKind.MAXIMUM_IS_LOWER_BOUND, text)
+    return CampaignWarning(WarningKind.MAXIMUM_IS_LOWER_BOUND, text)
 
 
 def _bounds(found: SearchResult | None) -> tuple[object, ...]:

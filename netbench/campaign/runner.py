@@ -34,9 +34,10 @@ from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
 from netbench.model.source_ceiling import CeilingComparison, SourceCeiling
-from netbench.model.topology import Topology, UutSpec, version_name
+from netbench.model.topology import Topology, version_name
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.making import make_schedule
@@ -354,9 +355,11 @@ def _keep_what_it_is(testbed: Testbed, record: CampaignRecord) -> None:
     """Record the identities of sources, sinks and hosts, and the remarks on them."""
     identities = testbed.identities()
     record.keep_identities(identities)
-    remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in identities.links.values() if link.remark]
-    remarks += [Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
-    remarks += [Warning(WarningKind.PACKET_SOCKETS, text) for text in testbed.port_warnings]
+    remarks = [
+        CampaignWarning(WarningKind.LINK_REMARK, link.remark) for link in identities.links.values() if link.remark
+    ]
+    remarks += [CampaignWarning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
+    remarks += [CampaignWarning(WarningKind.PACKET_SOCKETS, text) for text in testbed.port_warnings]
     record.store.keep_warnings(remarks)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.captured import Clock, ClockStep
+from netbench.capture.capture_counts import Clock, ClockStep
 from netbench.capture.sequences import without
 
 _NONE = np.empty(0, np.intp)

@@ -8,73 +8,33 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.capture.captured import (
+from netbench.capture.capture_counts import (
     AcrossInterfaces,
     CaptureCounts,
-    ClockCheck,
     Expected,
     InterfaceCapture,
-    NumberCheck,
-    Span,
-    StreamCapture,
 )
 from netbench.capture.clock_check import (
-    SMALLEST_STEP_NS,
     CaptureClock,
-    DelayJumps,
-    FileOrder,
     InOrder,
-    StampSteps,
-    are_frozen,
     back_ns,
     is_much,
-    run_apart,
 )
-from netbench.capture.clock_offset import OffsetTally
-from netbench.capture.delays import EarlyStamps, VariationTally
-from netbench.capture.distribution import DelayDistribution
-from netbench.capture.headers import (
-    Decoded,
-    PairFrames,
-    by_cooked_interface,
-    decode,
-    is_decoded,
-    link_name,
-    not_decoded,
-)
-from netbench.capture.number_check import NumberTally
-from netbench.capture.pcap import (
-    NO_TIME,
-    PLAIN_HEADERS_BYTES,
-    TUNNEL_HEADERS_BYTES,
-    CaptureReader,
-    FrameBatch,
-    Interface,
-    is_one_number,
-)
+from netbench.capture.delays import OffsetTally
+from netbench.capture.frames import FrameBatch, is_one_number, link_name
+from netbench.capture.headers import DecodedBatch, by_cooked_interface, decode, is_decoded, not_decoded
+from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
-    Arrivals,
-    Losses,
-    ReorderingTracker,
-    SequenceTracker,
-    arrivals,
     losses_of_all,
-    unwrapped,
-    without,
 )
+from netbench.capture.stream_tally import SpanPart, SpanTally, StreamTally, address_text, is_known
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameMix
 from netbench.model.traffic import PREFIX_LENGTH
 
-_Bounds = tuple[int, int] | tuple[None, None]  # the smallest and the largest of some numbers
-_DAY_NS = 86_400 * 10**9
 _HOST_BITS = 32 - PREFIX_LENGTH
 # The limit without known streams; a capture with more is not of test streams, and memory must be bounded.
 MAX_STREAMS = 1024
-# Numbers of an unknown stream start at its first number + 2³², which leaves room below for late frames.
-_UNKNOWN_NUMBERS = range(1 << 31, 1 << 62)
 
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
@@ -96,308 +56,11 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
         return tally.counts(reader)
 
 
-class _Part(NamedTuple):
-    """The contribution of at least one frame to a Span.
-
-    `zeros` of them have the capture time 0, which means unknown unless it is close to the others.
-    """
-
-    frames: int
-    total_bytes: int
-    sizes: tuple[int, int]  # smallest and largest
-    times_ns: tuple[int, int] | tuple[None, None]  # earliest and latest but 0
-    untimed: int = 0
-    zeros: int = 0
-
-    @classmethod
-    def of(cls, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> "_Part":
-        times: tuple[int, int] | tuple[None, None] = int(times_ns.min()), int(times_ns.max())
-        untimed = zeros = 0
-        if times[0] in (NO_TIME, 0):
-            zeros, untimed = int(np.count_nonzero(times_ns == 0)), int(np.count_nonzero(times_ns == NO_TIME))
-            known = times_ns[is_known(times_ns)]
-            times = (int(known.min()), int(known.max())) if len(known) else (None, None)
-        if is_one_number(sizes):
-            size = int(sizes[0])
-            return cls(len(sizes), size * len(sizes), (size, size), times, untimed, zeros)
-        return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times, untimed, zeros)
-
-    def timed_without(self, copies: NDArray[np.intp], times_ns: NDArray[np.int64]) -> "_Part":
-        """Return the part with the earliest and latest time without copies; `times_ns` are those of all frames."""
-        if not len(copies):
-            return self
-        first, last = self.times_ns
-        of_copies = times_ns[copies]
-        if self.is_timed and first is not None and first < of_copies.min() and of_copies.max() < (last or first):
-            return self
-        times_ns = without(times_ns, copies)
-        known = times_ns[is_known(times_ns)]
-        return self._replace(times_ns=(int(known.min()), int(known.max())) if len(known) else (None, None))
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether all frames have a capture time."""
-        return not self.untimed and not self.zeros
-
-
-def is_known(times_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which capture times are known, of shape (n,)."""
-    are_known: NDArray[np.bool_] = (times_ns != NO_TIME) & (times_ns != 0)
-    return are_known
-
-
-class _SpanTally:
-    def __init__(self) -> None:
-        self._frames = self._bytes = 0
-        self._sizes: _Bounds = (None, None)
-        self._times: _Bounds = (None, None)
-        self._untimed = self._zeros = 0
-
-    def add(self, part: _Part) -> None:
-        self._frames += part.frames
-        self._bytes += part.total_bytes
-        self._untimed += part.untimed
-        self._zeros += part.zeros
-        self._sizes = _widened(self._sizes, part.sizes)
-        self._times = _widened(self._times, part.times_ns)
-
-    def span(self) -> Span:
-        first, last = self._times
-        untimed = self._untimed + self._zeros
-        if self._zeros and first is not None and 0 < first < _DAY_NS:  # a clock that started at 1970
-            first, untimed = 0, self._untimed
-        smallest, largest = self._sizes
-        return Span(self._frames, self._bytes, smallest, largest, first, last, untimed)
-
-
-def _widened(known: _Bounds, more: _Bounds) -> _Bounds:
-    low, high = known
-    least, most = more
-    if low is None or high is None:
-        return more
-    return known if least is None or most is None else (min(low, least), max(high, most))
-
-
-class _StreamTally:
-    def __init__(self, ip_version: int, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
-        self._ip_version, self._src_ip, self._dst_ip, self._expected = ip_version, src_ip, dst_ip, expected
-        self._stamps_us: _Bounds = (None, None)
-        self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
-        self._sequence = SequenceTracker()
-        self._reordering = ReorderingTracker()
-        self._span = _SpanTally()
-        self._arrived = ArrivalTimes()
-        self._delays = DelayDistribution()
-        self._variation = VariationTally()
-        self._clock, self._jumps, self._stamps = CaptureClock(), DelayJumps(), StampSteps()
-        self._numbers, self._file_order = NumberTally(), FileOrder()
-        self._unstamped = self._invalid_stamps = 0
-        self._early = EarlyStamps() if expected and expected.stamped_early else None
-        mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
-        self._genome = None if mix is None else np.array(mix.genome)
-        self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
-
-    def add(self, frames: PairFrames, batch: _Part) -> int:
-        """Count the frames of a batch that are this stream's, and return their number."""
-        if self._expected:
-            frames = frames.where(_is_expected(frames, self._expected))
-        frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
-        if self._expected:
-            numbers = self._possible
-            frames = frames.where((frames.sequence >= numbers.start) & (frames.sequence < numbers.stop))
-        if self._genome is not None:
-            frames = frames.where(frames.sizes == self._genome[frames.sequence % len(self._genome)])
-        count = len(frames.sequence)
-        if count:
-            part = batch if count == batch.frames else _Part.of(frames.sizes, frames.times_ns)
-            if self._expected:
-                stamps_us = int(frames.sent_us.min()), int(frames.sent_us.max())
-                self._stamps_us = _widened(self._stamps_us, stamps_us)
-            arrived = arrivals(frames.sequence, self._sequence.expected)
-            known = None if self._sequence.lowest is None else range(self._sequence.lowest, self._sequence.expected)
-            copies = self._sequence.add(arrived)
-            self._span.add(part.timed_without(copies, frames.times_ns))
-            self._reordering.add(arrived.without(copies) if len(copies) else arrived)
-            self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
-            if self._by_size:
-                self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
-            if self._expected is None:
-                self._add_unknown(frames, part, arrived, copies, known)
-            elif self._expected.stamped:
-                self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
-        return count
-
-    def _add_by_size(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
-        for size, arrived in self._by_size.items():
-            arrived.add(times_ns[sizes == size])
-
-    def _add_unknown(
-        self, frames: PairFrames, part: _Part, arrived: Arrivals, copies: NDArray[np.intp], known: range | None
-    ) -> None:
-        """Add the times of frames with unknown clocks; `known` are the numbers before."""
-        in_order = InOrder(frames.sequence, frames.sent_us, frames.times_ns, arrived.late_places)
-        self._numbers.add(frames, in_order, arrived, known)
-        if not part.is_timed:
-            in_order = in_order.where(is_known(in_order.times_ns))
-        self._clock.add(in_order)
-        self._add_file_order(without(frames.times_ns, copies), without(frames.sent_us, copies), part)
-        least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
-        if least <= 0 or not part.is_timed:
-            is_first = np.ones(len(frames.sequence), np.bool_)
-            is_first[copies] = False
-            self._unstamped += int(np.count_nonzero(is_first & (frames.sent_us == 0)))
-            self._invalid_stamps += int(np.count_nonzero(is_first & (frames.sent_us < 0)))
-            frames = frames.where(is_first & is_known(frames.times_ns) & (frames.sent_us > 0))
-            in_order, copies = in_order.where(in_order.sent_us() > 0), np.empty(0, np.intp)
-            if not len(frames.sequence):
-                return
-            least, most = int(frames.sent_us.min()), int(frames.sent_us.max())
-        self._stamps_us = _widened(self._stamps_us, (least, most))
-        bounds = self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
-        if bounds and in_order.size:
-            self._jumps.add(in_order, bounds)
-            self._stamps.add(in_order)
-
-    def _add_file_order(self, times_ns: NDArray[np.int64], sent_us: NDArray[np.int64], part: _Part) -> None:
-        if not part.is_timed:
-            are_known = is_known(times_ns)
-            times_ns, sent_us = times_ns[are_known], sent_us[are_known]
-        self._file_order.add(times_ns, sent_us)
-
-    def _add_delays(
-        self,
-        sequence: NDArray[np.int64],
-        sent_ns: NDArray[np.int64],
-        times_ns: NDArray[np.int64],
-        copies: NDArray[np.intp],
-    ) -> tuple[int, int] | None:
-        """Add the times of all frames except copies, and return the bounds of their delays."""
-        if self._early is None:
-            delays = times_ns - sent_ns
-            if len(copies):
-                sequence, delays = without(sequence, copies), without(delays, copies)
-            bounds = self._delays.add(delays)
-        else:
-            sequence, delays = self._early.add(
-                without(sequence, copies), without(sent_ns, copies), without(times_ns, copies)
-            )
-            bounds = self._delays.add(delays)
-            is_positive = delays > 0
-            sequence, delays = sequence[is_positive], delays[is_positive]
-        self._variation.add(sequence, delays)
-        return bounds
-
-    @property
-    def numbers(self) -> SequenceTracker:
-        """The tracker of the sequence numbers that arrived."""
-        return self._sequence
-
-    def count_late(self, frames: PairFrames) -> int:
-        """Return how many of these frames, with another address of its source, were sent before this trial.
-
-        A frame with a time stamp of this trial belongs to it, and its address was corrupted on the path.
-        """
-        if self._expected is None or not self._expected.stamped:
-            return len(frames.sequence)
-        return int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
-
-    def settle(self, expected: Expected) -> bool:
-        """Replace the expectation by `expected`; return False when a counted frame does not match it."""
-        awaited, sequence = self._expected, self._sequence
-        assert awaited
-        self._expected = expected
-        if (awaited.stamped, awaited.stamped_early) != (expected.stamped, expected.stamped_early):
-            return False
-        if sequence.lowest is None:
-            return True
-        numbers = all(number in expected.sequence for number in (sequence.lowest, sequence.highest))
-        return numbers and all(stamp in expected.stamps_us for stamp in self._stamps_us)
-
-    def _clocks(self, span: Span) -> ClockCheck:
-        duration_ns = (span.last_ns or 0) - (span.first_ns or 0)
-        earliest, latest = self._stamps_us
-        stamped_ns = None if earliest is None or latest is None else (latest - earliest) * 1000
-        frozen = stamped_ns is not None and are_frozen(stamped_ns, duration_ns)
-        resolution_ns = self._stamps.resolution_ns()
-        trusts_stamps = not frozen and not resolution_ns
-        unmatched_ns = self._clock.unmatched_gap_ns() if trusts_stamps else 0
-        spans_ns = self._jumps.spans_ns()
-        return ClockCheck(
-            unstamped=self._unstamped,
-            invalid_stamps=self._invalid_stamps,
-            frozen_stamps=frozen,
-            stamp_resolution_ns=0 if frozen else resolution_ns,
-            steps=self._jumps.steps() if trusts_stamps else (),
-            back_ns=self._clock.back_ns(),
-            late_back_ns=self._late_back_ns(duration_ns),
-            gap_ns=self._clock.gap_ns(trusts_stamps=trusts_stamps),
-            pause_ns=self._clock.pause_ns(),
-            held_ns=unmatched_ns if unmatched_ns and self._jumps.has_drop_of(unmatched_ns // 2) else 0,
-            apart_ns=spans_ns if trusts_stamps and run_apart(*spans_ns) else None,
-        )
-
-    def _late_back_ns(self, duration_ns: int) -> int:
-        """Return how far capture times go back at late frames, unless these are only out of order in the file.
-
-        Without time stamps, they are taken as out of order where they do not make the total time longer.
-        """
-        back, unstamped = self._file_order.back_ns, self._file_order.unstamped_back_ns
-        if 2 * self._clock.stretched_ns(duration_ns, self._sequence.lowest or 0) >= unstamped:
-            back = max(back, unstamped)
-        return back if back >= SMALLEST_STEP_NS and is_much(back, duration_ns) else 0
-
-    def capture(self, interface: int) -> StreamCapture:
-        """Return the counts of the stream; `interface` is the index of its interface in the capture."""
-        sequence, expected = self._sequence, self._expected
-        losses = Losses(0, 0, 0, (), None)
-        lowest, highest = sequence.lowest, sequence.highest
-        if expected:
-            losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
-        elif lowest is not None and highest is not None:
-            losses = sequence.losses(lowest, highest + 1)
-            in_frame = lowest % (1 << 32)
-            lowest, highest = in_frame, highest - lowest + in_frame
-        span = self._span.span()
-        return StreamCapture(
-            stream=expected.stream if expected else None,
-            src_ip=_text(self._src_ip, self._ip_version),
-            dst_ip=_text(self._dst_ip, self._ip_version),
-            received=sequence.distinct,
-            duplicates=sequence.duplicates,
-            reordered=self._reordering.reordered,
-            reordering_extent=self._reordering.extent(),
-            missing=losses.missing,
-            loss_runs=losses.runs,
-            longest_loss_run=losses.longest_run,
-            loss_run_lengths=losses.lengths,
-            last_missing=losses.last,
-            min_seq=lowest,
-            max_seq=highest,
-            span=span,
-            delay=self._delays.spread(),
-            ipdv=self._variation.spread(),
-            arrived=self._arrived,
-            arrived_by_size=self._by_size,
-            interface=interface,
-            clocks=ClockCheck() if expected else self._clocks(span),
-            numbers=NumberCheck() if expected else self._numbers.check(self._clock.largest_back_ns),
-        )
-
-
-def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
-    """Return whether size and time stamp are those of the stream; sizes of a mix are checked later by number."""
-    stamps = expected.stamps_us
-    ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
-    if not isinstance(expected.frame_size, FrameMix):
-        ours &= frames.sizes == expected.frame_size
-    return ours
-
-
 class _InterfaceTally:
     """The frames of one interface, and of one direction where frames contain it."""
 
     def __init__(self) -> None:
-        self.span = _SpanTally()
+        self.span = SpanTally()
         self._back_ns = self._frames = 0
         self._last_ns: int | None = None
         self._has_streams = False
@@ -451,14 +114,14 @@ class CaptureTally:
         """ValueError when two of the streams have the same addresses."""
         self._name = name
         self._only_expected = bool(expected)
-        self._streams: dict[_StreamKey, _StreamTally] = {}
+        self._streams: dict[_StreamKey, StreamTally] = {}
         for stream in expected:
             key = _key(stream)
             if key in self._streams:
                 raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
-            self._streams[key] = _StreamTally(*key[2:], stream)
+            self._streams[key] = StreamTally(*key[2:], stream)
         self._by_source_network = {(key.src_ip >> _HOST_BITS, key.dst_ip): self._streams[key] for key in self._streams}
-        self._span = _SpanTally()
+        self._span = SpanTally()
         self._late: Counter[str] = Counter()
         self._ours = self._control = self._flush = self._too_short = self._odd = 0
         self._clock = OffsetTally()
@@ -490,12 +153,12 @@ class CaptureTally:
             )
         decoded = decode(batch)
         part = self._add_decoded(batch, decoded)
-        for frames in decoded.pairs:
+        for frames in decoded.streams:
             stream = self._streams.get(_StreamKey(0, "", *frames[:3]))
             if stream:
                 self._ours += stream.add(frames, part)
             elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
-                self._late[_text(frames.src_ip)] += now.count_late(frames)
+                self._late[address_text(frames.src_ip)] += now.count_late(frames)
 
     def _add_of_interface(self, batch: FrameBatch, direction: str) -> None:
         decoded = decode(batch, deep=True) if is_decoded(batch.link_type, deep=True) else not_decoded(batch)
@@ -508,13 +171,13 @@ class CaptureTally:
             raise UsageError(f"{self._name}: more than {MAX_STREAMS} interfaces; make one file of each first")
         interface = self._interfaces.setdefault(place, _InterfaceTally())
         interface.span.add(part)
-        for frames in decoded.pairs:
+        for frames in decoded.streams:
             self._ours += self._stream(_StreamKey(*place, *frames[:3])).add(frames, part)
         times_ns = batch.times_ns if part.is_timed else batch.times_ns[is_known(batch.times_ns)]
-        interface.check_order(times_ns, of_streams=bool(decoded.pairs))
+        interface.check_order(times_ns, of_streams=bool(decoded.streams))
 
-    def _add_decoded(self, batch: FrameBatch, decoded: Decoded) -> _Part:
-        part = _Part.of(decoded.sizes, batch.times_ns)
+    def _add_decoded(self, batch: FrameBatch, decoded: DecodedBatch) -> SpanPart:
+        part = SpanPart.of(decoded.sizes, batch.times_ns)
         self._span.add(part)
         self._flush += decoded.flush_frames
         self._control += decoded.control_frames
@@ -523,19 +186,19 @@ class CaptureTally:
         self._odd += _odd_lengths(batch)
         return part
 
-    def _stream(self, key: _StreamKey) -> _StreamTally:
+    def _stream(self, key: _StreamKey) -> StreamTally:
         if key not in self._streams:
             if len(self._streams) == MAX_STREAMS:
                 raise UsageError(
                     f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
                     "filter some out first, for example by `host ADDRESS`, pcap-filter(7)"
                 )
-            self._streams[key] = _StreamTally(*key[2:], None)
+            self._streams[key] = StreamTally(*key[2:], None)
         return self._streams[key]
 
     def _across_interfaces(self) -> Iterator[AcrossInterfaces]:
         """Yield streams that were captured on several interfaces."""
-        by_addresses: dict[tuple[int, int, int], list[_StreamTally]] = {}
+        by_addresses: dict[tuple[int, int, int], list[StreamTally]] = {}
         for key, stream in self._streams.items():
             by_addresses.setdefault(key[2:], []).append(stream)
         for (ip_version, src_ip, dst_ip), streams in by_addresses.items():
@@ -544,7 +207,7 @@ class CaptureTally:
                 losses = losses_of_all(numbers)
                 stop = max(track.expected for track in numbers)
                 received = stop - min(track.lowest for track in numbers if track.lowest is not None) - losses.missing
-                addresses = _text(src_ip, ip_version), _text(dst_ip, ip_version)
+                addresses = address_text(src_ip, ip_version), address_text(dst_ip, ip_version)
                 yield AcrossInterfaces(*addresses, len(streams), received, losses.missing)
 
     def settle(self, expected: Sequence[Expected]) -> bool:
@@ -619,11 +282,3 @@ def _key(stream: Expected) -> _StreamKey:
 def _number(address: str) -> int:
     """Return an IPv4 address as a number; loading the ipaddress module would cost more than its use here."""
     return int.from_bytes(bytes(map(int, address.split("."))))
-
-
-def _text(address: int, ip_version: int = 4) -> str:
-    if ip_version == 4:
-        return ".".join(map(str, address.to_bytes(4)))
-    import ipaddress  # noqa: PLC0415 - takes longer to load than a short capture to count, and is rarely needed
-
-    return str(ipaddress.IPv6Address(address))

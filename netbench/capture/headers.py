@@ -1,21 +1,38 @@
 """Classifies the frames of a batch: pktgen frames by their addresses, flush and control frames, all others.
 
-A pktgen frame has an Ethernet header (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not a
-later fragment, UDP, and then pktgen's header. With `deep` decoding, it may also be IPv6, in a tunnel, or of another
-link type.
+numpy takes the plain pktgen frames: an Ethernet header with up to two VLAN tags, or a Linux cooked header, IPv4 with
+any options, not a later fragment, UDP, and then pktgen's header. With `deep` decoding, dpkt decodes all other frames.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.clock_offset import NO_FLUSH_FRAMES, FlushFrames
-from netbench.capture.layers import IPV4, LEAST_IP_BYTES, PKTGEN_BYTES, UDP_BYTES, DecodedFrames, Path, Walk
-from netbench.capture.pcap import FrameBatch, is_one_number
-from netbench.capture.rows import U8, U16, U32, U64, Rows
+from netbench.capture.delays import NO_FLUSH_FRAMES, FlushFrames
+from netbench.capture.frames import (
+    IPV4,
+    LEAST_IP_BYTES,
+    LINKS,
+    PKTGEN_BYTES,
+    PKTGEN_MAGIC,
+    U8,
+    U16,
+    U32,
+    U64,
+    UDP_BYTES,
+    VLAN_TAGS,
+    BatchTally,
+    FrameBatch,
+    HeaderPath,
+    LinkHeader,
+    PktgenRows,
+    Rows,
+    is_one_number,
+    link_name,
+)
 from netbench.model.units import FCS_BYTES
 
 # Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
@@ -27,66 +44,17 @@ _LLDP = 0x88CC  # EtherType (IEEE 802.1AB); mostly, but not always, to one of th
 _FLUSH_MAGIC = int.from_bytes(b"nb-flush")
 _FLUSH_STAMP_BYTES = 28
 
+_UDP = 17
 _PLAIN = IPV4 << 16 | 0x45 << 8  # and an IP header without options
-# Address families of IPv6 in BSD loopback headers: those of NetBSD, FreeBSD, macOS and Linux.
-_AF_INET, _AF_INET6 = 2, (10, 24, 28, 30)
-
-
-class LinkType(NamedTuple):
-    """The header length of one link type, and the function that follows the headers after it.
-
-    Frames of a `deep` type are decoded only where decoding is deep.
-    """
-
-    name: str
-    header_bytes: int
-    follow: Callable[[Walk, Rows], None]
-    deep: bool = False
-
-
-def _loopback(walk: Walk, rows: Rows) -> None:
-    """Follow frames after an address family in the byte order of the capturing machine."""
-    for family, same in rows.at_least(4).by_value(U32, 0):
-        number = family if family < 1 << 16 else int.from_bytes(family.to_bytes(4, "little"))
-        if number == _AF_INET or number in _AF_INET6:
-            walk.ip(same, 4, ())
-        else:
-            walk.cannot_decode(f"address family {number}", same)
-
-
-def _ppp(walk: Walk, rows: Rows) -> None:
-    """Follow PPP frames with or without the address and control bytes of HDLC."""
-    whole = rows.at_least(4)
-    if whole.size:
-        framed, bare = whole.split(whole.field(U16, 0) == 0xFF03)
-        walk.ppp(framed, 2, ())
-        walk.ppp(bare, 0, ())
-
-
-# By number of the link type (draft-ietf-opsawg-pcaplinktype).
-ETHERNET, COOKED, COOKED_2 = 1, 113, 276
-LINKS = {
-    ETHERNET: LinkType("Ethernet", 14, lambda walk, rows: walk.ethernet(rows, 0, ())),
-    COOKED: LinkType("Linux cooked v1", 16, lambda walk, rows: walk.ether_type(rows, 14, 16, ())),
-    COOKED_2: LinkType("Linux cooked v2", 20, lambda walk, rows: walk.ether_type(rows, 0, 20, ())),
-    0: LinkType("BSD loopback", 4, _loopback, deep=True),
-    9: LinkType("PPP", 4, _ppp, deep=True),
-    12: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    14: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    50: LinkType("PPP", 4, _ppp, deep=True),
-    101: LinkType("raw IP", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    104: LinkType("Cisco HDLC", 4, lambda walk, rows: walk.ether_type(rows, 2, 4, ()), deep=True),
-    108: LinkType("OpenBSD loopback", 4, _loopback, deep=True),
-    228: LinkType("raw IPv4", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-    229: LinkType("raw IPv6", 0, lambda walk, rows: walk.ip(rows, 0, ()), deep=True),
-}
-_OTHER_LINKS = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 192: "PPI", 239: "NFLOG", 249: "USBPcap"}
+_MOST_TAGS = 2  # VLAN tags of netbench's own frames
+# Where the EtherType and the next header of plain frames are.
+_TYPE_AT = {LinkHeader.ETHERNET: (12, 14), LinkHeader.COOKED: (14, 16), LinkHeader.COOKED_2: (0, 20)}
 _ETHERNET_HEADER_BYTES = 14
 _COOKED_TYPE_AT, _COOKED_2_INTERFACE_AT, _COOKED_2_TYPE_AT = 0, 4, 10
 _OUTGOING = 4  # a cooked header's packet type
 
 
-class PairFrames(NamedTuple):
+class StreamFrames(NamedTuple):
     """The pktgen frames of one pair of addresses in a batch, in the order of the file, of IP version 4 or 6.
 
     Arrays are int64 with one element per frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since
@@ -101,18 +69,18 @@ class PairFrames(NamedTuple):
     sent_us: NDArray[np.int64]
     times_ns: NDArray[np.int64]
 
-    def where(self, condition: NDArray[np.bool_]) -> "PairFrames":
+    def where(self, condition: NDArray[np.bool_]) -> "StreamFrames":
         """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
         columns: Any = (column[condition] for column in self[3:])
-        return PairFrames(self.ip_version, self.src_ip, self.dst_ip, *columns)
+        return StreamFrames(self.ip_version, self.src_ip, self.dst_ip, *columns)
 
 
-class Decoded(NamedTuple):
+class DecodedBatch(NamedTuple):
     """The contents of a batch: the sizes with FCS of all its frames, int64, and their kinds.
 
-    `others`, `undecoded` and `encapsulated` are as in Walk.
+    `others`, `undecoded` and `encapsulated` are as in BatchTally.
     """
 
     sizes: NDArray[np.int64]
@@ -120,20 +88,15 @@ class Decoded(NamedTuple):
     stamped_flush: FlushFrames
     control_frames: int
     too_short_frames: int
-    pairs: list[PairFrames]
+    streams: list[StreamFrames]
     others: Counter[str]
     undecoded: Counter[str]
-    encapsulated: Counter[Path]
-
-
-def link_name(number: int) -> str:
-    """Return the name of a link type."""
-    return LINKS[number].name if number in LINKS else _OTHER_LINKS.get(number, f"link type {number}")
+    encapsulated: Counter[HeaderPath]
 
 
 def is_decoded(link_type: int, *, deep: bool) -> bool:
     """Return whether frames of a link type are decoded."""
-    return link_type in LINKS and (deep or not LINKS[link_type].deep)
+    return link_type in LINKS and (deep or LINKS[link_type].header in _TYPE_AT)
 
 
 def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
@@ -143,21 +106,22 @@ def by_cooked_interface(batch: FrameBatch) -> Iterator[tuple[str, FrameBatch]]:
     cooked header are added to the first direction.
     """
     rows = Rows(batch)
-    header_bytes = LINKS[batch.link_type].header_bytes if batch.link_type in (COOKED, COOKED_2) else 0
-    whole = rows.at_least(header_bytes)
-    if not header_bytes or not whole.size:
+    link = LINKS.get(batch.link_type)
+    is_cooked = link is not None and link.header in (LinkHeader.COOKED, LinkHeader.COOKED_2)
+    whole = rows.at_least(link.header_bytes) if link and is_cooked else rows.none()
+    if not link or not whole.size:
         yield "", batch
         return
     is_cut = np.ones(rows.size, np.bool_)
     is_cut[slice(None) if whole.chosen is None else whole.chosen] = False
-    for name, these in _directions(rows, batch.link_type, ~is_cut):
+    for name, these in _directions(rows, link.header, ~is_cut):
         yield name, batch.only(these | is_cut)
         is_cut = np.zeros(rows.size, np.bool_)
 
 
-def _directions(rows: Rows, link_type: int, among: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _directions(rows: Rows, header: LinkHeader, among: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Yield each direction, with the interface where the header has it, and which frames of `among` belong to it."""
-    is_version_2 = link_type == COOKED_2
+    is_version_2 = header is LinkHeader.COOKED_2
     is_outgoing = (rows.field(U8, _COOKED_2_TYPE_AT) if is_version_2 else rows.field(U16, _COOKED_TYPE_AT)) == _OUTGOING
     numbers = rows.field(U32, _COOKED_2_INTERFACE_AT) if is_version_2 else np.zeros(rows.size, np.uint32)
     for number in np.unique(numbers[among]).tolist():
@@ -167,7 +131,7 @@ def _directions(rows: Rows, link_type: int, among: NDArray[np.bool_]) -> Iterato
                 yield f"interface {number}, {direction}" if is_version_2 else direction, these
 
 
-def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:
+def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
     """Classify the frames of a batch; `is_decoded` must be true for its link type.
 
     A frame is too short when its captured bytes end before the end of a pktgen header: 58 bytes for an untagged frame
@@ -175,41 +139,49 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> Decoded:
     """
     link = LINKS[batch.link_type]
     sizes = _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
-    walk, everything = Walk(deep=deep), Rows(batch)
+    tally, everything = BatchTally(), Rows(batch)
     least_bytes = link.header_bytes + LEAST_IP_BYTES + UDP_BYTES + PKTGEN_BYTES
-    is_ethernet = batch.link_type == ETHERNET
+    is_ethernet = link.header is LinkHeader.ETHERNET
     if is_ethernet and _is_plain(everything, least_bytes):
-        flush, control, too_short = everything.none(), 0, 0
-        rest = walk.take_pktgen(everything, link.header_bytes, link.header_bytes + LEAST_IP_BYTES)
-        if deep and rest.size:
-            link.follow(walk, rest)
-            too_short = walk.too_short
+        flush, control, long_enough, too_short = everything.none(), 0, everything, 0
+        short = everything.none()
+        rest = _take_pktgen(tally, everything, link.header_bytes, link.header_bytes + LEAST_IP_BYTES)
     else:
-        rest, flush, control = _set_aside(everything) if is_ethernet else (everything, everything.none(), 0)
-        long_enough = rest.at_least(least_bytes)
-        link.follow(walk, long_enough)
-        too_short = walk.too_short + rest.size - long_enough.size
-        if deep and long_enough.size < rest.size:
-            link.follow(walk, rest.without(long_enough))
-    return Decoded(
+        remaining, flush, control = _set_aside(everything) if is_ethernet else (everything, everything.none(), 0)
+        long_enough = remaining.at_least(least_bytes)
+        short = remaining.without(long_enough) if long_enough.size < remaining.size else everything.none()
+        rest, too_short = long_enough, 0
+        if link.header in _TYPE_AT:
+            parts = list(_take_plain(tally, long_enough, *_TYPE_AT[link.header]))
+            rest = long_enough.union([part for part, _ in parts])
+            too_short = sum(part.size for part, is_cut in parts if is_cut)
+    if deep and rest.size + short.size:
+        from netbench.capture.dpkt_decoder import decode_by_layout  # noqa: PLC0415 - other hosts may lack dpkt
+
+        decode_by_layout(tally, rest, link.header)
+        too_short = tally.too_short
+        decode_by_layout(tally, short, link.header)
+    return DecodedBatch(
         sizes=sizes,
         flush_frames=flush.size,
         stamped_flush=_stamped(flush),
         control_frames=control,
-        too_short_frames=too_short,
-        pairs=[
-            pair for version in (4, 6) for pair in _by_pair([f for f in walk.found if f.ip_version == version], sizes)
+        too_short_frames=too_short + short.size,
+        streams=[
+            stream
+            for version in (4, 6)
+            for stream in _by_addresses([part for part in tally.pktgen if part.ip_version == version], sizes)
         ],
-        others=walk.others,
-        undecoded=walk.undecoded,
-        encapsulated=walk.encapsulated,
+        others=tally.others,
+        undecoded=tally.undecoded,
+        encapsulated=tally.encapsulated,
     )
 
 
-def not_decoded(batch: FrameBatch) -> Decoded:
+def not_decoded(batch: FrameBatch) -> DecodedBatch:
     """Return the result for a link type that is not decoded: sizes as in the file, and all frames undecoded."""
     name = {f"frames of {link_name(batch.link_type)}": len(batch.frames)}
-    return Decoded(_sizes(batch, 0), 0, NO_FLUSH_FRAMES, 0, 0, [], Counter(), Counter(name), Counter())
+    return DecodedBatch(_sizes(batch, 0), 0, NO_FLUSH_FRAMES, 0, 0, [], Counter(), Counter(name), Counter())
 
 
 def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
@@ -229,6 +201,44 @@ def _is_plain(rows: Rows, least_bytes: int) -> bool:
     if rows.at_least(least_bytes) is not rows:
         return False
     return bool(rows.match(12, _PLAIN, U32, 0xFFFFFF00).all()) and not rows.match(0, _LINK_LOCAL, U32).any()
+
+
+def _take_plain(
+    tally: BatchTally, rows: Rows, type_at: int, next_at: int, path: HeaderPath = ()
+) -> Iterator[tuple[Rows, bool]]:
+    """Take the plain pktgen frames of frames with an EtherType at byte `type_at`, and the next header at `next_at`.
+
+    Yield the others, and whether they are IPv4 frames that were cut before the end of a pktgen header.
+    """
+    for value, same in rows.by_value(U16, type_at):
+        if value in VLAN_TAGS and len(path) < _MOST_TAGS:
+            yield from _take_plain(tally, same, next_at + 2, next_at + 4, (*path, "VLAN"))
+        elif value != IPV4:
+            yield same, False
+        else:
+            for first, alike in same.by_value(U8, next_at):
+                udp_at = next_at + (first & 0x0F) * 4
+                if first >> 4 != 4 or udp_at < next_at + LEAST_IP_BYTES:
+                    yield alike, False
+                    continue
+                whole = alike.at_least(udp_at + UDP_BYTES + PKTGEN_BYTES)
+                if whole.size < alike.size:
+                    yield alike.without(whole), True
+                yield _take_pktgen(tally, whole, next_at, udp_at, path), False
+
+
+def _take_pktgen(tally: BatchTally, rows: Rows, ip_at: int, udp_at: int, path: HeaderPath = ()) -> Rows:
+    """Take the pktgen frames from IPv4 frames of one layout, long enough for its header; return the others."""
+    if not rows.size:
+        return rows
+    header = rows.words(udp_at + UDP_BYTES, 4)
+    is_pktgen = rows.match(ip_at + 6, _UDP, U32, 0x1FFF00FF)  # no later fragment
+    is_pktgen &= header[:, 0] == PKTGEN_MAGIC
+    matching, others = rows.split(is_pktgen)
+    if matching.size:
+        addresses = matching.as_it_lies(U64, ip_at + 12).reshape(-1, 1)
+        tally.add_fields(matching, addresses, header if matching is rows else header[is_pktgen], path)
+    return others
 
 
 def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
@@ -269,18 +279,18 @@ def _stamped(flush: Rows) -> FlushFrames:
     return FlushFrames(number, before, previous, whole.of(whole.batch.times_ns))
 
 
-def _by_pair(found: list[DecodedFrames], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
+def _by_addresses(parts: list[PktgenRows], sizes: NDArray[np.int64]) -> Iterator[StreamFrames]:
     """Yield the frames of all layouts by their addresses, each pair's in the order of the file."""
-    if not found:
+    if not parts:
         return
-    left = found[0] if len(found) == 1 else _in_order(found)
+    left = parts[0] if len(parts) == 1 else _in_order(parts)
     while left.rows.size:
         pair, first = left.addresses[0].tobytes(), left.addresses[0]
         is_pair = left.addresses[:, 0] == first[0]
         for column in range(1, len(first)):
             is_pair &= left.addresses[:, column] == first[column]
         these = left.where(is_pair)
-        yield PairFrames(
+        yield StreamFrames(
             ip_version=left.ip_version,
             src_ip=int.from_bytes(pair[: len(pair) // 2]),
             dst_ip=int.from_bytes(pair[len(pair) // 2 :]),
@@ -294,11 +304,11 @@ def _by_pair(found: list[DecodedFrames], sizes: NDArray[np.int64]) -> Iterator[P
         left = left.where(~is_pair)
 
 
-def _in_order(found: list[DecodedFrames]) -> DecodedFrames:
+def _in_order(parts: list[PktgenRows]) -> PktgenRows:
     """Return frames of several layouts as one object, in the order of the file."""
-    batch = found[0].rows.batch
+    batch = parts[0].rows.batch
     every = np.arange(len(batch.frames))
-    indices = np.concatenate([part.rows.of(every) for part in found])
+    indices = np.concatenate([part.rows.of(every) for part in parts])
     order = np.argsort(indices)
-    columns: Any = (np.concatenate(parts)[order] for parts in zip(*(part[1:] for part in found), strict=True))
-    return DecodedFrames(Rows(batch, indices[order]), *columns)
+    columns: Any = (np.concatenate(values)[order] for values in zip(*(part[1:] for part in parts), strict=True))
+    return PktgenRows(Rows(batch, indices[order]), *columns)

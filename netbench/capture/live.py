@@ -15,9 +15,10 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from netbench.capture.captured import CaptureCounts, Expected
+from netbench.capture.capture_counts import CaptureCounts, Expected
 from netbench.capture.counting import CaptureTally
-from netbench.capture.pcap import CaptureReader, FrameBatch
+from netbench.capture.frames import FrameBatch
+from netbench.capture.pcap import CaptureReader
 from netbench.capture.reading import read_stream
 from netbench.errors import UsageError
 

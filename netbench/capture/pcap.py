@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.frames import NO_LIMIT, FrameBatch, field
 from netbench.model.units import FCS_BYTES
 
 FILE_HEADER_BYTES = 24
@@ -23,10 +24,6 @@ MAGICS = {
     0xA1B23C4D: ("pcap, nanoseconds", 1, 16),
     0xA1B2CD34: ("modified pcap, microseconds", 1000, 24),
 }
-# The snap length of a file without cut frames.
-NO_LIMIT = 2**32 - 1
-# The capture time of a frame whose record has none, or one that exceeds 64 bits.
-NO_TIME = -(2**63)
 # The bytes of a frame that are copied where records differ in length: enough for the headers of any stream of netbench,
 # and of a stream in several tunnels.
 PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES = 112, 240
@@ -63,34 +60,6 @@ _DAY_S = 86_400
 WINDOW_BYTES = 1 << 22
 # The first bytes of a short record are copied at full width: bytes after its end are never used.
 _SLACK_BYTES = 256
-
-
-class FrameBatch(NamedTuple):
-    """Frames in the order of the file.
-
-    `frames` has their first bytes, uint8 of shape (count, width). `captured` is the number of bytes of a frame in the
-    file, one number for all or uint32 of shape (count,); further bytes of a row are not the frame's. `original` is the
-    length on the link in bytes, uint32 of shape (count,), of which `fcs_bytes` are FCS; it has stride 0 where it is one
-    number for all. `snap_length` is the length to which frames are cut, or NO_LIMIT. `times_ns` are capture times,
-    int64 of shape (count,), in nanoseconds since 1970, or NO_TIME. `interface` is an index of the reader's
-    `interfaces`.
-    """
-
-    link_type: int
-    fcs_bytes: int
-    snap_length: int
-    frames: NDArray[np.uint8]
-    captured: int | NDArray[np.uint32]
-    original: NDArray[np.uint32]
-    times_ns: NDArray[np.int64]
-    interface: int = 0
-
-    def only(self, these: NDArray[np.bool_]) -> "FrameBatch":
-        """Return the batch reduced to `these` frames, bool of shape (count,)."""
-        captured = self.captured if isinstance(self.captured, int) else self.captured[these]
-        return self._replace(
-            frames=self.frames[these], captured=captured, original=self.original[these], times_ns=self.times_ns[these]
-        )
 
 
 class Interface(NamedTuple):
@@ -358,7 +327,8 @@ class PcapReader(CaptureReader):
             count = max(1, leading(can_be_read))
             is_wrong = ~is_sensible[:count]
             self._wrong_lengths += int(np.count_nonzero(is_wrong))
-            original[:count] = corrected_lengths(captured[:count], original[:count])
+            is_possible = (original > 0) & (original <= _MAX_ORIGINAL)
+            original = np.where(is_possible, original, captured)
         batch = self._batch(rows[:count], captured[:count], original[:count])
         return batch, positions[count] - window.start
 
@@ -408,20 +378,14 @@ def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length
             file.write(_RECORD.pack(seconds, ns, len(kept), length) + kept)
 
 
-def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-    """Return the field at byte `at` of every row, as a view of shape (count,)."""
-    column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]
-    return column
+def corrected_length(captured: int, original: int) -> int:
+    """Return the length on the link; the captured length where the stated one is impossible."""
+    return original if 0 < original <= _MAX_ORIGINAL else captured
 
 
-def is_one_number(values: NDArray[Any]) -> bool:
-    """Return whether all elements, of shape (n,) with n > 0, are the same element in memory."""
-    return values.strides == (0,)
-
-
-def corrected_lengths(captured: NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return lengths on the link; the captured length where the stated one is impossible."""
-    return np.where((original > 0) & (original <= _MAX_ORIGINAL), original, captured)
+def is_wrong_length(captured: int, original: int) -> bool:
+    """Return whether the length on the link is impossible."""
+    return bool(_wrong_lengths(captured, original, _MAX_CAPTURED))
 
 
 def are_wrong_lengths(captured: int | NDArray[np.uint32], original: NDArray[np.uint32]) -> NDArray[np.bool_]:

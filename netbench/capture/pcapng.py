@@ -1,142 +1,102 @@
 """pcapng: sections of either byte order, several interfaces, packet blocks of all three kinds.
 
-The format is draft-ietf-opsawg-pcapng. Blocks of equal length and interface are read as one array, others one by one.
+The format is draft-ietf-opsawg-pcapng. dpkt decodes the blocks. Only enhanced packet blocks without options, with times
+in microseconds or nanoseconds, are read by numpy, many at a time: most files consist of them, and dpkt takes 7 to 40
+times as long.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from dpkt import pcapng as dpkt_pcapng
+from dpkt.dpkt import Packet
 from numpy.typing import NDArray
 
+from netbench.capture.frames import NO_LIMIT, NO_TIME, FrameBatch, field
 from netbench.capture.pcap import (
-    NO_LIMIT,
-    NO_TIME,
     PLAIN_HEADERS_BYTES,
     CaptureReader,
     Ending,
-    FrameBatch,
     Interface,
     Oddities,
     ReadWindow,
     are_wrong_lengths,
-    corrected_lengths,
-    field,
+    corrected_length,
+    is_wrong_length,
     leading,
 )
 
 # The placeholder link type of frames whose interface the file does not describe.
 NO_LINK_TYPE = -1
 
-_SECTION, _INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
+_SECTION, _INTERFACE, _PACKET = dpkt_pcapng.PCAPNG_BT_SHB, dpkt_pcapng.PCAPNG_BT_IDB, dpkt_pcapng.PCAPNG_BT_PB
+_SIMPLE, _ENHANCED, _STATISTICS = dpkt_pcapng.PCAPNG_BT_SPB, dpkt_pcapng.PCAPNG_BT_EPB, 5
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _PACKETS = (_ENHANCED, _PACKET, _SIMPLE)
 _LEAST_BLOCK_BYTES = 12
 _LEAST_BYTES = {_SECTION: 28, _INTERFACE: 20, _STATISTICS: 24, _ENHANCED: 32, _PACKET: 32, _SIMPLE: 16}
 _MOST_BLOCK_BYTES = 1 << 24  # as in libpcap
 _MOST_INTERFACES = 1 << 16
-# Offsets of the fields of packet blocks and of the frame, and the length of the field after it.
-_INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT, _FRAME_AT = 8, 12, 16, 20, 24, 28
-_SIMPLE_ORIGINAL_AT, _SIMPLE_FRAME_AT = 8, 12
 _LENGTH_BYTES = 4
-_PAIR = np.dtype(np.uint64)  # type and length, for comparisons only, in any byte order
-# Options by block.
-_LAST_OPTION = 0
-_IF_NAME, _IF_RESOLUTION, _IF_FCS, _IF_OFFSET = 2, 9, 13, 14
+# Offsets of the fields of enhanced packet blocks and of the frame.
+_INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT, _FRAME_AT = 8, 12, 16, 20, 24, 28
+# Options by block, which dpkt does not name.
 _FLAGS, _FLAGS_BYTES, _DROPPED_BEFORE = 2, 4, 4
-_UNKNOWN_DROPS, _UNKNOWN_DROPS_64 = 0xFFFF, 2**64 - 1
-_DROPS_AT = 10  # of an obsolete packet block
 _IF_DROPPED, _OS_DROPPED = 5, 7
+_UNKNOWN_DROPS, _UNKNOWN_DROPS_64 = 0xFFFF, 2**64 - 1
 _FLAGS_FCS_SHIFT, _FLAGS_FCS_MASK = 5, 0xF
 _MOST_FCS_BYTES = 15  # a larger if_fcslen must be in bits, as Wireshark writes it
 _MICROSECONDS = 6
-# A run of blocks shorter than this is faster to read one by one.
+# Blocks that are read or decoded together at most, and the shortest run of plain ones that is read by numpy.
+_WALK_BLOCKS, _DECODED_BLOCKS = 8192, 8192
 _SHORTEST_RUN = 256
-_WALK_BLOCKS = 8192
 
 _NS_PER_S = 1_000_000_000
 # Times that fit in 64 bits of nanoseconds, also after subtraction of a frame's time stamp: the years 1900 to 2262.
-_EARLIEST_S, _LATEST_S = -2_200_000_000, 9_223_372_035
+_EARLIEST_NS, _LATEST_NS = -2_200_000_000 * _NS_PER_S, 9_223_372_035 * _NS_PER_S
 _YEAR_10000_S = 253_402_300_800
-_TIME_BITS = 64
-# 2^34 × 10^9 is less than 2^64.
-_EXACT_BITS = 34
-_MOST_DIGITS = 19
 
 
-class _Unit:
-    """The unit of an interface's time stamps (if_tsresol)."""
-
-    def __init__(self, value: int = _MICROSECONDS) -> None:
-        self._exponent = value & 0x7F
-        self._is_binary = bool(value & 0x80)
-        base = 2 if self._is_binary else 10
-        self._units: int = base**self._exponent
-        self.ns: float = _NS_PER_S / self._units
-
-    def times_ns(self, high: NDArray[np.uint32], low: NDArray[np.uint32], offset_s: int) -> NDArray[np.int64]:
-        """Return time stamps in two words as nanoseconds since 1970, int64 of shape (n,); NO_TIME beyond 64 bits."""
-        ticks = high.astype(np.uint64)
-        ticks <<= np.uint64(32)
-        ticks |= low
-        seconds, rest = 0 * ticks, ticks
-        if self._units < 1 << _TIME_BITS:
-            seconds, rest = ticks // self._units, ticks % self._units
-        whole = seconds.astype(np.int64)
-        is_negative = seconds > _YEAR_10000_S
-        if is_negative.any():  # written as a signed number
-            signed = ticks[is_negative].view(np.int64)
-            whole[is_negative], rest[is_negative] = signed // self._units, (signed % self._units).astype(np.uint64)
-        # Sums beyond 64 bits are out of bounds as well.
-        is_known = (whole >= _EARLIEST_S - offset_s) & (whole < _LATEST_S - offset_s)
-        if is_known.all():
-            return (whole + offset_s) * _NS_PER_S + self._ns(rest)
-        times = np.full(len(ticks), NO_TIME, np.int64)
-        times[is_known] = (whole[is_known] + offset_s) * _NS_PER_S + self._ns(rest[is_known])
-        return times
-
-    def _ns(self, rest: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return fractions of a second in nanoseconds, rounded down."""
-        if self._is_binary:
-            surplus = max(self._exponent - _EXACT_BITS, 0)
-            if surplus >= _TIME_BITS:
-                return np.zeros(len(rest), np.int64)
-            return ((rest >> surplus) * _NS_PER_S >> self._exponent - surplus).astype(np.int64)
-        digits = self._exponent - 9
-        if digits > _MOST_DIGITS:
-            return np.zeros(len(rest), np.int64)
-        ns: NDArray[np.uint64] = rest * 10**-digits if digits <= 0 else rest // 10**digits
-        return ns.astype(np.int64)
+# dpkt's classes by block type: big-endian, little-endian. It has none for simple packets and statistics.
+_BLOCK_CLASSES = {
+    _SECTION: (dpkt_pcapng.SectionHeaderBlock, dpkt_pcapng.SectionHeaderBlockLE),
+    _INTERFACE: (dpkt_pcapng.InterfaceDescriptionBlock, dpkt_pcapng.InterfaceDescriptionBlockLE),
+    _PACKET: (dpkt_pcapng.PacketBlock, dpkt_pcapng.PacketBlockLE),
+    _ENHANCED: (dpkt_pcapng.EnhancedPacketBlock, dpkt_pcapng.EnhancedPacketBlockLE),
+}
 
 
-class _Packets(NamedTuple):
-    """The fields of packet blocks, of shape (n,) each.
+class _DescribedInterface(NamedTuple):
+    """An interface of the current section; its time stamps are `units` in a second, and count from `offset_s`.
 
-    `numbers` are those of interfaces in the section, `frames_at` offsets in the window's memory. `fcs_bytes` is -1
-    where a block does not state it.
+    `place` is its index in the reader's `interfaces`.
     """
-
-    is_simple: NDArray[np.bool_]
-    numbers: NDArray[np.uint32]
-    high: NDArray[np.uint32]
-    low: NDArray[np.uint32]
-    captured: NDArray[np.uint32]
-    original: NDArray[np.uint32]
-    frames_at: NDArray[np.int64]
-    fcs_bytes: NDArray[np.int64]
-
-
-class _Described(NamedTuple):
-    """An interface of the current section. `place` is its index in the reader's `interfaces`."""
 
     place: int
     link_type: int
     snap_length: int
-    unit: _Unit
+    units: int
     offset_s: int
     fcs_bytes: int
+
+    def time_ns(self, ticks: int) -> int:
+        """Return a time stamp as nanoseconds since 1970, rounded down; NO_TIME beyond 64 bits."""
+        if ticks // self.units > _YEAR_10000_S:  # written as a signed number
+            ticks -= 2**64 if ticks >= 2**63 else 0
+        time_ns = self.offset_s * _NS_PER_S + ticks * _NS_PER_S // self.units
+        return time_ns if _EARLIEST_NS <= time_ns < _LATEST_NS else NO_TIME
+
+
+class _DecodedFrame(NamedTuple):
+    """The frame of a packet block; lengths are corrected, and `original` is without the FCS."""
+
+    data: bytes
+    captured: int
+    original: int
+    time_ns: int
 
 
 class PcapngReader(CaptureReader):
@@ -150,8 +110,8 @@ class PcapngReader(CaptureReader):
         self._window = window
         self._headers_bytes = headers_bytes
         self._interfaces: list[Interface] = []
-        self._places: dict[tuple[str, int, int], int] = {}
-        self._section: list[_Described] = []
+        self._indices: dict[tuple[str, int, int], int] = {}
+        self._section: list[_DescribedInterface] = []
         self._section_number = 0
         self._dropped: dict[tuple[int, int], int] = {}
         self._dropped_before: int | None = None  # as stated by packet blocks
@@ -181,266 +141,284 @@ class PcapngReader(CaptureReader):
             if not damage:
                 if not window.fill(length):
                     break
-                damage = self._damage_at_end(length)
+                damage = self._damage_at_end(window.start, length)
             if not damage and kind == _SECTION:
-                damage = self._begin_section()
+                damage = self._begin_section(self._block(window.start, length))
             if damage:
                 self.ending = Ending(damaged_at=window.offset, damage=damage)
                 return
             consumed = length
             if kind in _PACKETS:
-                batches, consumed = self._run(length) or self._walk()
+                batches, consumed = self._plain_run(length) or self._decoded()
                 yield from batches
             elif kind == _INTERFACE:
-                self._describe(length)
+                self._describe(self._block(window.start, length))
             elif kind == _STATISTICS:
-                self._count_dropped(length)
+                self._count_dropped(self._block(window.start, length))
             window.consume(consumed)
         self.ending = Ending(leftover_bytes=window.available)
 
     def _set_order(self, order: str) -> None:
-        self._order = order
+        self._is_little = order == "<"
+        self._endianness: Literal["little", "big"] = "little" if self._is_little else "big"
         self._word = np.dtype(order + "u4")
         self._two_words = Struct(order + "II")
 
     def _begin(self) -> tuple[int, int]:
         """Return type and length of the block at the window's start; a section sets the byte order."""
         data, start = self._window.data, self._window.start
-        kind, _ = self._two_words.unpack_from(data, start)
+        kind, length = self._two_words.unpack_from(data, start)
         if kind == _SECTION:  # the same in both orders
-            self._set_order(_BYTE_ORDERS.get(bytes(data[start + 8 : start + 12]), self._order))
-        _, length = self._two_words.unpack_from(data, start)
+            self._set_order(_BYTE_ORDERS.get(bytes(data[start + 8 : start + 12]), "<" if self._is_little else ">"))
+            _, length = self._two_words.unpack_from(data, start)
         return int(kind), int(length)
 
-    def _damage_at_end(self, length: int) -> str:
-        window = self._window
-        _, at_end = self._two_words.unpack_from(window.data, window.start + length - 8)
+    def _damage_at_end(self, start: int, length: int) -> str:
+        _, at_end = self._two_words.unpack_from(self._window.data, start + length - 8)
         return "" if at_end == length else f"a block of {length} bytes that ends as one of {at_end}"
 
-    def _begin_section(self) -> str:
+    def _header(self, kind: int, block: bytes) -> Packet:
+        """Return the fixed fields of a block."""
+        header = _BLOCK_CLASSES[kind][self._is_little]()
+        header.unpack_hdr(block)
+        return header
+
+    def _block(self, start: int, length: int) -> bytes:
+        return bytes(self._window.data[start : start + length])
+
+    def _begin_section(self, block: bytes) -> str:
         """Drop the interfaces of the previous section; return the fault of this one, empty for none."""
-        window = self._window
-        if bytes(window.data[window.start + 8 : window.start + 12]) not in _BYTE_ORDERS:
+        if block[8:12] not in _BYTE_ORDERS:
             return "a section without a mark of its byte order"
-        major, minor = Struct(self._order + "HH").unpack_from(window.data, window.start + 12)
+        header = self._header(_SECTION, block)
         self._section, self._section_number = [], self._section_number + 1
         self._names.clear()
-        return "" if major == 1 else f"a section of pcapng {major}.{minor}; only 1.x can be read"
+        return (
+            ""
+            if header.v_major == 1
+            else f"a section of pcapng {header.v_major}.{header.v_minor}; only 1.x can be read"
+        )
 
-    def _describe(self, length: int) -> None:
+    def _describe(self, block: bytes) -> None:
         """Read the description of an interface."""
-        window = self._window
-        link_type, _, snap_length = Struct(self._order + "HHI").unpack_from(window.data, window.start + 8)
-        options = dict(self._options(window.start + 16, window.start + length - _LENGTH_BYTES))
-        name = _printable(options.get(_IF_NAME, b"").rstrip(b"\0").decode(errors="backslashreplace"))
-        unit = _Unit(*options.get(_IF_RESOLUTION, b"")[:1])
-        offset = options.get(_IF_OFFSET, b"")
-        offset_s = int.from_bytes(offset, self._endianness, signed=True) if len(offset) == 8 else 0
-        (fcs,) = options.get(_IF_FCS, b"")[:1] or (0,)
-        place = self._place(name, link_type, snap_length, unit)
-        if place is None:
+        header, options = self._header(_INTERFACE, block), self._options(block[16:-_LENGTH_BYTES])
+        name = options.get(dpkt_pcapng.PCAPNG_OPT_IF_NAME, b"").rstrip(b"\0").decode(errors="backslashreplace")
+        (resolution,) = options.get(dpkt_pcapng.PCAPNG_OPT_IF_TSRESOL, b"")[:1] or (_MICROSECONDS,)
+        units = (2 if resolution & 0x80 else 10) ** (resolution & 0x7F)
+        offset = options.get(dpkt_pcapng.PCAPNG_OPT_IF_TSOFFSET, b"")
+        (fcs,) = options.get(dpkt_pcapng.PCAPNG_OPT_IF_FCSLEN, b"")[:1] or (0,)
+        index = self._index(_printable(name), header.linktype, header.snaplen, _NS_PER_S / units)
+        if index is None:
             self._section.append(self._not_described(0))
             return
         self._section.append(
-            _Described(
-                place=place,
-                link_type=link_type,
-                snap_length=snap_length or NO_LIMIT,
-                unit=unit,
-                offset_s=offset_s,
+            _DescribedInterface(
+                place=index,
+                link_type=header.linktype,
+                snap_length=header.snaplen or NO_LIMIT,
+                units=units,
+                offset_s=int.from_bytes(offset, self._endianness, signed=True) if len(offset) == 8 else 0,
                 fcs_bytes=fcs if fcs <= _MOST_FCS_BYTES and fcs != 8 else 0 if fcs % 8 else fcs // 8,
             )
         )
 
-    @property
-    def _endianness(self) -> Literal["little", "big"]:
-        return "little" if self._order == "<" else "big"
-
-    def _place(self, name: str, link_type: int, snap_length: int, unit: _Unit) -> int | None:
+    def _index(self, name: str, link_type: int, snap_length: int, resolution_ns: float) -> int | None:
         """Return the index of a described interface, which is new in its section; None for too many interfaces."""
         key = name, self._names[name], link_type
         self._names[name] += 1
-        if key not in self._places and len(self._interfaces) < _MOST_INTERFACES:
-            self._places[key] = len(self._interfaces)
-            self._interfaces.append(Interface(name, link_type, snap_length or None, unit.ns))
-        place = self._places.get(key)
-        if place is not None:
-            interface = self._interfaces[place]
-            self._interfaces[place] = interface._replace(resolution_ns=max(interface.resolution_ns, unit.ns))
-        return place
+        if key not in self._indices and len(self._interfaces) < _MOST_INTERFACES:
+            self._indices[key] = len(self._interfaces)
+            self._interfaces.append(Interface(name, link_type, snap_length or None, resolution_ns))
+        index = self._indices.get(key)
+        if index is not None:
+            interface = self._interfaces[index]
+            self._interfaces[index] = interface._replace(resolution_ns=max(interface.resolution_ns, resolution_ns))
+        return index
 
-    def _count_dropped(self, length: int) -> None:
+    def _count_dropped(self, block: bytes) -> None:
         """Read the statistics of an interface; the last ones count."""
-        window = self._window
-        (number,) = Struct(self._order + "I").unpack_from(window.data, window.start + 8)
-        options = dict(self._options(window.start + 20, window.start + length - _LENGTH_BYTES))
+        options = self._options(block[20:-_LENGTH_BYTES])
         counts = [options[code] for code in (_IF_DROPPED, _OS_DROPPED) if len(options.get(code, b"")) == 8]
-        known = [
-            count
-            for count in (int.from_bytes(count, self._endianness) for count in counts)
-            if count < _UNKNOWN_DROPS_64
-        ]
+        numbers = [int.from_bytes(count, self._endianness) for count in counts]
+        known = [number for number in numbers if number < _UNKNOWN_DROPS_64]
         if known:
+            number, _ = self._two_words.unpack_from(block, 8)
             self._dropped[self._section_number, number] = sum(known)
 
     def _count_dropped_before(self, frames: int) -> None:
         """Add the number of frames dropped before a packet."""
         self._dropped_before = (self._dropped_before or 0) + frames
 
-    def _options(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """Yield code and value of the options between two offsets of the window's memory."""
-        unpack, data = Struct(self._order + "HH").unpack_from, self._window.data
-        while start + 4 <= stop:
-            code, length = unpack(data, start)
-            if code == _LAST_OPTION or start + 4 + length > stop:
-                return
-            yield code, bytes(data[start + 4 : start + 4 + length])
-            start += 4 + -(-length // 4) * 4
+    def _options(self, data: bytes) -> dict[int, bytes]:
+        """Return the values of options by code."""
+        options, at = {}, 0
+        while at + 4 <= len(data):
+            option = (dpkt_pcapng.PcapngOption, dpkt_pcapng.PcapngOptionLE)[self._is_little]()
+            Packet.unpack(option, data[at : at + 4])
+            if option.code == dpkt_pcapng.PCAPNG_OPT_ENDOFOPT or at + 4 + option.len > len(data):
+                break
+            options[option.code] = data[at + 4 : at + 4 + option.len]
+            at += 4 + -(-option.len // 4) * 4
+        return options
 
-    def _run(self, length: int) -> tuple[Iterator[FrameBatch], int] | None:
-        """Return the run of enhanced packet blocks of equal length, interface and captured length; None if it is short.
+    def _plain_run(self, length: int) -> tuple[list[FrameBatch], int] | None:
+        """Return the frames of plain enhanced packet blocks at the window's start, and their bytes; None for few.
 
-        The first block is complete.
+        Plain ones have times in microseconds or nanoseconds, possible lengths and no options.
         """
         window = self._window
-        most = window.available // length
-        rows = self._like_first(window.records(length, most), _PAIR, 0)
-        least = min(most, _SHORTEST_RUN)
-        if len(rows) < least:
+        positions = self._positions(length)
+        if len(positions) <= min(_SHORTEST_RUN, window.available // length):
             return None
-        for at in (_INTERFACE_AT, _CAPTURED_AT, length - _LENGTH_BYTES):
-            rows = self._like_first(rows, self._word, at)
-        kind, number, captured = (int(field(rows[:1], self._word, at)[0]) for at in (0, _INTERFACE_AT, _CAPTURED_AT))
-        options_at, stop = _FRAME_AT + (captured + 3) // 4 * 4, length - _LENGTH_BYTES
-        if kind != _ENHANCED or number >= len(self._section) or options_at > stop:
-            return None
-        if options_at < stop:
-            options = rows[:, options_at:stop]
-            rows = rows[: leading((options == options[0]).all(axis=1))]
-        original = field(rows, self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = leading(~are_wrong_lengths(captured, original))
-        if count < least:
-            return None
-        rows, original = rows[:count], original[:count]
-        interface = self._section[number]
-        options_of_all = dict(self._options(window.start + options_at, window.start + stop))
-        flags = options_of_all.get(_FLAGS)
-        if _DROPPED_BEFORE in options_of_all:
-            self._count_dropped_before(count * int.from_bytes(options_of_all[_DROPPED_BEFORE], self._endianness))
-        high, low = (field(rows, self._word, at) for at in (_HIGH_AT, _LOW_AT))
-        batch = FrameBatch(
-            link_type=interface.link_type,
-            fcs_bytes=self._announced_fcs(flags) or interface.fcs_bytes,
-            snap_length=interface.snap_length,
-            frames=rows[:, _FRAME_AT:],
-            captured=captured,
-            original=original if (original != original[0]).any() else np.broadcast_to(original[0], count),
-            times_ns=interface.unit.times_ns(high, low, interface.offset_s),
-            interface=interface.place,
+        lengths = np.diff(positions)
+        heads = window.gather(positions[:-1], _FRAME_AT + self._headers_bytes)
+        kind, number, captured, original = (
+            field(heads, self._word, at).astype(np.uint32) for at in (0, _INTERFACE_AT, _CAPTURED_AT, _ORIGINAL_AT)
         )
-        return iter((batch,)), count * length
+        ends = field(window.gather(positions[1:] - _LENGTH_BYTES, _LENGTH_BYTES), self._word, 0)
+        are_plain = (kind == _ENHANCED) & (number < len(self._section)) & (ends == lengths)
+        are_plain &= (captured.astype(np.int64) + 3) // 4 * 4 + _FRAME_AT + _LENGTH_BYTES == lengths
+        count = leading(are_plain & ~are_wrong_lengths(captured, original))
+        if count < _SHORTEST_RUN:
+            return None
+        heads, captured, original = heads[:count], captured[:count], original[:count]
+        batches = []
+        for place, of_it in _by_first_place(number[:count]):
+            interface = self._section[place]
+            times_ns = self._times_of_plain(heads[of_it], interface)
+            if times_ns is None:
+                return None
+            batches.append(
+                FrameBatch(
+                    link_type=interface.link_type,
+                    fcs_bytes=interface.fcs_bytes,
+                    snap_length=interface.snap_length,
+                    frames=heads[of_it, _FRAME_AT:],
+                    captured=captured[of_it],
+                    original=original[of_it],
+                    times_ns=times_ns,
+                    interface=interface.place,
+                )
+            )
+        return batches, int(positions[count]) - window.start
 
-    def _like_first(self, rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[np.uint8]:
-        """Return the leading rows whose field at byte `at` equals that of the first."""
-        values = field(rows, dtype, at)
-        return rows[: leading(values == values[0])]
+    def _positions(self, length: int) -> NDArray[np.int64]:
+        """Return where the packet blocks at the window's start begin, and where the last one ends."""
+        window, unpack = self._window, self._two_words.unpack_from
+        rows = window.records(length, window.available // length)
+        pairs = field(rows, np.dtype(np.uint64), 0)  # type and length, in any byte order
+        alike = leading(pairs == pairs[0])
+        if alike >= min(_SHORTEST_RUN, len(rows)):
+            return window.start + length * np.arange(alike + 1)
+        positions = [window.start]
+        while positions[-1] + _LEAST_BLOCK_BYTES <= window.stop and len(positions) <= _WALK_BLOCKS:
+            kind, length = unpack(window.data, positions[-1])
+            if kind != _ENHANCED or _damage_of_length(kind, length) or positions[-1] + length > window.stop:
+                break
+            positions.append(positions[-1] + length)
+        return np.array(positions)
 
-    def _announced_fcs(self, flags: bytes | None) -> int:
-        """Return the FCS length in bytes from the flags of a packet; 0 where they state none."""
-        if flags is None or len(flags) != _FLAGS_BYTES:
-            return 0
-        return int.from_bytes(flags, self._endianness) >> _FLAGS_FCS_SHIFT & _FLAGS_FCS_MASK
+    def _times_of_plain(self, heads: NDArray[np.uint8], interface: _DescribedInterface) -> NDArray[np.int64] | None:
+        """Return the times of blocks with these heads; None if they are in another unit or beyond 64 bits."""
+        unit_ns, rest = divmod(_NS_PER_S, interface.units)
+        ticks: NDArray[np.int64] = field(heads, self._word, _HIGH_AT).astype(np.int64)
+        ticks <<= 32
+        ticks |= field(heads, self._word, _LOW_AT)
+        bounds = int(ticks.min()), int(ticks.max())
+        if rest or bounds[0] < 0 or any(interface.time_ns(tick) == NO_TIME for tick in bounds):
+            return None
+        return ticks * unit_ns + interface.offset_s * _NS_PER_S
 
-    def _walk(self) -> tuple[Iterator[FrameBatch], int]:
-        """Return packet blocks of any kind and length, read one by one, and their bytes; the first is complete."""
-        window, data, unpack = self._window, self._window.data, self._two_words.unpack_from
-        positions: list[int] = []
-        lengths: list[int] = []
+    def _decoded(self) -> tuple[list[FrameBatch], int]:
+        """Return the frames of packet blocks, decoded one by one, and their bytes; the first block is complete."""
+        window = self._window
+        frames: dict[_DescribedInterface, list[_DecodedFrame]] = {}
         position = window.start
-        while position + _LEAST_BLOCK_BYTES <= window.stop and len(positions) < _WALK_BLOCKS:
-            kind, length = unpack(data, position)
+        for _ in range(_DECODED_BLOCKS):
+            if position + _LEAST_BLOCK_BYTES > window.stop:
+                break
+            kind, length = self._two_words.unpack_from(window.data, position)
             if kind not in _PACKETS or _damage_of_length(kind, length) or position + length > window.stop:
                 break
-            if unpack(data, position + length - 8)[1] != length:
+            if self._damage_at_end(position, length):
                 break
-            positions.append(position)
-            lengths.append(length)
+            interface, frame = self._decode(kind, self._block(position, length))
+            frames.setdefault(interface, []).append(frame)
             position += length
-        return self._batches_of(np.array(positions), np.array(lengths)), position - window.start
+        return [self._batch(interface, of_it) for interface, of_it in frames.items()], position - window.start
 
-    def _batches_of(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[FrameBatch]:
-        """Yield the frames of packet blocks at these positions, one batch per interface."""
-        packets = self._packets(positions, lengths)
-        numbers = packets.numbers
-        wanted = np.ones(len(numbers), np.bool_)
-        while wanted.any():
-            number = int(numbers[wanted.argmax()])
-            these = np.flatnonzero(numbers == number)
-            wanted[these] = False
-            interface = self._section[number] if number < len(self._section) else self._not_described(len(these))
-            fcs_bytes = np.where(packets.fcs_bytes[these] >= 0, packets.fcs_bytes[these], interface.fcs_bytes)
-            original = np.maximum(packets.original[these].astype(np.int64) - fcs_bytes, 0).astype(np.uint32)
-            times = interface.unit.times_ns(packets.high[these], packets.low[these], interface.offset_s)
-            times[packets.is_simple[these]] = NO_TIME
-            yield FrameBatch(
-                link_type=interface.link_type,
-                fcs_bytes=0,
-                snap_length=interface.snap_length,
-                frames=self._window.gather(packets.frames_at[these], self._headers_bytes),
-                captured=packets.captured[these],
-                original=original,
-                times_ns=times,
-                interface=interface.place,
-            )
+    def _decode(self, kind: int, block: bytes) -> tuple[_DescribedInterface, _DecodedFrame]:
+        """Return the interface and the frame of a packet block."""
+        if kind == _SIMPLE:
+            return self._decode_simple(block)
+        header = self._header(kind, block)
+        interface = self._interface(header.iface_id)
+        captured, original = self._lengths(header.caplen, header.pkt_len, len(block) - _FRAME_AT - _LENGTH_BYTES)
+        options = self._options(block[_FRAME_AT + -(-captured // 4) * 4 : -_LENGTH_BYTES])
+        if kind == _PACKET:
+            if header.drops_count != _UNKNOWN_DROPS:
+                self._count_dropped_before(header.drops_count)
+        elif _DROPPED_BEFORE in options:
+            self._count_dropped_before(int.from_bytes(options[_DROPPED_BEFORE], self._endianness))
+        flags = options.get(_FLAGS, b"")
+        announced = int.from_bytes(flags, self._endianness) if len(flags) == _FLAGS_BYTES else 0
+        fcs_bytes = announced >> _FLAGS_FCS_SHIFT & _FLAGS_FCS_MASK or interface.fcs_bytes
+        data = block[_FRAME_AT : _FRAME_AT + captured]
+        time_ns = interface.time_ns(header.ts_high << 32 | header.ts_low)
+        return interface, _DecodedFrame(data, captured, max(original - fcs_bytes, 0), time_ns)
 
-    def _packets(self, positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> "_Packets":
-        """Return the fields of packet blocks at these positions, with corrected lengths."""
-        heads = self._window.gather(positions, _FRAME_AT)
-        kind, numbers, high, low, captured, original = (
-            field(heads, self._word, at).astype(np.uint32)
-            for at in (0, _INTERFACE_AT, _HIGH_AT, _LOW_AT, _CAPTURED_AT, _ORIGINAL_AT)
+    def _decode_simple(self, block: bytes) -> tuple[_DescribedInterface, _DecodedFrame]:
+        """Decode a simple packet block, which states neither time nor captured length; up to 3 bytes are padding."""
+        interface = self._interface(0)
+        original, _ = self._two_words.unpack_from(block, 8)
+        room, snap_length = len(block) - 16, interface.snap_length
+        cut = snap_length if snap_length <= room < snap_length + 4 else room
+        captured, original = self._lengths(original if original <= room else cut, original, room)
+        original = max(original - interface.fcs_bytes, 0)
+        return interface, _DecodedFrame(block[12 : 12 + captured], captured, original, NO_TIME)
+
+    def _interface(self, number: int) -> _DescribedInterface:
+        return self._section[number] if number < len(self._section) else self._not_described(1)
+
+    def _lengths(self, captured: int, original: int, room: int) -> tuple[int, int]:
+        """Return the corrected lengths of a frame in a block with `room` for it, and count impossible ones."""
+        if captured > room or is_wrong_length(captured, original):
+            self._wrong_lengths += 1
+            captured = min(captured, room)
+            original = corrected_length(captured, original)
+        return captured, original
+
+    def _batch(self, interface: _DescribedInterface, frames: Sequence[_DecodedFrame]) -> FrameBatch:
+        width = self._headers_bytes
+        first_bytes = b"".join(frame.data[:width].ljust(width, b"\0") for frame in frames)
+        return FrameBatch(
+            link_type=interface.link_type,
+            fcs_bytes=0,
+            snap_length=interface.snap_length,
+            frames=np.frombuffer(first_bytes, np.uint8).reshape(-1, width),
+            captured=np.array([frame.captured for frame in frames], np.uint32),
+            original=np.array([frame.original for frame in frames], np.uint32),
+            times_ns=np.array([frame.time_ns for frame in frames], np.int64),
+            interface=interface.place,
         )
-        is_simple, is_old = kind == _SIMPLE, kind == _PACKET
-        frame_at = np.where(is_simple, _SIMPLE_FRAME_AT, _FRAME_AT)
-        room = (lengths - frame_at - _LENGTH_BYTES).astype(np.uint32)
-        if is_old.any():  # a 16-bit number, followed by a count of drops
-            numbers[is_old] = field(heads, np.dtype(self._order + "u2"), _INTERFACE_AT)[is_old]
-            drops = field(heads, np.dtype(self._order + "u2"), _DROPS_AT)[is_old]
-            if (drops != _UNKNOWN_DROPS).any():
-                self._count_dropped_before(int(drops[drops != _UNKNOWN_DROPS].sum()))
-        if is_simple.any():
-            original[is_simple] = numbers[is_simple]
-            numbers[is_simple] = high[is_simple] = low[is_simple] = 0
-            captured[is_simple] = self._captured_of_simple(original[is_simple], room[is_simple])
-        is_wrong = are_wrong_lengths(captured, original) | (captured > room)
-        if is_wrong.any():
-            self._wrong_lengths += int(np.count_nonzero(is_wrong))
-            captured = np.minimum(captured, room)
-            original = corrected_lengths(captured, original)
-        fcs_bytes = np.full(len(kind), -1)
-        options_at = frame_at + (captured.astype(np.int64) + 3) // 4 * 4
-        for index in np.flatnonzero(~is_simple & (options_at + _LENGTH_BYTES < lengths)).tolist():
-            position = int(positions[index])
-            stop = position + int(lengths[index]) - _LENGTH_BYTES
-            options = dict(self._options(position + int(options_at[index]), stop))
-            fcs_bytes[index] = self._announced_fcs(options.get(_FLAGS)) or -1
-            if _DROPPED_BEFORE in options and not is_old[index]:
-                self._count_dropped_before(int.from_bytes(options[_DROPPED_BEFORE], self._endianness))
-        return _Packets(is_simple, numbers, high, low, captured, original, positions + frame_at, fcs_bytes)
 
-    def _captured_of_simple(self, original: NDArray[np.uint32], room: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the captured lengths of simple packet blocks, which do not state them; up to 3 bytes are padding."""
-        snap_length = self._section[0].snap_length if self._section else NO_LIMIT
-        cut = np.where((room < snap_length + 4) & (room >= snap_length), snap_length, room)
-        return np.where(original <= room, original, cut).astype(np.uint32)
-
-    def _not_described(self, frames: int) -> _Described:
+    def _not_described(self, frames: int) -> _DescribedInterface:
         """Return a placeholder for an interface that the file does not describe, and count its `frames`."""
         self._unknown_interface += frames
         if self._undescribed is None:
             self._undescribed = len(self._interfaces)
             self._interfaces.append(Interface("not described", NO_LINK_TYPE, None, 0))
-        return _Described(self._undescribed, NO_LINK_TYPE, NO_LIMIT, _Unit(), 0, 0)
+        return _DescribedInterface(self._undescribed, NO_LINK_TYPE, NO_LIMIT, 10**_MICROSECONDS, 0, 0)
+
+
+def _by_first_place(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp] | slice]]:
+    """Yield each number and its places, in the order in which the numbers first occur."""
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), slice(None)
+        return
+    _, first = np.unique(numbers, return_index=True)
+    for number in numbers[np.sort(first)].tolist():
+        yield number, np.flatnonzero(numbers == number)
 
 
 def _printable(name: str) -> str:

@@ -230,38 +230,22 @@ class SequenceTracker:
     def losses(self, start: int, stop: int) -> Losses:
         """Return the numbers of [start, stop) that never arrived."""
         self._note_all()
-        missing = runs = longest = 0
-        by_doubling: Counter[int] = Counter()
-        for lengths in self._loss_runs(start, stop):
-            missing += int(lengths.sum())
-            runs += len(lengths)
-            longest = max(longest, int(lengths.max(initial=0)))
-            doublings, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
-            by_doubling.update(dict(zip(doublings.tolist(), counts.tolist(), strict=True)))
-        lengths_of_runs = tuple(LossRuns(1 << doubling, by_doubling[doubling]) for doubling in sorted(by_doubling))
-        return Losses(missing, runs, longest, lengths_of_runs, self._last_missing(start, stop))
+        runs = _LossRunTally()
+        begin = end = start  # of the last run, which may continue in the next part
+        for starts, stops in self._gaps(start, stop):
+            if starts[0] == end:
+                starts[0] = begin
+            else:
+                runs.add(np.array([end - begin]))
+            runs.add(stops[:-1] - starts[:-1])
+            begin, end = int(starts[-1]), int(stops[-1])
+        runs.add(np.array([end - begin]))
+        return runs.losses(end - 1 if end > begin else None)
 
     def _note_all(self) -> None:
         """Record all numbers that have arrived in the pages."""
         self._fill(np.array([self._run_start]), np.array([self.expected]))
         self._run_start = self.expected
-
-    def _last_missing(self, start: int, stop: int) -> int | None:
-        position = stop
-        for number in sorted(self._pages, reverse=True):
-            base = number * PAGE_NUMBERS
-            begin, end = max(base, start), min(base + PAGE_NUMBERS, position)
-            if begin >= end:
-                continue
-            if end < position:
-                break
-            bits = self._pages[number].bits
-            if bits is not None:
-                missing = np.flatnonzero(np.unpackbits(bits, bitorder="little")[begin - base : end - base] == 0)
-                if len(missing):
-                    return begin + int(missing[-1])
-            position = begin
-        return position - 1 if position > start else None
 
     def _extend(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Record ascending ranges of numbers, all higher than any earlier number."""
@@ -306,23 +290,10 @@ class SequenceTracker:
                 page.grow(int(np.count_nonzero(~had_arrived)))
         return is_copy
 
-    def _loss_runs(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield lengths of the loss runs in [start, stop) in ascending order of their numbers."""
-        current = 0  # length of the run that ends at the current position
-        for lengths, is_open_start, is_open_end in self._gaps(start, stop):
-            if current and is_open_start:
-                lengths[0] += current
-            elif current:
-                yield np.array([current])
-            current = int(lengths[-1]) if is_open_end else 0
-            yield lengths[:-1] if is_open_end else lengths
-        if current:
-            yield np.array([current])
+    def _gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield the gaps in [start, stop), page by page in ascending order: their first numbers, and those after them.
 
-    def _gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], bool, bool]]:
-        """Yield lengths of the gaps in [start, stop), piece by piece in ascending order.
-
-        Each piece includes whether its first gap begins at its start, and whether its last gap ends at its end.
+        A gap that continues on the next page is yielded in parts.
         """
         position = start
         for number in sorted(self._pages):
@@ -331,11 +302,40 @@ class SequenceTracker:
             if begin >= end:
                 continue
             if begin > position:
-                yield np.array([begin - position]), True, True
-            yield _gaps_within(self._pages[number], begin - base, end - base)
+                yield np.array([position]), np.array([begin])
+            bits = self._pages[number].bits
+            if bits is not None:
+                arrived = np.ones(end - begin + 2, np.int8)
+                arrived[1:-1] = np.unpackbits(bits, bitorder="little")[begin - base : end - base]
+                edges = np.diff(arrived)
+                starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
+                if len(starts):
+                    yield starts + begin, stops + begin
             position = end
         if position < stop:
-            yield np.array([stop - position]), True, True
+            yield np.array([position]), np.array([stop])
+
+
+class _LossRunTally:
+    """Counts loss runs by their lengths."""
+
+    def __init__(self) -> None:
+        self._missing = self._runs = self._longest = 0
+        self._by_doubling: Counter[int] = Counter()
+
+    def add(self, lengths: NDArray[np.int64]) -> None:
+        """Add runs; those of length 0 are none."""
+        lengths = lengths[lengths > 0]
+        self._missing += int(lengths.sum())
+        self._runs += len(lengths)
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        doublings, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
+        self._by_doubling.update(dict(zip(doublings.tolist(), counts.tolist(), strict=True)))
+
+    def losses(self, last: int | None) -> "Losses":
+        """Return the sum of all runs; `last` is the highest missing number."""
+        lengths = tuple(LossRuns(1 << doubling, self._by_doubling[doubling]) for doubling in sorted(self._by_doubling))
+        return Losses(self._missing, self._runs, self._longest, lengths, last)
 
 
 def _by_page(pages: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
@@ -343,16 +343,6 @@ def _by_page(pages: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
     if len(pages):
         edges = [0, *(np.flatnonzero(np.diff(pages)) + 1).tolist(), len(pages)]
         yield from ((int(pages[begin]), slice(begin, end)) for begin, end in pairwise(edges))
-
-
-def _gaps_within(page: _Page, begin: int, end: int) -> tuple[NDArray[np.int64], bool, bool]:
-    if page.bits is None:
-        return np.empty(0, np.int64), False, False
-    arrived = np.ones(end - begin + 2, np.int8)
-    arrived[1:-1] = np.unpackbits(page.bits, bitorder="little")[begin:end]
-    edges = np.diff(arrived)
-    starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
-    return stops - starts, not arrived[1], not arrived[-2]
 
 
 class ReorderingTracker:

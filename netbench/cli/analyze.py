@@ -10,7 +10,14 @@ from netbench.cli.analyze_doubts import Doubts, duration, stream_name
 from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
-    from netbench.capture.captured import AcrossInterfaces, CaptureCounts, InterfaceCapture, Rate, Span, StreamCapture
+    from netbench.capture.capture_counts import (
+        AcrossInterfaces,
+        CaptureCounts,
+        InterfaceCapture,
+        Rate,
+        Span,
+        StreamCapture,
+    )
     from netbench.model.distributions import Spread
 
 _WIDEST_NOTES = 103

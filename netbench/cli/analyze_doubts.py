@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from netbench.capture.captured import CaptureCounts, ClockStep, InterfaceCapture, Span, StreamCapture
+    from netbench.capture.capture_counts import CaptureCounts, ClockStep, InterfaceCapture, Span, StreamCapture
 
 # Delays from here on are a difference between clocks: no queue delays frames for so long.
 _LONGEST_DELAY_NS = 1_000_000_000

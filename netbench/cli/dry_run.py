@@ -154,7 +154,7 @@ def _guests(request: CampaignRequest, uut: str, rings: Sequence[Ring]) -> Iterat
         if name != VICTIM and name not in request.resolved.activities:
             continue
         yield f"# UUT {uut} ({kind})" if name == VICTIM else f"# neighbour {name} of UUT {uut} ({kind})"
-        if cpus := guest.assignment.entitlement.cpus:
+        if cpus := guest.assignment.cpu_shares.cpus:
             yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
         streams = {path.name for path in guest.assignment.paths}
         for ring in (ring for ring in rings if ring.stream in streams and ring.cpus):

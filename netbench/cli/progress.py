@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from netbench.model.campaign import NoiseFloor
 from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
@@ -31,7 +32,6 @@ from netbench.model.events import (
     UutReady,
     WarmUpTrialStored,
 )
-from netbench.model.noise_floor import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, mbps, percent

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from netbench.errors import UsageError
 from netbench.model.documents import plain
 from netbench.model.host_spec import HostSpec
-from netbench.model.topology import Topology, UutSpec, version_name
+from netbench.model.topology import Topology, version_name
+from netbench.model.topology_specs import UutSpec
 
 _VM_NAME = 7  # characters of a VM's name that leave enough for the suffix, see NicName
 

@@ -12,7 +12,7 @@ from netbench.config.named_places import place_of
 from netbench.config.wording import close_to, joined, with_hint, words_for
 from netbench.errors import UsageError
 from netbench.model.scenario import expanded
-from netbench.model.topology import NeighbourSpec, UutSpec
+from netbench.model.topology_specs import NeighbourSpec, UutSpec
 
 # Kinds of UUTs, generators or sinks, with the model of each kind's options.
 Kinds = Mapping[str, type[BaseModel]]

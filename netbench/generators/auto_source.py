@@ -1,24 +1,18 @@
-"""The best available source for each host and load: pktgen or AF_PACKET sockets, and live frames for high loads."""
+"""Generator `auto`: the best available kind for each host and load, by the preferences that the kinds declare."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from netbench.config.plugins import GENERATORS, plugins
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
 from netbench.generators.base import Generator, Source
-from netbench.generators.pktgen.parameters import PktGenOptions
-from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.xdp.xdp import Xdp, XdpOptions
 from netbench.hosts.base import Host
 from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
-
-# Up to this rate, pktgen and afpacket keep their pace even on a CPU with other work.
-_HIGH_FPS = 200_000
 
 
 class AutoGeneratorOptions(BaseModel, extra="forbid"):
@@ -26,8 +20,7 @@ class AutoGeneratorOptions(BaseModel, extra="forbid"):
 
     steady: bool = False
     """Use the source of the highest loads for all loads. Searches set it."""
-    realtime: int = Field(default=0, ge=0, le=98)
-    """SCHED_FIFO priority of afpacket and xdp; 0: SCHED_OTHER."""
+    realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO, where the kind has it; 0: another class
 
 
 class AutoGenerator(Generator):
@@ -38,146 +31,171 @@ class AutoGenerator(Generator):
 
     def __init__(self, options: AutoGeneratorOptions | None = None) -> None:
         options = options or AutoGeneratorOptions()
-        self._high_fps = 0 if options.steady else _HIGH_FPS
-        self._pktgen = PktGen(PktGenOptions())
-        self._afpacket = AfPacket(AfPacketOptions(realtime=options.realtime))
-        self._xdp = Xdp(XdpOptions(realtime=options.realtime), attach=False)  # the user chose no program on a NIC
+        self._steady = options.steady
+        kinds: dict[str, type[Generator]] = {
+            name: kind for name, kind in plugins(GENERATORS).items() if kind.auto_source
+        }
+        ranked = sorted(kinds, key=lambda name: _rank(kinds[name]), reverse=True)
+        self._generators = {name: kinds[name].for_auto(options.realtime) for name in ranked}
 
-    def unfit(self, host: Host) -> str:
-        no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)
-        return f"{no_pktgen}, and {no_afpacket}" if no_pktgen and no_afpacket else ""
+    def unsupported_reason(self, host: Host) -> str:
+        reasons = [kind.unsupported_reason(host) for kind in self._generators.values() if not _above_fps(kind)]
+        return ", and ".join(reasons) if all(reasons) else ""
 
     def source(self) -> "AutoSource":
-        return AutoSource(self._pktgen, self._afpacket, self._xdp, self._high_fps)
+        return AutoSource(self._generators, steady=self._steady)
 
 
 class AutoSource(Source):
-    """Two sources, chosen by the load of each trial: xdp sends high loads, where it works.
+    """Sources of several kinds, chosen by the load of each trial.
 
-    Where the other source is pktgen, which sends no mixes, afpacket sends the mixes. It is opened for the first mix.
+    `usual` is the preferred source that works and sends all loads; `fast` one that sends high loads only. Where the
+    usual source sends no mixes, another one sends them. It is opened for the first mix.
     """
 
-    def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp, high_fps: int) -> None:
-        self._pktgen, self._afpacket, self._xdp = pktgen, afpacket, xdp
-        self._high_fps = high_fps
-        self._usual: Source | None = None
-        self._fast: Source | None = None
-        self._mixing: Source | None = None
-        self._is_mixing = False  # whether `_mixing` is open
-        self._sending: Source | None = None
-        self._why: list[str] = []
+    def __init__(self, generators: Mapping[str, Generator], *, steady: bool) -> None:
+        """`generators` are in the order of preference; with `steady`, a fast source sends all loads."""
+        self._steady = steady
+        self._general = {name: kind for name, kind in generators.items() if not _above_fps(kind)}
+        self._special = {name: kind for name, kind in generators.items() if _above_fps(kind)}
+        self._opened: dict[str, Source] = {}
+        self._usual = self._fast = ""
+        self._prepared: Source | None = None
+        self._reasons: list[str] = []
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """Return the commands of all sources, because open() chooses between them."""
-        return [
-            "# where pktgen works:",
-            *self._pktgen.source().commands(interface, cpus),
-            "# elsewhere:",
-            *self._afpacket.source().commands(interface, cpus),
-            f"# for {self._high}, where the link takes frames from XDP:",
-            *self._xdp.source().commands(interface, cpus),
-        ]
+        lines: list[str] = []
+        for name, kind in self._general.items():
+            lines.append("# elsewhere:" if lines else f"# where {name} works:")
+            lines += kind.source().commands(interface, cpus)
+        for name, kind in self._special.items():
+            lines.append(f"# for {self._high_loads(kind)}, where {name} works:")
+            lines += kind.source().commands(interface, cpus)
+        return lines
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Open pktgen, or afpacket where pktgen fails, and xdp where it works; MissingError where none works."""
+        """Open the usual source, and a fast one where it works; MissingError where no source works."""
         self.close()
+        self._location = host, interface, cpus
         where = f"{interface} of host {host.name}"
-        self._where = host, interface, cpus
-        self._usual, no_pktgen = _try(self._pktgen, host, interface, cpus)
-        self._mixing, self._is_mixing = self._afpacket.source(), False
-        if self._usual is None:
-            if no_afpacket := self._afpacket.unfit(host):
-                raise MissingError(f"nothing can send from {where}: {no_pktgen}, and {no_afpacket}")
-            self._usual = self._mixing
-            self._usual.open(host, interface, cpus)
-            self._is_mixing = True
-            self._why = [f"afpacket sends from {where}: {no_pktgen}"]
-        self._fast, no_xdp = _try(self._xdp, host, interface, cpus)
-        usual = self._usual.identity().kind
-        if self._fast is None:
-            self._why.append(f"{usual} sends high loads from {where} too: {no_xdp}")
-        elif self._high_fps:
-            self._why.append(
-                f"xdp sends `max` and {self._high} from {where}, {usual} the others: name one of "
-                "them as the generator, or have auto be `steady`, where a curve is to have one source throughout"
+        self._usual, failures = self._open_first(self._general)
+        if not self._usual:
+            raise type(failures[-1])(f"nothing can send from {where}: {', and '.join(map(str, failures))}")
+        usual = self._opened[self._usual].identity().kind
+        self._reasons += [f"{self._usual} sends from {where}: {failure}" for failure in failures]
+        self._fast, failures = self._open_first(self._special)
+        if not self._fast:
+            self._reasons += [f"{usual} sends high loads from {where} too: {failure}" for failure in failures]
+        elif not self._steady:
+            self._reasons.append(
+                f"{self._fast} sends `max` and {self._high_loads(self._special[self._fast])} from {where}, {usual} the "
+                "others. For one source at all loads, name one of them as the generator, or set `steady` of auto"
             )
 
     def identity(self) -> Identity:
-        if self._sending:
-            return self._sending.identity()
-        if self._usual is None:
-            return Identity("pktgen, or afpacket where it does not work; xdp for high loads where that works")
-        usual = self._usual.identity()
-        return replace(usual, kind=f"{usual.kind}+{self._fast.identity().kind}") if self._fast else usual
+        if self._prepared:
+            return self._prepared.identity()
+        if not self._usual:
+            general, special = ", or ".join(self._general), ", ".join(self._special)
+            return Identity(f"{general} where it does not work; {special} for high loads where that works")
+        usual = self._opened[self._usual].identity()
+        return replace(usual, kind=f"{usual.kind}+{self._opened[self._fast].identity().kind}") if self._fast else usual
 
     def remarks(self) -> list[str]:
-        """Return why pktgen is not used, which source sends which loads, and the remarks of the opened source."""
-        return self._why + self._opened.remarks()
+        """Return why a preferred kind is not used, which source sends which loads, and the usual source's remarks."""
+        self._require_open()
+        return self._reasons + self._opened[self._usual].remarks()
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
-        return self._source_for(fps, frame_size).nearest_fps(fps, frame_size)
+        return self._source_of(self._choose(fps, frame_size)).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
+        return self._source_of(self._choose(traffic.fps, traffic.frame_size)).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
         """Prepare the source for this load; MissingError for a mix that no source can send from this interface."""
-        self._sending = self._source_for(traffic.fps, traffic.frame_size)
-        if self._sending is self._mixing and not self._is_mixing:
-            host, interface, cpus = self._where
-            if unfit := self._afpacket.unfit(host):
-                raise MissingError(f"pktgen cannot send the mix {traffic.frame_size} from {interface}, and {unfit}")
-            self._sending.open(host, interface, cpus)
-            self._is_mixing = True
-        self._sending.prepare(traffic)
+        name = self._choose(traffic.fps, traffic.frame_size)
+        if name not in self._opened:
+            host, interface, cpus = self._location
+            if reason := self._general[name].unsupported_reason(host):
+                mix = f"the mix {traffic.frame_size} from {interface}"
+                raise MissingError(f"{self._usual} cannot send {mix}, and {reason}")
+            source = self._general[name].source()
+            source.open(host, interface, cpus)
+            self._opened[name] = source
+        self._prepared = self._opened[name]
+        self._prepared.prepare(traffic)
 
     @property
     def start_ahead_ns(self) -> int:
-        return self._prepared.start_ahead_ns
+        return self._ready.start_ahead_ns
 
     def start(self, at_monotonic_ns: int) -> None:
-        self._prepared.start(at_monotonic_ns)
+        self._ready.start(at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        return self._prepared.wait(timeout_s)
+        return self._ready.wait(timeout_s)
 
     def close(self) -> None:
-        for source in (self._usual, self._fast, self._mixing):
-            if source is not None:
-                source.close()
-        self._usual = self._fast = self._mixing = self._sending = None
-        self._is_mixing = False
-        self._why = []
+        for source in self._opened.values():
+            source.close()
+        self._opened, self._reasons, self._prepared = {}, [], None
+        self._usual = self._fast = ""
 
-    def _source_for(self, fps: float | None, frame_size: FrameSize) -> Source:
-        usual = self._opened
-        if isinstance(frame_size, FrameMix) and self._mixing is not None:
-            usual = self._mixing
-        is_fast = (fps is None or fps > self._high_fps) and largest_bytes(frame_size) <= self._xdp.largest_frame
-        return self._fast if self._fast and is_fast else usual
+    def _open_first(self, generators: Mapping[str, Generator]) -> tuple[str, list[MissingError | TestbedError]]:
+        """Open the first source that works; return its name (empty: none works), and why those before it do not."""
+        host, interface, cpus = self._location
+        failures: list[MissingError | TestbedError] = []
+        for name, kind in generators.items():
+            if reason := kind.unsupported_reason(host):
+                failures.append(MissingError(reason))
+                continue
+            source = kind.source()
+            try:
+                source.open(host, interface, cpus)
+            except (TestbedError, MissingError) as error:
+                failures.append(error)
+            else:
+                self._opened[name] = source
+                return name, failures
+        return "", failures
 
-    @property
-    def _high(self) -> str:
-        return f"loads above {self._high_fps:,} frames/s" if self._high_fps else "all loads"
-
-    @property
-    def _opened(self) -> Source:
-        if self._usual is None:
-            raise TestbedError("an auto source is used before open() or after close(); open it first")
+    def _choose(self, fps: float | None, frame_size: FrameSize) -> str:
+        """Return the name of the kind that sends such a trial."""
+        self._require_open()
+        is_mix = isinstance(frame_size, FrameMix)
+        if self._fast:
+            kind = self._special[self._fast]
+            is_high = self._steady or fps is None or fps > _above_fps(kind)
+            fits = kind.largest_frame is None or largest_bytes(frame_size) <= kind.largest_frame
+            if is_high and fits and (kind.sends_mixes or not is_mix):
+                return self._fast
+        if is_mix and self._usual and not self._general[self._usual].sends_mixes:
+            return next((name for name, kind in self._general.items() if kind.sends_mixes), self._usual)
         return self._usual
 
+    def _require_open(self) -> None:
+        if not self._usual:
+            raise TestbedError("an auto source is used before open() or after close(); open it first")
+
+    def _high_loads(self, kind: Generator) -> str:
+        return "all loads" if self._steady else f"loads above {_above_fps(kind):,} frames/s"
+
+    def _source_of(self, name: str) -> Source:
+        """Return the source of a kind; it need not be open to describe its frames."""
+        return self._opened.get(name) or self._general[name].source()
+
     @property
-    def _prepared(self) -> Source:
-        return self._sending or self._opened
+    def _ready(self) -> Source:
+        if self._prepared is None:
+            raise TestbedError("an auto source is used before prepare()")
+        return self._prepared
 
 
-def _try(kind: Generator, host: Host, interface: str, cpus: Sequence[int]) -> tuple[Source | None, str]:
-    """Return an open source of this kind, or None and the reason for the failure."""
-    if unfit := kind.unfit(host):
-        return None, unfit
-    source = kind.source()
-    try:
-        source.open(host, interface, cpus)
-    except (TestbedError, MissingError) as error:
-        return None, str(error)
-    return source, ""
+def _rank(kind: type[Generator]) -> int:
+    return kind.auto_source.rank if kind.auto_source else 0
+
+
+def _above_fps(kind: Generator) -> int:
+    return kind.auto_source.above_fps if kind.auto_source else 0

@@ -1,7 +1,8 @@
 """The interface between a trial and its packet sources."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
 
 from pydantic import BaseModel
 
@@ -68,23 +69,41 @@ class Source(Protocol):
         return
 
 
+@dataclass(frozen=True, slots=True)
+class SourcePreference:
+    """When the generator `auto` takes a kind: of all that work, the one with the highest rank.
+
+    A kind with `above_fps` sends only loads above this rate, in frames/s, and loads without a rate.
+    """
+
+    rank: int
+    above_fps: int = 0
+
+
 class Generator(Protocol):
     """A kind of source. One object serves a whole campaign, so that sources that start together can be coordinated."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # the options of this kind in the profile
     sends_mixes: ClassVar[bool] = False  # whether it can send a mix of frame sizes
-    may_need: ClassVar[tuple[Requirement, ...]] = ()  # requirements a machine may lack: how to detect and add them
+    auto_source: ClassVar[SourcePreference | None] = None  # when `auto` takes this kind; None: never
+    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements a machine may lack: how to detect and add them
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""
         return
+
+    @classmethod
+    def for_auto(cls, realtime: int) -> Self:
+        """Return the generator that `auto` uses; `realtime` is its option of that name, if this kind has it."""
+        options = {"realtime": realtime} if "realtime" in cls.Options.model_fields else {}
+        return cls(cls.Options.model_validate(options))
 
     @property
     def largest_frame(self) -> int | None:
         """The largest frame in bytes, with FCS; None: limited only by the link."""
         return None
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         """Return why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
         return ""
 

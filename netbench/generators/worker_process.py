@@ -1,12 +1,13 @@
 """The process that a `WorkerSource` starts. `serve` creates its `Worker`, which builds and sends the frames.
 
-The protocol is JSON, one object per line. An unrequested first reply reports readiness and may have a `version`:
+The protocol is JSON, one object per line. An unrequested first reply reports readiness, with an optional
+`version`, or is {"missing": "why"}:
 
-    → {"do": "prepare", "traffic": {…}, …}    ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
-    → {"do": "start", "at_monotonic_ns": n}   ← {"sent": {…}} or {"failed": "why"} when sending has ended
-    → {"do": "stop"}                          ends sending early; the reply to `start` reports it
+    → {"do": "prepare", "traffic": {…}, "template": {…}, …}   ← {"ready": true} or {"failed": "why"}
+    → {"do": "start", "at_monotonic_ns": n}                   ← {"sent": {…}} or {"failed": "why"} at the end
+    → {"do": "stop"}                                          ends sending early; the reply to `start` reports it
 
-The process ends at the end of its stdin. It imports only the standard library, so that it starts quickly.
+The process ends at the end of its stdin.
 """
 
 import errno
@@ -21,6 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from netbench.errors import MissingError, NetbenchError
+from netbench.generators.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.
@@ -73,9 +75,11 @@ class Worker:
     """The sender, constructed from the command line: the interface, the source's arguments, and the CPUs.
 
     It is kept across trials. An OSError is sent to the controller. `halt` ends the trial that was prepared last.
+    `template` has the frames of that trial.
     """
 
     halt = Halt()
+    template: FrameTemplate
     version = ""  # of the sending software, if other than netbench
     realtime = 0  # the priority in SCHED_FIFO of the threads that send; 0: another class
 
@@ -104,6 +108,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
         match request["do"]:
             case "prepare":
                 worker.halt, worker.realtime = Halt(), request.get("realtime", 0)
+                worker.template = FrameTemplate.from_json(request["template"])
                 try:
                     worker.prepare(traffic_of(request["traffic"]))
                 except (OSError, NetbenchError) as error:
@@ -115,7 +120,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
                 sending.start()
             case "stop":
                 worker.halt.set("stopped before its end")
-    worker.halt.set("netbench went away")
+    worker.halt.set("the controller ended")
     if sending is not None:
         sending.join()
 
@@ -159,11 +164,11 @@ def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
 def _explain(error: OSError | NetbenchError) -> str:
     match error.errno if isinstance(error, OSError) else None:
         case errno.EPERM:
-            return "opening a packet socket needs root or CAP_NET_RAW"
+            return "a packet socket needs root or CAP_NET_RAW"
         case errno.ENODEV:
-            return "there is no such interface"
+            return "the interface does not exist"
         case errno.EINVAL:
-            return "none of the CPUs it is to be pinned to is usable here"
+            return "none of the CPUs that it is pinned to is usable"
         case _:
             return str(error)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
+from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import has_netbench, module_command_on
 from netbench.hosts.trusted_code import module_command
@@ -20,10 +21,8 @@ _STOP_S = 2.0
 
 
 def no_netbench(host: Host) -> str:
-    """Return why the worker of a source cannot run on a host, as in `Generator.unfit`; empty where it can."""
-    return (
-        "" if has_netbench(host) else f"host {host.name} has no netbench of its own, and its worker is a part of that"
-    )
+    """Return why the worker of a source cannot run on a host, as a phrase; empty where it can."""
+    return "" if has_netbench(host) else f"host {host.name} has no netbench, which runs the sending process"
 
 
 class WorkerSource(Source):
@@ -63,8 +62,9 @@ class WorkerSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
-        realtime = {"realtime": self._realtime} if self._realtime else {}
-        self._opened.request({"do": "prepare", "traffic": asdict(traffic), **realtime})
+        worker, template = self._opened, FrameTemplate.of(traffic).to_json()
+        request = {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
+        worker.tell(request)
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:
@@ -115,10 +115,10 @@ class WorkerSource(Source):
             raise TestbedError(str(error)) from error
         self.version = str(reply.get("version", self.version))
         if {**reply, "version": ""} != {"ready": True, "version": ""}:
-            raise TestbedError(self._opened.failure("gave an answer that makes no sense"))
+            raise TestbedError(self._opened.failure("sent an invalid reply"))
 
     def _sent(self, reply: Mapping[str, object]) -> Sent:
         try:
             return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
         except (KeyError, TypeError) as error:
-            raise TestbedError(self._opened.failure("does not say what it sent")) from error
+            raise TestbedError(self._opened.failure("did not report how many frames it sent")) from error

@@ -4,11 +4,29 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host
 from netbench.linux.proc import USER_HZ, ProcessStat, parse_process
 from netbench.model.scenario import Stress
+
+
+class Neighbour(Protocol):
+    """The load of one neighbour during one trial."""
+
+    def start(self) -> None:
+        """Start the load; returns once it is observed to run. TestbedError when it cannot start."""
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU time in seconds that the load has used so far, as counted by the neighbour's own kernel.
+
+        None where there is no load. TestbedError, with the state of the load, when a part of it has died.
+        """
+
+    def stop(self) -> None:
+        """Stop the load; returns once it has ended completely. Harmless when not started. TestbedError if it stays."""
+
 
 _NOT_FOUND = 127  # sh(1), EXIT STATUS
 # A guest with a tenth of an emulated CPU is slow to reply, and slower to start processes.

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, ClockOffset, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
-from netbench.model.points import Where
+from netbench.model.points import PathSection
+from netbench.model.received import MeasuringWindow
 from netbench.model.units import l1_bits, l2_bits
 
 
@@ -19,7 +20,7 @@ class PointCount:
     """
 
     point: str
-    where: Where
+    where: PathSection
     order: int
     counter: str
     role: str
@@ -36,7 +37,7 @@ class Loss:
 
     point: str
     cause: str
-    where: Where
+    where: PathSection
     order: int
     frames: int
 
@@ -44,19 +45,6 @@ class Loss:
     def place(self) -> str:
         """Point and cause as results and reports show them: `ingress NIC (nft rule 4)`."""
         return f"{self.point} ({self.cause})" if self.cause else self.point
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuringWindow:
-    """Distinct frames of a stream that arrived in the measuring window: after its warm-up, by the sink's clock.
-
-    `seconds` is the length of the window. `buffered_frames` arrived after the time at which the last frame would have
-    arrived with the smallest delay of all: they were still in queues when sending ended.
-    """
-
-    frames: int
-    seconds: float
-    buffered_frames: int
 
 
 @dataclass(frozen=True, slots=True)

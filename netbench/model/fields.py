@@ -11,13 +11,33 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    StringConstraints,
     ValidationInfo,
     WithJsonSchema,
 )
 
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
-from netbench.model.unit_hints import load_hint, memory_hint, percent_hint
-from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, largest_frame, parse_mebibytes, parse_seconds, plain
+from netbench.model.units import (
+    MAX_MTU,
+    MIN_FRAME_SIZE,
+    Load,
+    largest_frame,
+    load_hint,
+    memory_hint,
+    parse_mebibytes,
+    parse_seconds,
+    percent_hint,
+    plain,
+)
+
+# An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
+NIC_NAME = r"^[a-z][a-z0-9-]{0,11}$"
+NicName = Annotated[str, StringConstraints(pattern=NIC_NAME)]
+StreamName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,8}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+# No characters that `ip -batch` takes for quotes, a comment or a continued line; no control characters.
+PORT_NAME = r"""^[^\s\x00-\x1f\x7f-\x9f/#'"\\]{1,15}$"""
+PortName = Annotated[str, StringConstraints(pattern=PORT_NAME)]
 
 Shared = TypeVar("Shared", bound=Hashable)
 
@@ -125,7 +145,7 @@ LoadField = Annotated[
         }
     ),
 ]
-AskedLoadField = Annotated[LoadField, AfterValidator(_asked)]
+ProfileLoadField = Annotated[LoadField, AfterValidator(_asked)]
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds),

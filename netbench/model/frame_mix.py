@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from netbench.model.unit_hints import size_hint
-
 # RFC 6985, section 4. Links here take less than 16,000 bytes (j), and z, the MTU of the link, is written as a number.
 _LETTERS = {
     "a": 64,
@@ -181,7 +179,7 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
         return IMIX
     if not isinstance(value, Mapping):
         allowed = f"bytes with FCS, {smallest} to {largest}, imix or a mix"
-        raise ValueError(f"not a frame size: {allowed}; {_FOR_EXAMPLE}{size_hint(value)}")
+        raise ValueError(f"not a frame size: {allowed}; {_FOR_EXAMPLE}{_size_hint(value)}")
     if unknown := sorted(set(value) - {"name", "genome", "sizes"}):
         raise ValueError(f"a mix has a name, a genome and maybe sizes of capital letters, no {unknown[0]}")
     name, genome, sizes = value.get("name"), value.get("genome"), value.get("sizes", {})
@@ -242,3 +240,11 @@ def _of_sizes(genome: list[object] | tuple[object, ...]) -> tuple[int, ...]:
 def _in_runs(genome: tuple[int, ...]) -> list[int | str]:
     runs = ((size, len(list(run))) for size, run in groupby(genome))
     return [size if count == 1 else f"{count}x{size}" for size, count in runs]
+
+
+def _size_hint(value: object) -> str:
+    """Return `; did you mean …?` for an invalid frame size; empty if there is no suggestion."""
+    written = str(value).strip().lower()
+    if bytes_meant := re.fullmatch(r"(\d{2,5})(?:\.0)?\s*(?:b|bytes?|octets?)?", written):
+        return f"; did you mean {bytes_meant[1]}?"
+    return "; did you mean imix?" if written and sorted(set(written)) in (["i", "m", "x"], ["i", "m"]) else ""

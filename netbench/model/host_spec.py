@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from netbench.model.fields import BootLimit, Memory, Seconds, Vcpus
-from netbench.model.names import Name, NicName, PortName
+from netbench.model.fields import BootLimit, Memory, Name, NicName, PortName, Seconds, Vcpus
 
 # Text that ssh(1) cannot mistake for an option or a command.
 SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-9_:~/%.@+-]*$", max_length=250)]

@@ -16,7 +16,7 @@ ALL_RULES = "nft firewall rules"
 UUT = "uut"  # the point of losses in the unit under test that no counter locates more precisely
 
 
-class Where(Enum):
+class PathSection(Enum):
     """The part of the path of a point. UUT: in a unit under test without a guest, or at an unknown place in it."""
 
     SOURCE = "source"  # the tester's sending side
@@ -29,7 +29,7 @@ class Where(Enum):
     SINK = "sink"  # the tester's receiving side
 
 
-class Kind(Enum):
+class PointKind(Enum):
     """The readable counters of a Linux machine at a point; NOTHING if its machine has none."""
 
     NOTHING = "nothing"
@@ -56,8 +56,8 @@ class CountingPoint:
     """
 
     name: str
-    where: Where = Where.UUT
-    kind: Kind = Kind.NOTHING
+    where: PathSection = PathSection.UUT
+    kind: PointKind = PointKind.NOTHING
     place: InterfaceRef | None = None
     direction: str = ""
     passing: bool = False
@@ -94,7 +94,7 @@ class CounterReading:
     resettable: bool = False
 
 
-def forwarding_point(path: StreamPath, kind: Kind, where: Where = Where.UUT) -> CountingPoint:
+def forwarding_point(path: StreamPath, kind: PointKind, where: PathSection = PathSection.UUT) -> CountingPoint:
     """Return the forwarding point of the network namespace where frames enter the UUT: a BRIDGE or the IP_LAYER."""
     assert path.ingress is not None
     place = path.ingress.place._replace(interface="")
@@ -108,24 +108,26 @@ def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[Cou
     """
     machine = (path.ingress or path.sink).machine
     middle = next(
-        (place for place, point in enumerate(declared, 1) if point.where is Where.INSIDE and point.names_segment),
+        (place for place, point in enumerate(declared, 1) if point.where is PathSection.INSIDE and point.names_segment),
         len(declared),
     )
     points = [
-        CountingPoint("generator", Where.SOURCE),
+        CountingPoint("generator", PathSection.SOURCE),
         nic_point("source", path.source),
         *((nic_point("ingress", path.ingress),) if path.ingress else ()),
-        CountingPoint("softnet backlog", Where.BEFORE, Kind.BACKLOG, InterfaceRef(machine, None, "")),
+        CountingPoint("softnet backlog", PathSection.BEFORE, PointKind.BACKLOG, InterfaceRef(machine, None, "")),
         *declared[:middle],
         CountingPoint(UUT),
         *declared[middle:],
         *((nic_point("egress", path.egress),) if path.egress else ()),
         nic_point("sink", path.sink),
-        CountingPoint("capture", Where.SINK),
+        CountingPoint("capture", PathSection.SINK),
     ]
     return tuple(replace(point, order=order) for order, point in enumerate(points))
 
 
 def nic_point(role: str, nic: Nic) -> CountingPoint:
     """Return the point of the NIC of a role on the path: source, ingress, egress or sink."""
-    return CountingPoint(f"{role} NIC", Where(role), Kind.INTERFACE, nic.place, direction(role), passing=True)
+    return CountingPoint(
+        f"{role} NIC", PathSection(role), PointKind.INTERFACE, nic.place, direction(role), passing=True
+    )

@@ -4,9 +4,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netbench.model.fields import AskedLoadField, FrameSizeField, Mebibytes, Percent, Seconds, listed
+from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, listed
 from netbench.model.frame_mix import FrameSize
-from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
 
@@ -145,7 +144,7 @@ class Profile(BaseModel):
         tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
     """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`; frame mixes."""
-    loads: Annotated[tuple[AskedLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
+    loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Numbers of streams that send at once: 2 are the first two. `each`: 1, 2, … all of them. Default: all."""

@@ -4,8 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, SoftwareDelay, Spread
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringWindow:
+    """Distinct frames of a stream that arrived in the measuring window: after its warm-up, by the sink's clock.
+
+    `seconds` is the length of the window. `buffered_frames` arrived after the time at which the last frame would have
+    arrived with the smallest delay of all: they were still in queues when sending ended.
+    """
+
+    frames: int
+    seconds: float
+    buffered_frames: int
 
 
 class OfSize(NamedTuple):

@@ -17,11 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from netbench.model.fields import FRAME_SIZE_SCHEMA, listed, parse_frame_size, written_size
+from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, parse_frame_size, written_size
 from netbench.model.frame_mix import FrameSize, long_as
-from netbench.model.names import Name, NicName
-from netbench.model.unit_hints import load_hint, percent_hint
-from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
+from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind, load_hint, percent_hint
 
 VICTIM = "victim"  # the measured guest; all others are its neighbours
 DEDICATED = "dedicated"

@@ -1,32 +1,25 @@
-"""The topology of a testbed: hosts, NICs, links, streams and units under test."""
+"""The topology of a testbed: hosts, NICs, links, streams and units under test; and its consistency checks."""
 
-from collections.abc import Collection
-from typing import Annotated, Any, Self
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
-from netbench.model.cables import VmNic
-from netbench.model.documents import plain
-from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
-from netbench.model.fields import listed, percent_text
+from netbench.model.fields import NIC_NAME, Name, NicName
 from netbench.model.host_spec import HostSpec, PortSpec, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
-from netbench.model.names import Name, NicName, StreamName
-from netbench.model.reverse_streams import with_ways_back
-from netbench.model.scenario import Activity, Idle, Network, Scenario
-from netbench.model.topology_problems import topology_problems
-from netbench.model.traffic import NapiPolicy, Receive
-from netbench.model.unit_hints import bit_rate_hint
-from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
+from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
+from netbench.model.topology_specs import (
+    LinkSpec,
+    NeighbourSpec,
+    StreamSpec,
+    StrictModel,
+    UutSpec,
+    with_reverse_streams,
+)
+from netbench.model.units import format_bit_rate
 
 MAX_STREAMS = 250
 # The suffix of a UUT's name for the other version that it is measured against in the same campaign.
@@ -43,178 +36,14 @@ def measured_pairs(uuts: Collection[str]) -> dict[str, str]:
     return {uut: version_name(uut) for uut in uuts if version_name(uut) in uuts}
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class VmNic(NamedTuple):
+    """A NIC of a VM that is a host, by the names of VM and NIC."""
+
+    vm: str
+    nic: str
 
 
-def _positive_rate(value: object) -> float:
-    if not isinstance(value, str):
-        raise ValueError(f"a link rate needs a unit; write for example 1Gbit/s{bit_rate_hint(value)}")
-    rate = parse_bit_rate(value)
-    if rate <= 0:
-        raise ValueError("a link rate must be more than 0")
-    return rate
-
-
-_RATE_SCHEMA = {"type": "string", "examples": ["1Gbit/s"], "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
-BitRate = Annotated[
-    float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate), WithJsonSchema(_RATE_SCHEMA)
-]
-
-
-def _endpoint(text: str) -> str:
-    split_endpoint(text)
-    return text
-
-
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
-
-
-class LinkSpec(_Strict):
-    """A link of nominal rate `rate` (bit/s, L1).
-
-    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
-    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
-    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
-    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
-    must have it already; None is the usual one.
-    """
-
-    ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
-    """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
-    of VMs are cabled by netbench; a single port is cabled to an external device."""
-    rate: BitRate
-    """Line rate (L1). Nominal for veth pairs: shares of line rate refer to it."""
-    receive: Receive = "inline"
-    """How the UUT receives on a veth pair: inline, in the source's system call; napi, from a ring of 256 frames by a
-    kernel thread."""
-    mtu: Annotated[int, Field(strict=True, ge=USUAL_MTU, le=MAX_MTU)] | None = None
-    """MTU of both ends. A port must have it already."""
-
-    @property
-    def mtu_bytes(self) -> int:
-        """The MTU in effect."""
-        return self.mtu or USUAL_MTU
-
-
-class StreamSpec(_Strict):
-    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
-
-    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
-    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
-    """
-
-    name: StreamName
-    """At most 9 characters."""
-    reverse: StreamName | None = None
-    """The stream whose reverse direction this is (RFC 2544, section 14); all NICs are then left out."""
-    source: Endpoint
-    """NIC that sends."""
-    ingress: Endpoint | None = None
-    """NIC at which frames enter the UUT; left out for `external` and `esxi`."""
-    egress: Endpoint | None = None
-    """NIC at which frames leave the UUT; left out for `external` and `esxi`."""
-    sink: Endpoint
-    """NIC that receives."""
-
-    @property
-    def nics(self) -> tuple[str, ...]:
-        """All its NICs in order from source to sink."""
-        return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
-
-
-class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and the options of that kind.
-
-    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
-    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
-    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
-    own are on this one.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: Name
-    """Name in results."""
-    kind: Name
-    """Kind of UUT."""
-    on: NicName | None = None
-    """VM or SSH host on which this UUT, its source and its sink run. Default: as `hosts` defines."""
-    host_cpus: Cpus = ()
-    """CPUs of the machine that the UUT may use. Default: all."""
-    cpu_weight: CpuWeight | None = None
-    """cgroup weight; 100 is the usual one."""
-    cpu_limit: CpuLimit | None = None
-    """Largest share of CPU time; 50% is half a CPU."""
-    napi_policy: NapiPolicy = "other"
-    """Scheduling policy of the kernel threads that receive for this UUT (`receive: napi`)."""
-    neighbours: dict[NicName, dict[str, Any]] = {}
-    """Deviating options of neighbours beside this UUT, by name."""
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The options of the kind, as written."""
-        return dict(self.model_extra or {})
-
-    @property
-    def entitlement(self) -> Entitlement:
-        """Its CPU limits on its machine."""
-        return Entitlement(self.host_cpus, self.cpu_weight, self.cpu_limit)
-
-
-class NeighbourSpec(BaseModel):
-    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
-
-    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: NicName
-    """Name in scenarios and results."""
-    kind: Name | None = None
-    """Default: the UUT's kind, with its options except `pin`."""
-    streams: Annotated[tuple[StreamName, ...], BeforeValidator(listed)] = ()
-    """Streams through this neighbour. Without any it has no NICs."""
-    placement: Placement | None = None
-    """CPUs relative to the UUT: same-cpu, sibling, other-core; or CPU numbers. Default: the scheduler's choice."""
-    cpu_weight: CpuWeight | None = None
-    """cgroup weight."""
-    cpu_limit: CpuLimit | None = None
-    """Largest share of CPU time."""
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The options of the kind, as written."""
-        return dict(self.model_extra or {})
-
-    def beside(self, uut: UutSpec) -> "NeighbourSpec":
-        """Return it with this UUT's changes; pydantic's ValidationError if they are invalid."""
-        changes = uut.neighbours.get(self.name, {})
-        return type(self).model_validate({**plain(self, exclude_none=True), **changes})
-
-    def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
-        """Return it as a UUT specification beside this UUT, without CPUs, which are assigned elsewhere.
-
-        `known` are the options of its kind. If it has no kind of its own, options that this kind lacks are left out:
-        they are for the kinds of other UUTs.
-        """
-        kind = self.kind or uut.kind
-        inherited = uut.options if kind == uut.kind else {}
-        meant = self.options
-        if self.kind is None:
-            for_this = uut.neighbours.get(self.name, {})
-            meant = {name: value for name, value in meant.items() if name in known or name in for_this}
-        options = {name: value for name, value in inherited.items() if name != "pin"} | meant
-        spec = {"name": f"{uut.name}.{self.name}", "kind": kind, **options}
-        if self.cpu_weight is not None:
-            spec["cpu_weight"] = self.cpu_weight
-        if self.cpu_limit is not None:
-            spec["cpu_limit"] = percent_text(self.cpu_limit)
-        return UutSpec.model_validate(spec)
-
-
-class Topology(_Strict):
+class Topology(StrictModel):
     """Hosts, links between their NICs, the streams over them, and the UUTs to measure."""
 
     name: Name
@@ -226,7 +55,7 @@ class Topology(_Strict):
     links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
     """Links between NICs."""
     streams: Annotated[
-        tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(with_ways_back)
+        tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(with_reverse_streams)
     ]
     """Paths of frames from source to sink."""
     uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
@@ -336,3 +165,237 @@ class Topology(_Strict):
     def netns(self, host: str) -> str | None:
         """Return the name of a host's network namespace; None for a machine itself."""
         return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None
+
+
+class Cable(NamedTuple):
+    """A link between NICs of two VMs: its number among all links, from 1, and its ends in the order of the file."""
+
+    number: int
+    ends: tuple[str, str]
+
+
+class DevicePath(NamedTuple):
+    """The path of a stream through a device under test: the link ends that are its NICs there."""
+
+    stream: "StreamSpec"
+    ingress: str
+    egress: str
+
+
+def cables(topology: Topology) -> list[Cable]:
+    """Return the links that netbench makes between NICs of VMs."""
+    return [
+        Cable(number, (link.ends[0], link.ends[1]))
+        for number, link in enumerate(topology.links, start=1)
+        if len(link.ends) == 2 and topology.vm_nic(link.ends[0])
+    ]
+
+
+def devices(topology: Topology) -> dict[str, list[DevicePath]]:
+    """Return the VMs that are devices under test, each with the ways of streams through it."""
+    across = {end: far for cable in cables(topology) for end, far in (cable.ends, cable.ends[::-1])}
+    found: dict[str, list[DevicePath]] = {name: [] for name, vm in topology.vms.items() if vm.forward}
+    for stream in topology.streams:
+        if stream.ingress is None and stream.source in across and stream.sink in across:
+            way = DevicePath(stream, across[stream.source], across[stream.sink])
+            ingress, egress = topology.vm_nic(way.ingress), topology.vm_nic(way.egress)
+            if ingress and egress and ingress.vm == egress.vm in found:
+                found[ingress.vm].append(way)
+    return found
+
+
+def topology_problems(topology: Topology) -> Iterator[str]:
+    """Yield the contradictions and impossible parts of a topology as text; nothing if it is valid."""
+    ends = [end for link in topology.links for end in link.ends]
+    yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
+    for end in ends:
+        host, nic = split_endpoint(end)
+        if host not in topology.hosts:
+            yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(topology.hosts)}"
+        elif nic not in topology.hosts[host].ports and not re.fullmatch(NIC_NAME, nic):
+            yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
+        elif owner := _stream_of_own(topology, topology.interface(end)):
+            yield (
+                f"link end {end}: {topology.interface(end)} is what netbench calls an interface that it makes for "
+                f"stream {owner}; choose another name"
+            )
+    yield from _host_problems(topology)
+    outside = [
+        (topology.machine(host_of(end)), topology.interface(end)) for end in ends if not topology.netns(host_of(end))
+    ]
+    for (machine, name), n in Counter(outside).items():
+        if n > 1:
+            yield f"interface {name} would be on {machine or 'this machine'} twice"
+    ports = [
+        (topology.machine(name), port.nic) for name, host in topology.hosts.items() for port in host.ports.values()
+    ]
+    yield from (f"port {nic} is given to more than one NIC" for (_, nic), n in Counter(ports).items() if n > 1)
+    for link in topology.links:
+        kinds = {topology.is_port(end) for end in link.ends}
+        if len(kinds) == 2:
+            yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
+        if link.receive == "napi" and True in kinds:
+            yield f"link {' – '.join(link.ends)}: receive: a port takes frames in as its driver does; leave it out"
+        if len(link.ends) == 1 and kinds == {False}:
+            yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
+    yield from _link_problems(topology)
+    used = Counter(nic for stream in topology.streams if not stream.reverse for nic in stream.nics)
+    yield from (
+        f"NIC {nic} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
+        for nic, n in used.items()
+        if n > 1
+    )
+    yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
+    for stream in topology.streams:
+        yield from _stream_problems(topology, stream)
+    if len({topology.machine(host_of(stream.ingress)) for stream in topology.streams if stream.ingress}) > 1:
+        yield "streams: the UUT's NICs are all on one machine; here they are on several"
+    yield from _twice("stream", [stream.name for stream in topology.streams])
+    yield from _twice("UUT", [uut.name for uut in topology.uuts])
+    yield from _neighbour_problems(topology)
+
+
+def _stream_of_own(topology: Topology, interface: str) -> str:
+    """Return the stream for which netbench may make an interface of this name beside its NICs; empty for none.
+
+    That is its bridge, or the attachment of a guest: the first letters of a kind and of `ingress` or `egress`.
+    """
+    return next((s.name for s in topology.streams if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{s.name}", interface)), "")
+
+
+def _neighbour_problems(topology: Topology) -> Iterator[str]:
+    yield from _twice("neighbour", [neighbour.name for neighbour in topology.neighbours])
+    known = [stream.name for stream in topology.streams]
+    for neighbour in topology.neighbours:
+        for name in neighbour.streams:
+            if name not in known:
+                yield (f"neighbour {neighbour.name}: there is no stream {name!r}; streams are {', '.join(known)}")
+        yield from _twice(f"neighbour {neighbour.name}: stream", list(neighbour.streams))
+    taken = Counter(stream for neighbour in topology.neighbours for stream in set(neighbour.streams))
+    yield from (f"stream {name} runs through more than one neighbour" for name, n in taken.items() if n > 1)
+    through = {stream: neighbour.name for neighbour in topology.neighbours for stream in neighbour.streams}
+    for stream in topology.streams:
+        if stream.reverse and through.get(stream.name) != through.get(stream.reverse):
+            yield (
+                f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
+                "same one"
+            )
+    if known and not topology.own_streams:
+        yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
+    names = [neighbour.name for neighbour in topology.neighbours]
+    if VICTIM in names:
+        yield f"neighbours: {VICTIM} is what the guest beside them is called; choose another name"
+    for uut in topology.uuts:
+        for name, changes in uut.neighbours.items():
+            if name not in names:
+                choices = f"neighbours are {', '.join(names)}" if names else "the topology has none"
+                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {choices}"
+            for key in sorted({"name", "streams"} & set(changes)):
+                yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
+
+
+def _host_problems(topology: Topology) -> Iterator[str]:
+    for name, host in topology.hosts.items():
+        if host.on is not None and host.on not in topology.vms | topology.ssh_hosts:
+            choices = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
+            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{choices}"
+        if vm := topology.vms.get(host.on or ""):
+            yield from (
+                f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"
+                for port in host.ports.values()
+                if port.nic not in vm.nics
+            )
+    yield from _one_machine_problems(topology)
+    yield from cable_problems(topology)
+    yield from _place_problems(topology)
+
+
+def _one_machine_problems(topology: Topology) -> Iterator[str]:
+    at: dict[tuple[str, int | None], list[str]] = {}
+    for name, spec in topology.ssh_hosts.items():
+        at.setdefault((spec.address, spec.ssh_port), []).append(name)
+    for (address, _), names in at.items():
+        if len(names) > 1:
+            yield f"hosts {', '.join(names)}: {address} is one machine; let it be one host, with all of its ports"
+
+
+def _place_problems(topology: Topology) -> Iterator[str]:
+    """Yield the problems of the VMs that UUTs are on."""
+    fixed = [name for name, host in topology.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
+    for uut in topology.uuts:
+        if uut.on is None:
+            continue
+        if uut.on not in topology.vms:
+            yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {_known_vms(topology)}"
+        elif fixed:
+            yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
+        else:
+            yield from (f"UUT {uut.name}: on: {problem}" for problem in _link_problems(topology.on(uut.on)))
+
+
+def _link_problems(topology: Topology) -> Iterator[str]:
+    for link in topology.links:
+        apart = len({topology.machine(host_of(end)) for end in link.ends}) == 2
+        if apart and not topology.is_port(link.ends[0]):
+            yield (
+                f"link {' – '.join(link.ends)}: its ends are on different machines; only ports are cabled from one "
+                "to another"
+            )
+
+
+def _stream_problems(topology: Topology, stream: StreamSpec) -> Iterator[str]:
+    if (stream.ingress is None) != (stream.egress is None):
+        yield f"stream {stream.name}: give both ingress and egress, or neither"
+    for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
+        if inner is not None and not any(set(link.ends) == {outer, inner} for link in topology.links):
+            yield f"stream {stream.name}: there is no link between {outer} and {inner}"
+    if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
+        yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
+    yield from _way_back_problems(topology, stream)
+
+
+def _way_back_problems(topology: Topology, stream: StreamSpec) -> Iterator[str]:
+    rates = {link.rate for link in topology.links if {stream.source, stream.sink} & set(link.ends)}
+    if stream.reverse and len(rates) > 1:
+        listed = " and ".join(map(format_bit_rate, sorted(rates)))
+        yield (
+            f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
+            f"{listed}; give both the lower one"
+        )
+
+
+def _known_vms(topology: Topology) -> str:
+    return f"VMs are {', '.join(topology.vms)}" if topology.vms else "there is none"
+
+
+def _twice(what: str, names: list[str]) -> Iterator[str]:
+    yield from (f"{what} {name!r} is there twice" for name, n in Counter(names).items() if n > 1)
+
+
+def cable_problems(topology: Topology) -> Iterator[str]:
+    """Yield the problems of NICs of VMs as text."""
+    used: dict[VmNic, str] = {}
+    for link in topology.links:
+        yield from _cable_end_problems(topology, link)
+        for end in link.ends:
+            if not (found := topology.vm_nic(end)):
+                continue
+            if used.setdefault(found, end) != end:
+                yield f"link end {end}: NIC {found.nic} of VM {found.vm} is {used[found]} already"
+    for nic in (VmNic(name, nic) for name, vm in topology.vms.items() for nic in vm.nics):
+        if nic not in used:
+            yield f"host {nic.vm}: nics: {nic.nic} is the end of no link"
+    for name, ways in devices(topology).items():
+        if not ways:
+            yield f"host {name}: forward: no stream has both its source and its sink cabled to it"
+
+
+def _cable_end_problems(topology: Topology, link: LinkSpec) -> Iterator[str]:
+    ends = [topology.vm_nic(end) for end in link.ends]
+    if not any(ends):
+        return
+    title = f"link {' – '.join(link.ends)}"
+    if len(ends) != 2 or not all(ends) or len({end.vm for end in ends if end}) != 2:
+        yield f"{title}: netbench cables NICs of two VMs (`nics` under hosts) with each other, and with nothing else"
+    if link.mtu is not None:
+        yield f"{title}: mtu: a cable between VMs is for frames of the usual size; leave it out"

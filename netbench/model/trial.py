@@ -9,11 +9,10 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from netbench.model.counts import PointCount, StreamCounts
-from netbench.model.disturbance import Disturbance
 from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
-from netbench.model.tester import StreamEnds
+from netbench.model.tester import Disturbance, StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 

@@ -122,7 +122,7 @@ class WarningKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class CampaignWarning:
     """One typed warning; `text` explains its effect on the numbers and the remedy."""
 
     kind: WarningKind

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from netbench.model.duration_estimate import Pace
 from netbench.model.scenario import Idle
 from netbench.model.trial import TrialSpec
+from netbench.model.virtualisation import DurationEstimate
 
-_NO_TIME = Pace()
+_NO_TIME = DurationEstimate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Costs:
     start_s: float = 0.0
     trial_s: float = 0.16
     stream_s: float = 0.08
-    guests: Mapping[str, Pace] = field(default_factory=dict)
+    guests: Mapping[str, DurationEstimate] = field(default_factory=dict)
     vms: Mapping[str, VmCosts] = field(default_factory=dict)
     warm_up_trials: int = 0
 
@@ -73,5 +73,5 @@ class Costs:
     def _vms(self, uut: str) -> VmCosts:
         return self.vms.get(uut, VmCosts())
 
-    def _of(self, guest: str) -> Pace:
+    def _of(self, guest: str) -> DurationEstimate:
         return self.guests.get(guest, _NO_TIME)

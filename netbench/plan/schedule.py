@@ -17,7 +17,7 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import Topology
 from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
-from netbench.model.verdict import Warning
+from netbench.model.verdict import CampaignWarning
 from netbench.plan.costs import Costs
 
 
@@ -152,7 +152,7 @@ class Schedule(ABC):
         return ()
 
     @property
-    def remarks(self) -> Sequence[Warning]:
+    def remarks(self) -> Sequence[CampaignWarning]:
         """Warnings for readers of the results about the method of this schedule; usually none."""
         return ()
 
@@ -216,7 +216,7 @@ class AroundSchedule(Schedule):
         return self._main.ended_sweeps
 
     @property
-    def remarks(self) -> Sequence[Warning]:
+    def remarks(self) -> Sequence[CampaignWarning]:
         """The remarks of the main schedule."""
         return self._main.remarks
 

@@ -9,9 +9,10 @@ from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
 from netbench.model.selftest_record import SelftestRecord
-from netbench.model.topology import StreamSpec, Topology
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import StreamSpec
 from netbench.model.units import LoadKind
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.choice import loads_above_line_rate, most_sources
 from netbench.plan.steady import that_follow_load
 
@@ -21,12 +22,12 @@ _FEW = 3
 _ONE_FRAME = 1 - 1e-9  # rate × duration, both rounded
 
 
-def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
+def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[CampaignWarning]:
     """Return the warnings for every result of this topology and profile on a host with `cpus` CPUs."""
-    return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
+    return [CampaignWarning(kind, text) for kind, text in _found(topology, profile, cpus)]
 
 
-def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
+def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[CampaignWarning]:
     """Return the warnings from the self-test of the tester on this testbed; None: there was no self-test."""
     issued = []
     command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
@@ -37,22 +38,22 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
             "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
             f"with: {command} (or the topology's file)"
         )
-        issued.append(Warning(WarningKind.CEILING_UNKNOWN, text))
+        issued.append(CampaignWarning(WarningKind.CEILING_UNKNOWN, text))
     if selftest is not None and not selftest.passed:
         failed = ", ".join(check.name for check in selftest.checks if check.passed is False)
         text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
-        issued.append(Warning(WarningKind.SELFTEST_FAILED, text))
+        issued.append(CampaignWarning(WarningKind.SELFTEST_FAILED, text))
     return issued
 
 
-def ceiling_unknown_on(vm: str | None) -> Warning:
+def ceiling_unknown_on(vm: str | None) -> CampaignWarning:
     """Return the warning for UUTs on this VM (None: on no VM) if the self-test covered only the testbed of others."""
     where = "on no VM" if vm is None else f"on VM {vm}"
     text = f"The tester's own ceiling for UUTs {where} is not known: no load on them can be told to be above it."
-    return Warning(WarningKind.CEILING_UNKNOWN, text)
+    return CampaignWarning(WarningKind.CEILING_UNKNOWN, text)
 
 
-def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Warning | None:
+def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> CampaignWarning | None:
     """Return the warning that trials are too short for this UUT; None if they are not.
 
     An emulated CPU translates code while it runs, and its threads wait for the host's: throughput varies over seconds.
@@ -64,7 +65,7 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Warning 
         "seconds, so another run may differ by more than the intervals. Use trials of at least "
         f"{_EMULATED_S:g} s (--set duration={_EMULATED_S:g}s)."
     )
-    return Warning(WarningKind.SHORT_TRIALS, text)
+    return CampaignWarning(WarningKind.SHORT_TRIALS, text)
 
 
 def _as_argument(spec: KindSpec) -> str:

@@ -6,8 +6,16 @@ from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mean_bytes, rising, size_text
-from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.search import (
+    BackToBack,
+    Latency,
+    LossAtLoad,
+    Recovery,
+    Reset,
+    Rfc2544Tests,
+    SearchResult,
+    SearchState,
+)
 from netbench.model.units import l1_bits, line_rate_fps
 from netbench.model.verdict import WarningKind
 from netbench.report.chart import Chart, Guide

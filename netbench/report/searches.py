@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import rising, size_text
-from netbench.model.search import LoadedDelay, OneOfSeveral, SearchResult, SearchState
+from netbench.model.search import LoadedDelay, SearchedStream, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.axes import end_of_axis
 from netbench.report.chart import Chart, Numbers
@@ -179,8 +179,8 @@ def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterab
     if not pairs:
         return
     repeated = len({search.repetition for search, _ in pairs}) > 1
-    search: TableColumn[tuple[SearchResult, OneOfSeveral]] = TableColumn("Search", lambda row: str(row[0].repetition))
-    columns: tuple[TableColumn[tuple[SearchResult, OneOfSeveral]], ...] = (
+    search: TableColumn[tuple[SearchResult, SearchedStream]] = TableColumn("Search", lambda row: str(row[0].repetition))
+    columns: tuple[TableColumn[tuple[SearchResult, SearchedStream]], ...] = (
         TableColumn("UUT", lambda row: uut_label(row[0].uut, looks)),
         TableColumn("Scenario", lambda row: row[0].scenario, "words"),
         TableColumn("Sources", lambda row: str(len(row[0].streams))),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.report.formats import UNKNOWN, change, count, percent_limit
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
@@ -71,13 +71,13 @@ def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:
             yield f"{steadiness.uut}, {first_trials_words(steadiness.first)} against the others of each boot"
 
 
-def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
+def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[CampaignWarning]:
     """A warning for each change of more than a percent during the measurement, which affects means."""
     for steadiness in found:
         drift, boots, first = steadiness.drift, steadiness.boots, steadiness.first
         if drift.is_large:
             hourly = drift_an_hour_words(drift)
-            yield Warning(
+            yield CampaignWarning(
                 WarningKind.DRIFT,
                 f"UUT {steadiness.uut}: the throughput drifted by {drift_words(drift)} from its first trial to its last"
                 f"{f', {hourly} an hour' if hourly else ''} (p {p_of(drift)}). Means cover all of this time. Find what "
@@ -85,14 +85,14 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
                 "before you trust small differences.",
             )
         if boots and boots.is_large:
-            yield Warning(
+            yield CampaignWarning(
                 WarningKind.BOOTS_DIFFER,
                 f"UUT {steadiness.uut}: the throughput depends on the boot ({boots_words(boots)}; p {p_of(boots)}). "
                 "Intervals over boots include this. On a single boot they do not: use order: interleaved, or "
                 "reboot: trial.",
             )
         if first and first.is_large:
-            yield Warning(
+            yield CampaignWarning(
                 WarningKind.FIRST_TRIALS_DIFFER,
                 f"UUT {steadiness.uut}: {_first(first.trials)} of each boot differ from those after them by "
                 f"{change(first.change)} (p {p_of(first)}). Exclude them from the results: warm_up_trials: "

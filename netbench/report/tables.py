@@ -8,7 +8,7 @@ from netbench.model.campaign import EndedSweep
 from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
-from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, Verdict
 from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
 from netbench.report.markup import Html, TableColumn, element, folded, html, join, table
 from netbench.report.panels import groups_by_size, size_titles
@@ -135,7 +135,7 @@ def verdict_list(found: Sequence[DiscardedReason], looks: Mapping[str, Style], s
     return join(blocks)
 
 
-def warning_list(warnings: Iterable[Warning]) -> Html:
+def warning_list(warnings: Iterable[CampaignWarning]) -> Html:
     """The warnings of the campaign, each with its kind and text."""
     items = [element("li", element("b", warning.kind.value), ": ", warning.text) for warning in warnings]
     return element("ul", *items, css="warnings")

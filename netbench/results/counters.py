@@ -13,11 +13,11 @@ from pydantic import TypeAdapter
 
 from netbench.model.counts import PointCount
 from netbench.model.documents import document_of
-from netbench.model.points import Where
+from netbench.model.points import PathSection
 from netbench.model.trial import TrialResult
 
 # For each guest, and then for each of its streams: the name, and all fields of a PointCount except the growth.
-_Places = list[tuple[str, list[tuple[str, Where, int, str, str]]]]
+_Places = list[tuple[str, list[tuple[str, PathSection, int, str, str]]]]
 _PLACES: TypeAdapter[_Places] = TypeAdapter(_Places)
 _GROWTHS: TypeAdapter[list[int | None]] = TypeAdapter(list[int | None])
 _MOST_SUMS = 256  # in memory at a time

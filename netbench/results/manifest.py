@@ -12,9 +12,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from netbench.config.wording import first_problem
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep
+from netbench.model.campaign import EndedSweep, NoiseFloor
 from netbench.model.documents import plain, plain_value
-from netbench.model.noise_floor import NoiseFloor
 from netbench.model.profile import Profile
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.search import SearchResult

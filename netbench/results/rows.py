@@ -12,11 +12,10 @@ from typing import Generic, TypeVar
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import SizeCounts, StreamCounts, l1_mbps, l2_mbps
 from netbench.model.distributions import SoftwareDelay
-from netbench.model.disturbance import Disturbance, Role
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.scenario import VICTIM
 from netbench.model.source_ceiling import SourceCeiling
-from netbench.model.tester import Identity, StreamEnds
+from netbench.model.tester import Disturbance, Identity, Role, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason

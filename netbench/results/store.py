@@ -18,7 +18,7 @@ from netbench.model.documents import document_of
 from netbench.model.foreign_text import well_formed
 from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.results.counters import Counters, added_up, without_counters
 
@@ -127,7 +127,7 @@ class Store:
             values = trial.verdict.value, _counted(db, counters), counters.growths, _document(trial), trial.spec.key
             db.execute("UPDATE trials SET verdict = ?, counted = ?, growths = ?, document = ? WHERE key = ?", values)
 
-    def keep_warnings(self, warnings: Sequence[Warning]) -> None:
+    def keep_warnings(self, warnings: Sequence[CampaignWarning]) -> None:
         """Store warnings; a warning that is stored already is not repeated."""
         with self._writing() as db:
             db.executemany(
@@ -162,11 +162,11 @@ class Store:
         with self._reading() as db:
             return tuple(Boot(*row) for row in db.execute("SELECT uut, number, start_s, memory_bytes FROM boots"))
 
-    def warnings(self) -> tuple[Warning, ...]:
+    def warnings(self) -> tuple[CampaignWarning, ...]:
         """Return all stored warnings."""
         with self._reading() as db:
             rows = db.execute("SELECT kind, text FROM warnings ORDER BY rowid")
-            return tuple(Warning(WarningKind(kind), text) for kind, text in rows)
+            return tuple(CampaignWarning(WarningKind(kind), text) for kind, text in rows)
 
     def keep_warm_up(self, warm_up: WarmUpTrial) -> None:
         """Commit a warm-up trial, without counters; TestbedError if it cannot be written."""

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import Profile
-from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
-from netbench.model.search import SearchState
+from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.search.loss_rate import LossRate
 from netbench.search.method import GivenUpError, Goal, Measured

@@ -6,7 +6,7 @@ from math import ceil
 from statistics import fmean
 
 from netbench.model.counts import StreamCounts
-from netbench.model.search import OneOfSeveral
+from netbench.model.search import SearchedStream
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
@@ -196,9 +196,9 @@ def _held_frames(counts: StreamCounts, result: TrialResult) -> int:
     return 0 if frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)) else frames
 
 
-def _one_of_several(counts: StreamCounts) -> OneOfSeveral:
+def _one_of_several(counts: StreamCounts) -> SearchedStream:
     lost = max(0, counts.lost_frames or 0)
-    return OneOfSeveral(counts.stream, counts.reverse_of, counts.sent_frames, lost, counts.duration_s)
+    return SearchedStream(counts.stream, counts.reverse_of, counts.sent_frames, lost, counts.duration_s)
 
 
 def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netbench.model.distributions import Spread
-from netbench.model.search import OneOfSeveral
+from netbench.model.search import SearchedStream
 
 
 class GivenUpError(Exception):
@@ -59,7 +59,7 @@ class Measured:
     longest_missing: int | None = None  # the most successive missing frames of one stream
     silent_s: float | None = None  # how long before the end of sending the last frame of a stream arrived
     throughput_fps: float | None = None  # within the measuring window, of each stream
-    each: tuple[OneOfSeveral, ...] = ()  # stream by stream, if there are several
+    each: tuple[SearchedStream, ...] = ()  # stream by stream, if there are several
 
     @property
     def loss_ratio(self) -> float:

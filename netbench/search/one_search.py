@@ -9,8 +9,14 @@ from statistics import fmean
 
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.profile import Profile
-from netbench.model.rfc2544 import Rfc2544Tests
-from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, OneOfSeveral, SearchResult, SearchState
+from netbench.model.search import (
+    THE_HIGHEST_ASKED,
+    LoadedDelay,
+    Rfc2544Tests,
+    SearchedStream,
+    SearchResult,
+    SearchState,
+)
 from netbench.model.source_ceiling import (
     FAR_BELOW,
     SAMPLE_S,
@@ -505,7 +511,7 @@ def _is_too_fast(one: Measured) -> bool:
     return one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value) and not one.inconclusive
 
 
-def _added_up(trials: Iterable[Measured]) -> tuple[OneOfSeveral, ...]:
+def _added_up(trials: Iterable[Measured]) -> tuple[SearchedStream, ...]:
     """Return the sums of each stream over trials of the same streams."""
     by_stream = zip(*(trial.each for trial in trials), strict=True)
     return tuple(reduce(add, same) for same in by_stream)

@@ -11,7 +11,7 @@ from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import FEWEST_SAMPLES, SAMPLE_S, SourceCeiling
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import LoadKind
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.search.contradictions import disagreement
@@ -104,12 +104,12 @@ class Search(Schedule):
         return tuple(self._by_trials.values())
 
     @property
-    def remarks(self) -> tuple[Warning, ...]:
+    def remarks(self) -> tuple[CampaignWarning, ...]:
         """The deviations from RFC 2544, if the profile requests its method or its tests."""
         if not (self._asked.tests or self._asked.method == "rfc2544"):
             return ()
         return tuple(
-            Warning(WarningKind.NOT_AS_RFC_2544, deviation)
+            CampaignWarning(WarningKind.NOT_AS_RFC_2544, deviation)
             for deviation in deviations(self._asked, self.wanted.profile)
         )
 

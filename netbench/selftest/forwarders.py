@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.selftest_record import SelftestCheck
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, Held
-from netbench.uut.impairments import Impairments
+from netbench.uut.forwarder_process import Impairments
 
 # A rate that one core forwards frame by frame with time to spare, frames/s.
 _FPS = 10_000

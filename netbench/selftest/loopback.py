@@ -7,7 +7,8 @@ from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.interfaces import host_of
 from netbench.model.selftest_record import Ceiling, SelftestCheck
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict

@@ -7,7 +7,7 @@ from math import sqrt
 from netbench.model.counts import StreamCounts
 from netbench.model.documents import plain
 from netbench.model.selftest_record import SelftestCheck
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints, lost_at, total

@@ -14,7 +14,8 @@ from netbench.model.documents import plain
 from netbench.model.foreign_text import json_of
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.report.summary_json import write_selftest_summary
 from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically

@@ -8,7 +8,8 @@ from netbench.config.plugins import SINKS, plugins
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import GeneratorSpec, Profile, SinkSpec
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict

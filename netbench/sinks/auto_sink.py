@@ -1,26 +1,19 @@
-"""Sink `auto`: tcpdump up to the rate it can capture, bpf above it."""
+"""Sink `auto`: the preferred kind up to the rate that it can count, else another one, as the kinds declare."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import BaseModel
 
+from netbench.config.plugins import SINKS, plugins
 from netbench.errors import NetbenchError
 from netbench.hosts.base import Host
 from netbench.model.frame_mix import FrameMix
-from netbench.model.profile import NoOptions
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.bpf import Bpf, BpfOptions
-from netbench.sinks.bpf_counting import NAME
-from netbench.sinks.tcpdump import Tcpdump
-
-# The rate that all tcpdumps of a trial together can be trusted to capture without a self-test, in frames/s: half of
-# their measured rate on two CPUs that ran everything else as well.
-TRUSTED_FPS = 300_000
 
 
 class AutoSinkOptions(BaseModel, extra="forbid"):
@@ -34,98 +27,123 @@ class AutoSinkKind(SinkKind):
     """tcpdump for loads that it can capture, bpf above them if it works; chosen anew in every trial."""
 
     Options: ClassVar[type[BaseModel]] = AutoSinkOptions
-    needs = Tcpdump.needs
+    needs = frozenset({"tcpdump"})
     counts_mixes: ClassVar[bool] = True  # tcpdump does
 
     def __init__(self, options: AutoSinkOptions | None = None) -> None:
         self._steady = options is not None and options.steady
-        self._tcpdump, self._bpf = Tcpdump(NoOptions()), Bpf(BpfOptions())
+        kinds: dict[str, type[SinkKind]] = {name: kind for name, kind in plugins(SINKS).items() if kind.auto_sink}
+        ranked = sorted(kinds, key=lambda name: _rank(kinds[name]), reverse=True)
+        self._kinds = {name: kinds[name](kinds[name].Options()) for name in ranked}
 
     def sink(self) -> "AutoSink":
-        return AutoSink(self._tcpdump.sink(), self._bpf, steady=self._steady)
+        return AutoSink(self._kinds, steady=self._steady)
 
 
 class AutoSink(Sink):
-    """Either of two sinks, chosen by the load of a trial; its identity contains the reason."""
+    """One of several sinks, chosen by the load of a trial; its identity contains the reason."""
 
-    def __init__(self, tcpdump: Sink, bpf: Bpf, *, steady: bool = False) -> None:
+    def __init__(self, kinds: Mapping[str, SinkKind], *, steady: bool = False) -> None:
+        """`kinds` are in the order of preference; the first must work."""
         self._steady = steady
-        self._tcpdump, self._bpf = tcpdump, bpf.sink()
-        self._kind = bpf
-        self._chosen: Sink | None = None
-        self._why = self._no_bpf = ""
+        self._kinds = kinds
+        self._sinks = {name: kind.sink() for name, kind in kinds.items()}
+        self._preferred = next(iter(kinds))
+        self._failures: dict[str, str] = {}
+        self._chosen = self._reason = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        """Return the commands of the sink that is chosen for such a trial, if bpf works there."""
-        return self._taken(incoming)[0].commands(interface, cpus, incoming)
+        """Return the commands of the sink that is chosen for such a trial, if all kinds work there."""
+        return self._sinks[self._choice(incoming)[0]].commands(interface, cpus, incoming)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Prepare tcpdump, and determine whether bpf works."""
-        self._tcpdump.open(host, interface, cpus)
-        self._no_bpf = self._kind.unfit(host)
-        if not self._no_bpf:
+        """Open the preferred sink, and determine which others work."""
+        self._failures = {}
+        for name, sink in self._sinks.items():
+            if name == self._preferred:
+                sink.open(host, interface, cpus)
+                continue
+            if reason := self._kinds[name].unsupported_reason(host):
+                self._failures[name] = reason
+                continue
             try:
-                self._bpf.open(host, interface, cpus)
+                sink.open(host, interface, cpus)
             except NetbenchError as error:
-                self._no_bpf = str(error)
-            self._bpf.rest()  # until a trial needs it
+                self._failures[name] = str(error)
+            sink.rest()  # until a trial needs it
 
     def identity(self) -> Identity:
-        if self._chosen is None:
-            return Identity(f"tcpdump, or {NAME} above what that holds")
-        identity = self._chosen.identity()
-        return replace(identity, options={**(identity.options or {}), "auto": self._why})
+        if not self._chosen:
+            return Identity(f"{', or '.join(self._kinds)} above its rate")
+        identity = self._sinks[self._chosen].identity()
+        return replace(identity, options={**(identity.options or {}), "auto": self._reason})
 
     def remarks(self) -> list[str]:
-        return [f"tcpdump receives at all loads, also above what it holds: {self._no_bpf}"] if self._no_bpf else []
+        effect = f"{self._preferred} receives at all loads, also above its rate"
+        return [f"{effect}: {failure}" for failure in self._failures.values()]
 
     def writes(self, incoming: Incoming) -> int:
-        return self._taken(incoming)[0].writes(incoming)
+        return self._sinks[self._choice(incoming)[0]].writes(incoming)
 
     def arm(self, incoming: Incoming) -> None:
-        self._chosen, self._why = self._taken(incoming)
-        if self._chosen is self._bpf:
-            self._tcpdump.rest()  # otherwise it copies each frame
-        else:
-            self._bpf.rest()  # otherwise, at a veth's driver, frames pass a ring before tcpdump captures them
-        self._chosen.arm(incoming)
+        self._chosen, self._reason = self._choice(incoming)
+        for name, sink in self._sinks.items():
+            # Otherwise tcpdump copies each frame, and with bpf at a veth's driver frames pass a ring before tcpdump.
+            if name != self._chosen:
+                sink.rest()
+        self._armed.arm(incoming)
 
-    def learn(self, mac: str) -> None:
-        self._armed_one.learn(mac)
+    def prime_fdb(self, mac: str) -> None:
+        self._armed.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
-        return self._armed_one.armed(timeout_s)
+        return self._armed.armed(timeout_s)
 
     def processes(self) -> Sequence[int]:
-        return self._armed_one.processes()
+        return self._armed.processes()
 
     def stop(self, limit_s: float) -> None:
-        self._armed_one.stop(limit_s)
+        self._armed.stop(limit_s)
 
     def received(self, sent: Sent) -> Received:
-        return self._armed_one.received(sent)
+        return self._armed.received(sent)
 
     def close(self) -> None:
-        self._tcpdump.close()
-        self._bpf.close()
+        for sink in self._sinks.values():
+            sink.close()
 
     @property
-    def _armed_one(self) -> Sink:
-        return self._chosen or self._tcpdump
+    def _armed(self) -> Sink:
+        return self._sinks[self._chosen or self._preferred]
 
-    def _taken(self, incoming: Incoming) -> tuple[Sink, str]:
-        """Return the sink for a trial, and the reason."""
-        if isinstance(incoming.traffic.frame_size, FrameMix):
-            return self._tcpdump, f"{NAME} does not count frames of a mix by their sizes"
+    def _choice(self, incoming: Incoming) -> tuple[str, str]:
+        """Return the name of the sink for a trial, and the reason."""
+        traffic, is_mix = incoming.traffic, isinstance(incoming.traffic.frame_size, FrameMix)
+        working = [name for name in self._kinds if name not in self._failures]
+        failures = ", and ".join(self._failures.values())
+        if is_mix:
+            others = [name for name in working if not self._kinds[name].counts_mixes]
+            name = next(name for name in working if name not in others)
+            return name, f"{' and '.join(others) or name} does not count frames of a mix by their sizes"
+        unlimited = [name for name in working if self._limit_fps(name, incoming) is None]
         if self._steady:
-            return (self._tcpdump, self._no_bpf) if self._no_bpf else (self._bpf, "steady: one sink for all loads")
-        fps, held = incoming.traffic.fps, incoming.tcpdump_fps
-        limit = TRUSTED_FPS / incoming.sinks if held is None else held
-        bound = f"the {limit:,.0f} frames/s that tcpdump " + (
-            "is trusted with" if held is None else "held in the self-test"
-        )
-        if fps is not None and fps <= limit:
-            return self._tcpdump, f"within {bound}"
-        if self._no_bpf:
-            return self._tcpdump, f"above {bound}, but {self._no_bpf}"
-        return self._bpf, f"above {bound}"
+            return (unlimited[0], "steady: one sink for all loads") if unlimited else (self._preferred, failures)
+        limit_fps = self._limit_fps(self._preferred, incoming) or 0
+        source = "is trusted with" if incoming.tcpdump_fps is None else "captured in the self-test"
+        bound = f"the {limit_fps:,.0f} frames/s that {self._preferred} {source}"
+        if traffic.fps is not None and traffic.fps <= limit_fps:
+            return self._preferred, f"within {bound}"
+        if unlimited:
+            return unlimited[0], f"above {bound}"
+        return self._preferred, f"above {bound}, but {failures}"
+
+    def _limit_fps(self, name: str, incoming: Incoming) -> float | None:
+        """Return the highest rate that a sink of this kind can count in this trial, in frames/s; None: any."""
+        preference = self._kinds[name].auto_sink
+        if preference is None or preference.trusted_fps is None:
+            return None
+        return preference.trusted_fps / incoming.sinks if incoming.tcpdump_fps is None else incoming.tcpdump_fps
+
+
+def _rank(kind: type[SinkKind]) -> int:
+    return kind.auto_sink.rank if kind.auto_sink else 0

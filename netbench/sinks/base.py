@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.hosts.base import Host
 from netbench.linux.requirements import Requirement
 from netbench.model.paths import StreamPath
@@ -39,13 +40,32 @@ class Incoming:
     sinks: int = 1
     tcpdump_fps: float | None = None
 
+    @property
+    def expected(self) -> Expected:
+        """The criteria for the stream's frames, as known before they are sent."""
+        frames, first = self.traffic.frames, self.stamps.first_sequence
+        if frames is None or first is None:
+            frames, first = ANY_NUMBER, 0
+        return Expected(
+            stream=self.path.name,
+            src_ip=self.traffic.src_ip,
+            dst_ip=self.traffic.dst_ip,
+            frame_size=self.traffic.frame_size,
+            sent_frames=frames,
+            first_sequence=first,
+            sent_from_ns=self.from_ns + STAMP_TOLERANCE_NS,  # any earlier frame is of another trial
+            stamped=self.stamps.stamped,
+            stamped_early=self.stamps.stamped_early,
+        )
+
 
 class Sink(Protocol):
     """One sink on one NIC, kept ready across trials.
 
-    Order of calls: commands() and writes() at any time; open() once; then arm(), learn() if foreign bridges may be on
-    the path, armed(), stop(), received() for each trial; close() at the end. `Received` reports errors of the sink in a
-    trial; TestbedError is for a host that is gone. A subclass overrides only the methods that differ from the default.
+    Order of calls: commands() and writes() at any time; open() once; then arm(), prime_fdb() if foreign bridges may be
+    on the path, armed(), stop(), received() for each trial; close() at the end. `Received` reports errors of the sink
+    in a trial; TestbedError is for a host that is gone. A subclass overrides only the methods that differ from the
+    default.
     """
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
@@ -70,7 +90,7 @@ class Sink(Protocol):
     def arm(self, incoming: Incoming) -> None:
         """Begin to receive; returns at once."""
 
-    def learn(self, mac: str) -> None:
+    def prime_fdb(self, mac: str) -> None:
         """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, if it can send at all."""
         return
 
@@ -97,6 +117,17 @@ class Sink(Protocol):
         return
 
 
+@dataclass(frozen=True, slots=True)
+class SinkPreference:
+    """When the sink `auto` takes a kind: of all that can count a load, the one with the highest rank.
+
+    All sinks of a trial together can be trusted with `trusted_fps` frames/s without a self-test; None: with any rate.
+    """
+
+    rank: int
+    trusted_fps: int | None = None
+
+
 class SinkKind(Protocol):
     """A kind of sink. One object serves a whole campaign, so that sinks that work as one share it.
 
@@ -108,6 +139,7 @@ class SinkKind(Protocol):
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
+    auto_sink: ClassVar[SinkPreference | None] = None  # when `auto` takes this kind; None: never
     takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs
     program: ClassVar[str] = ""  # kernel name of the process that each sink runs; empty: none to observe
 
@@ -115,7 +147,7 @@ class SinkKind(Protocol):
         """`options` are of the class Options."""
         return
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         """Return why it cannot receive on this host, as a phrase; empty if it can. Nothing is touched."""
         return ""
 

@@ -1,40 +1,125 @@
-"""Sink `bpf`: a program in the kernel counts the frames of a stream where they arrive, and consumes them."""
+"""Counting at a NIC of another host by a process there, as `bpf_counting` does on this machine."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
-from netbench.hosts.remote_code import has_netbench, output_path
-from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
+from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
+from netbench.hosts.json_conversation import Conversation
+from netbench.linux.needs import ON_VETH, Feature
+from netbench.linux.probes import ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.bpf_counting import NAME, Counting, CountRequest
-from netbench.sinks.bpf_counts import SAMPLE_BYTES, Room
-from netbench.sinks.bpf_elsewhere import CountingElsewhere
-from netbench.sinks.bpf_hooks import Wanted, attach
-from netbench.sinks.expected import expected_of
+from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
+from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity, HookChoice, attach
+from netbench.sinks.bpf_worker import NAME, Counting, CountRequest
+
+_MODULE = "netbench.sinks.bpf_worker"
+_START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
+_ANSWER_S = 60.0  # the result for hundreds of millions of frames takes seconds
 
 _FEATURE = "bpf-sink"
 _WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
 
 
+class RemoteCounting:
+    """Counting by one process from attach() to close(), with the methods of Counting; a dead process is replaced.
+
+    MissingError and TestbedError as in Counting. TestbedError also for a process that dies or does not answer: it is
+    ended.
+    """
+
+    def __init__(self, interface: str, hook: HookChoice, host: Host) -> None:
+        self._host, self._interface, self._hook = host, interface, hook
+        self._process: Conversation | None = None
+        self.where = ""
+
+    def attach(self) -> None:
+        """Start the process, which attaches the program, unless it is running already."""
+        if self._process is None:
+            command = module_command_on(self._host, _MODULE, self._interface, self._hook)
+            process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
+            self._process = Conversation(f"the sink bpf on {self._interface} of host {self._host.name}", process)
+            self.begun(_START_S)
+
+    def begin(self, order: CountRequest) -> None:
+        """Send the request to count; begun() waits for the answer."""
+        self.attach()
+        self._tell({"do": "begin", "order": asdict(order)})
+
+    def begun(self, timeout_s: float) -> None:
+        """Return once it counts."""
+        self.where = str(self._answer(timeout_s)["where"])
+
+    def prime_fdb(self, mac: str) -> None:
+        """Send a learning frame, as Counting.prime_fdb()."""
+        self._tell({"do": "learn", "mac": mac})
+
+    def end(self) -> str:
+        """Stop counting and write the sample, as Counting.end()."""
+        return str(self._asked({"do": "end"})["no_sample"])
+
+    def received(self, sent: Sent) -> Received:
+        """Return the received frames, as Counting.received()."""
+        answer = self._asked({"do": "received", "sent": asdict(sent)})
+        return TypeAdapter(Received).validate_python(answer["received"])
+
+    def detach(self) -> None:
+        """Detach the program; the process keeps running."""
+        if self.where:
+            with suppress(TestbedError):  # the program ends with its process
+                self._asked({"do": "rest"})
+            self.where = ""
+
+    def close(self) -> None:
+        """End the process; harmless if called twice."""
+        process, self._process, self.where = self._process, None, ""
+        if process is not None:
+            process.close()
+
+    def _asked(self, request: Mapping[str, object]) -> Mapping[str, Any]:
+        self._tell(request)
+        return self._answer(_ANSWER_S)
+
+    def _tell(self, request: Mapping[str, object]) -> None:
+        self._conversation.tell(request)
+
+    def _answer(self, timeout_s: float) -> Mapping[str, Any]:
+        try:
+            answer = self._conversation.said(timeout_s)
+        except (TimeoutError, TestbedError) as error:
+            self.close()
+            raise TestbedError(str(error)) from error
+        if why := answer.get("missing"):
+            raise MissingError(f"{self._host}: {why}")
+        if why := answer.get("failed"):
+            raise TestbedError(f"{self._host}: {why}")
+        return answer
+
+    @property
+    def _conversation(self) -> Conversation:
+        if self._process is None:
+            raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
+        return self._process
+
+
 def _probe(_: Probes) -> str:
     """Load the program, attach it at every hook that may be used, and return the result as text."""
     working, refused = [], []
-    hooks: tuple[Wanted, ...] = ("xdp", "tcx")
+    hooks: tuple[HookChoice, ...] = ("xdp", "tcx")
     for hook in hooks:
         try:
-            attached = attach("nbp1", hook, Room.wanted(1, 1, 0), by_napi=False)
+            attached = attach("nbp1", hook, Capacity.wanted(1, 1, 0), by_napi=False)
         except MissingError as error:
             refused.append(str(error))
         else:
@@ -64,7 +149,7 @@ class BpfOptions(BaseModel, extra="forbid"):
 
     sample: Every = 1000
     """Part of the frames in kept captures: 1/1000."""
-    hook: Wanted = "auto"
+    hook: HookChoice = "auto"
     """Where frames are counted: xdp, tcx, or auto."""
 
 
@@ -73,6 +158,7 @@ class Bpf(SinkKind):
 
     Options = BpfOptions
     takes_cpu: ClassVar[bool] = False
+    auto_sink = SinkPreference(rank=1)
     needs = frozenset({_FEATURE})
     may_need = (
         Feature(
@@ -90,7 +176,7 @@ class Bpf(SinkKind):
     def __init__(self, options: BpfOptions) -> None:
         self._options = options
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         if has_netbench(host):
             return ""
         return f"host {host.name} has no netbench of its own, and the sink bpf is a part of that; {_WITHOUT}"
@@ -104,7 +190,7 @@ class BpfSink(Sink):
 
     def __init__(self, options: BpfOptions) -> None:
         self._options = options
-        self._counting: Counting | CountingElsewhere | None = None
+        self._counting: Counting | RemoteCounting | None = None
         self._incoming: Incoming | None = None
         self._interface = self._kernel = ""
         self._error = self._no_room = ""
@@ -118,7 +204,7 @@ class BpfSink(Sink):
         self._host, self._interface, self._kernel = host, interface, kernel_of(host)
         hook = self._options.hook
         here = host.shares_files
-        self._counting = Counting(interface, hook, host.netns) if here else CountingElsewhere(interface, hook, host)
+        self._counting = Counting(interface, hook, host.netns) if here else RemoteCounting(interface, hook, host)
         try:
             self._counting.attach()
         except BaseException as error:  # Ctrl-C too: its process must not remain
@@ -142,7 +228,7 @@ class BpfSink(Sink):
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._error, self._no_room = incoming, "", ""
         order = CountRequest(
-            expected=expected_of(incoming),
+            expected=incoming.expected,
             traffic=incoming.traffic,
             network=incoming.path.src_network,
             room=self._room(incoming),
@@ -159,9 +245,9 @@ class BpfSink(Sink):
         except (MissingError, TestbedError) as error:
             self._error = str(error)
 
-    def learn(self, mac: str) -> None:
+    def prime_fdb(self, mac: str) -> None:
         if not self._error:
-            self._opened.learn(mac)
+            self._opened.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
         if not self._error:
@@ -207,9 +293,9 @@ class BpfSink(Sink):
         if counting is not None:
             counting.close()
 
-    def _room(self, incoming: Incoming) -> Room:
+    def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
-        return Room.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
+        return Capacity.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
 
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""
@@ -226,7 +312,7 @@ class BpfSink(Sink):
         self._host.run(["rm", "-f", str(there)])
 
     @property
-    def _opened(self) -> Counting | CountingElsewhere:
+    def _opened(self) -> Counting | RemoteCounting:
         if self._counting is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._counting

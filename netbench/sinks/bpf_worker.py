@@ -1,36 +1,175 @@
-"""The process that counts for a sink bpf on another host: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
-
-It attaches the program to the interface in its network namespace until its stdin ends. It executes the lines of stdin.
-It answers each of them, except `learn`, with one line; an answer also follows the start:
-
-    → {"do": "begin", "order": {…}}         ← {"where": "the hook, and why there"}
-    → {"do": "learn", "mac": "…"}
-    → {"do": "end"}                         ← {"no_sample": "why the sample cannot be written", or ""}
-    → {"do": "received", "sent": {…}}       ← {"received": {…}}
-    → {"do": "rest"}                        ← {"where": ""}          no program is there until the next `begin`
-
-Other answers are {"missing": "what this kernel lacks"} and {"failed": "why"}. However the process ends, the kernel
-removes the program.
-"""
+"""Counting of the sink bpf at its NIC, in a process on the NIC's host, one trial after another."""
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
-from netbench.errors import MissingError, NetbenchError
-from netbench.model.traffic import Sent
-from netbench.sinks.bpf_counting import Counting, order_of
-from netbench.sinks.bpf_hooks import Wanted
+from netbench.capture.capture_counts import Expected
+from netbench.capture.pcap import write_pcap
+from netbench.errors import MissingError, NetbenchError, TestbedError, UsageError
+from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.linux.netns import namespace_path, within
+from netbench.model.received import Received
+from netbench.model.traffic import Sent, Traffic, traffic_of
+from netbench.sinks.bpf_counter import AttachedCounter, BpfCounter, Capacity, HookChoice, attach
+from netbench.sinks.flush import flush_frame
+from netbench.sinks.measuring_window import received_of, settled
+
+NAME = "bpf"
+_SMALLEST = Capacity.wanted(1, 0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """The frames to count in a trial: the expected ones, and other frames from their source's `network`.
+
+    `by_napi`: whether the UUT receives by NAPI. One of `sample_every` frames (0: none) is stored, with `snap_length`
+    bytes, in the file `sample` of the NIC's host.
+    """
+
+    expected: Expected
+    traffic: Traffic
+    network: str
+    room: Capacity
+    by_napi: bool
+    snap_length: int
+    sample_every: int = 0
+    sample: str = ""
+
+
+def count_request_of(plain: Mapping[str, Any]) -> CountRequest:
+    """Return the order from the JSON form of its `dataclasses.asdict`."""
+    traffic = traffic_of(plain["traffic"])
+    expected = Expected(**{**plain["expected"], "frame_size": traffic.frame_size})
+    return CountRequest(**{**plain, "expected": expected, "traffic": traffic, "room": Capacity(**plain["room"])})
+
+
+class Counting:
+    """The program at one NIC of a network namespace (None: that of the process), from attach() to detach().
+
+    Order of calls for each trial: begin(); prime_fdb(); begun(); end(); received(). MissingError if the kernel does not
+    accept the program, TestbedError if there is no such NIC.
+    """
+
+    def __init__(self, interface: str, hook: HookChoice, netns: str | None = None) -> None:
+        self._interface, self._hook, self._netns = interface, hook, netns
+        self._attached: AttachedCounter | None = None
+        self._speaker: socket.socket | None = None
+        self._by_napi = False  # whether UUTs receive by NAPI, as far as known
+        self._order: CountRequest | None = None
+
+    @property
+    def where(self) -> str:
+        """The hook at which it counts, and the reason; empty if it does not count."""
+        return f"{self._attached.hook.name} ({self._attached.why})" if self._attached else ""
+
+    def attach(self) -> None:
+        """Attach the program with little room, unless it is attached already."""
+        if self._attached is None:
+            self._attach(_SMALLEST)
+
+    def begin(self, order: CountRequest) -> None:
+        """Start counting from 0."""
+        self._order, self._clock = order, read_clocks(SystemClock())
+        moves = order.by_napi != self._by_napi and self._hook == "auto"
+        self._by_napi = order.by_napi
+        if self._attached is None or moves:
+            self._attach(order.room)
+        elif not self._attached.counter.room.fits(order.room):
+            self._attached = self._attached.with_room(order.room)
+        self._counter.begin(
+            order.expected, order.network, order.snap_length, self._clock, order.room, order.sample_every
+        )
+
+    def begun(self, timeout_s: float) -> None:
+        """Return at once, because it counts already; RemoteCounting waits for its process here."""
+
+    def prime_fdb(self, mac: str) -> None:
+        """Send a learning frame to this address out of the NIC."""
+        assert self._speaker is not None, "attach() comes first"
+        try:
+            self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+        except OSError:
+            return  # the NIC is gone or down: its counters show that to the judge
+
+    def end(self) -> str:
+        """Stop counting and write the sample; return why it cannot be written, empty if it is, or if there is none."""
+        counter, order = self._counter, self._order
+        assert order is not None, "begin() comes first"
+        counter.end()
+        if order.sample_every:
+            try:
+                write_pcap(Path(order.sample), counter.sample(), order.snap_length)
+            except OSError as error:
+                return error.strerror or str(error)
+        return ""
+
+    def received(self, sent: Sent) -> Received:
+        """Return the received frames of those sent; called after end()."""
+        counter, order, by_ring = self._counter, self._order, self._attached is not None and self._attached.by_ring
+        assert order is not None, "begin() comes first"
+        known = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+        if sent.first_ns is None or sent.last_ns is None:
+            return known
+        expected = settled(order.expected, sent)
+        if (expected.stamped, expected.stamped_early) != (order.expected.stamped, order.expected.stamped_early):
+            return replace(known, error="the source stamped its frames otherwise than it said")
+        try:
+            counts = counter.counts(expected, order.network, self._clock)
+        except UsageError as error:
+            return replace(known, error=str(error), no_delay="there is no whole count")
+        result = received_of(counts, sent, order.traffic)
+        if counter.too_late:
+            result = replace(result, ipdv=None)
+            if sent.stamped_early:
+                result = replace(result, delay=None, no_delay="frames came long after their successors")
+        return replace(result, matched=known.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+
+    def detach(self) -> None:
+        """Detach the program; harmless if called twice."""
+        if self._attached is not None:
+            self._attached.close()
+        if self._speaker is not None:
+            self._speaker.close()
+        self._attached = self._speaker = None
+
+    def close(self) -> None:
+        """Detach the program; nothing else is open."""
+        self.detach()
+
+    @property
+    def _counter(self) -> BpfCounter:
+        if self._attached is None:
+            raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
+        return self._attached.counter
+
+    def _attach(self, room: Capacity) -> None:
+        self.detach()
+
+        def inside() -> None:
+            self._attached = attach(self._interface, self._hook, room, by_napi=self._by_napi)
+            self._speaker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._speaker.bind((self._interface, 0))
+
+        try:
+            within(namespace_path(self._netns), inside)
+        except MissingError as error:
+            raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}") from error
+        except OSError as error:
+            self.detach()
+            raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
 
 
 def main() -> None:
     """Execute the lines of stdin until it ends."""
     _, interface, hook = sys.argv
-    counting = Counting(interface, cast(Wanted, hook))
+    counting = Counting(interface, cast(HookChoice, hook))
     _answer(counting, {"do": "attach"})
     for line in sys.stdin:
         _answer(counting, json.loads(line))
@@ -54,12 +193,12 @@ def _done(counting: Counting, asked: Mapping[str, Any]) -> Mapping[str, object]:
         case "attach":
             counting.attach()
         case "begin":
-            counting.begin(order_of(asked["order"]))
+            counting.begin(count_request_of(asked["order"]))
         case "rest":
             counting.detach()
         case "learn":
             if counting.where:  # otherwise the last answer reported why it does not count
-                counting.learn(asked["mac"])
+                counting.prime_fdb(asked["mac"])
             return {}
         case "end":
             return {"no_sample": counting.end()}

@@ -1,10 +1,7 @@
 """Sink `tcpdump`: armed before the first frame, stopped once the last one is in the capture, then counted."""
 
-import os
-import select
 import shlex
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -14,38 +11,37 @@ from typing import ClassVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
-from netbench.hosts.base import Host, Process, run_checked
+from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.pipes import end
-from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
-from netbench.linux.requirements import Tool
+from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
+from netbench.linux.needs import Tool
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks import count_there
-from netbench.sinks.base import Incoming, Sink, SinkKind
-from netbench.sinks.count_there import InCapture, count, is_whole, question
-from netbench.sinks.expected import expected_of
-from netbench.sinks.from_capture import received_of, settled
-from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
-from netbench.sinks.tcpdump_ahead import LARGEST_AHEAD_KIB, Ahead, buffer_kib, with_buffer
-from netbench.sinks.tcpdump_command import (
+from netbench.sinks import remote_capture_count
+from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
+from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess, flush_command
+from netbench.sinks.measuring_window import received_of, settled
+from netbench.sinks.remote_capture_count import InCapture, count, is_whole, question
+from netbench.sinks.tcpdump_process import (
+    TcpdumpProcess,
     capture_file,
+    counts_in,
     is_counted_live,
     most_ring_bytes,
+    reports_while_running,
     target_of,
     tcpdump_command,
+    with_buffer,
 )
-from netbench.sinks.tcpdump_numbers import Inquiry, is_number, numbers_in, tells_while_running
 
 _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
-_LISTENING = "listening on"
 _POLL_S = 0.002
 _STOP_S = 20.0
 _COUNT_S = 300.0  # of a capture of minutes, on a slow host
@@ -53,6 +49,8 @@ _COUNT_S = 300.0  # of a capture of minutes, on a slow host
 _READ_S = 0.2
 # Flush frames are sent in pieces until one is captured: on average the kernel's block is half full.
 _PIECE_FRAMES = FLUSH_FRAMES // 8 + 1
+# The largest buffer of a prespawned tcpdump, in KiB: the buffer of the last one exists too.
+_LARGEST_PRESPAWNED_KIB = 32 << 10
 
 
 class Tcpdump(SinkKind):
@@ -61,6 +59,7 @@ class Tcpdump(SinkKind):
     needs = frozenset({_NAME})
     counts_mixes: ClassVar[bool] = True
     program = _NAME
+    auto_sink = SinkPreference(rank=2, trusted_fps=300_000)  # half of its rate on two CPUs that ran all else as well
     may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
     def sink(self) -> "TcpdumpSink":
@@ -68,37 +67,34 @@ class Tcpdump(SinkKind):
 
 
 class TcpdumpSink(Sink):
-    """One tcpdump per trial on one NIC. The rest of the last one stays until the next is armed.
+    """One tcpdump per trial on one NIC.
 
     Starting and ending one take some 25 ms each, in which the kernel waits for all CPUs (RCU). If captures are counted
     while they are made, the next tcpdump is therefore started when a trial has drained. The last one reports its
-    numbers before it ends, and is not waited for.
+    counts before it ends, and its end is not awaited.
     """
 
     def __init__(self) -> None:
-        self._process: Process | None = None
-        self._ahead: Ahead | None = None
-        # Processes that were signalled to end and have reported everything, with the readers of their output.
-        self._leaving: list[tuple[Process, LiveCapture | None]] = []
-        self._live: LiveCapture | None = None
-        self._told: Mapping[str, int] | None = None
-        self._from_ns = 0  # a tcpdump started ahead of time may capture earlier frames; the trial's came since then
-        self._command: list[str] = []
-        self._ahead_kib = 0
-        self._pusher: Pusher | None = None
+        self._tcpdump: TcpdumpProcess | None = None
+        self._prespawned_tcpdump: TcpdumpProcess | None = None
+        self._prespawned_kib = 0
+        self._ending: list[TcpdumpProcess] = []  # were signalled to end, and have reported everything
+        self._counts: Mapping[str, int] = {}
+        self._from_ns = 0  # when the trial began, if a prespawned tcpdump may have captured earlier frames
+        self._flush_process: FlushProcess | None = None
         self._incoming: Incoming | None = None
         self._interface = ""
         self._version = "the version of its host"
         self._options: dict[str, str] | None = None  # None (the usual ones) until it is armed
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        here = incoming.path.sink.machine is None
-        own = tcpdump_command(interface, cpus, incoming, target_of(incoming))
-        return [shlex.join(own), shlex.join(pusher_command(interface, shares_files=here))]
+        capture = tcpdump_command(interface, cpus, incoming, target_of(incoming))
+        flush = flush_command(interface, shares_files=incoming.path.sink.machine is None)
+        return [shlex.join(capture), shlex.join(flush)]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._host, self._interface, self._cpus = host, interface, tuple(cpus)
-        self._pusher = Pusher(host, interface)
+        self._flush_process = FlushProcess(host, interface)
         self._meminfo = host.read("/proc/meminfo")
         self._version = _version_on(host)
 
@@ -113,251 +109,225 @@ class TcpdumpSink(Sink):
         return pcap_bytes(traffic.frames, largest_bytes(traffic.frame_size), incoming.snap_length)
 
     def arm(self, incoming: Incoming) -> None:
-        assert self._pusher is not None, "open() comes first"
-        self._words, self._error, self._flushed, self._disk_full = "", "", False, False
-        self._told = None
+        assert self._flush_process is not None, "open() comes first"
+        self._error, self._flushed, self._disk_full, self._counts = "", False, False, {}
         self._incoming = incoming
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
-        target = target_of(incoming, scratch_of(self._host))
-        command = tcpdump_command(self._interface, self._cpus, incoming, target, most_ring)
-        ahead, self._ahead = self._ahead, None
+        command = tcpdump_command(self._interface, self._cpus, incoming, self._target(incoming), most_ring)
+        prespawned, self._prespawned_tcpdump = self._prespawned_tcpdump, None
         self._from_ns = 0
-        if ahead and ahead.serves(command):
-            command, self._process, self._from_ns = ahead.command, ahead.process, time.time_ns()
+        if prespawned and prespawned.serves(command):
+            self._tcpdump, self._from_ns = prespawned, time.time_ns()
         else:
-            if ahead:
-                self._let_go(ahead.process)
-            self._process = self._host.spawn(command)
-        self._command = command
-        self._live = LiveCapture(expected_of(incoming), self._from_ns) if is_counted_live(incoming) else None
-        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": str(buffer_kib(command))}
-        if self._live:
-            assert self._process.stdout is not None
-            self._live.begin(os.dup(self._process.stdout.fileno()), self._cpus)
-            self._process.stdout.close()  # otherwise the reader of the rest at the end would share it
-        self._pusher.start()
+            if prespawned:
+                self._end_later(prespawned)
+            self._tcpdump = TcpdumpProcess(self._host, command)
+        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": str(self._tcpdump.buffer_kib)}
+        if is_counted_live(incoming):
+            self._tcpdump.count_live(incoming.expected, self._from_ns, self._cpus)
+        self._flush_process.start()
 
-    def learn(self, mac: str) -> None:
-        assert self._pusher is not None, "open() comes first"
-        self._pusher.learn(mac)
+    def prime_fdb(self, mac: str) -> None:
+        assert self._flush_process is not None, "open() comes first"
+        self._flush_process.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
         """Return whether tcpdump reports that it is listening."""
-        process, incoming = self._running()
-        wait_until(lambda: self._listens(process) or process.poll() is not None, timeout_s, _POLL_S)
-        if self._from_ns and not self._listens(process):  # it ended before the trial began, for any reason
-            self._let_go(process, self._live)
+        tcpdump, incoming = self._running()
+        wait_until(lambda: tcpdump.listens() or tcpdump.has_ended(), timeout_s, _POLL_S)
+        if self._from_ns and not tcpdump.listens():  # it ended before the trial began, for any reason
+            self._end_later(tcpdump)
             self.arm(incoming)
             return self.armed(timeout_s)
-        return self._listens(process)
+        return tcpdump.listens()
 
     def processes(self) -> Sequence[int]:
-        process = self._process
-        return (process.pid,) if isinstance(process, subprocess.Popen) else ()
+        process = self._tcpdump.process if self._tcpdump else None
+        return (process.pid,) if self._host.shares_files and isinstance(process, subprocess.Popen) else ()
 
     def stop(self, limit_s: float) -> None:
         """Push all arrived frames into the capture, end tcpdump, and copy the capture to this machine."""
-        process, incoming = self._running()
-        if _LISTENING in self._words:
-            if self._live and tells_while_running(self._version):
-                self._start_ahead()
-            self._flush(process, target_of(incoming, scratch_of(self._host)), limit_s)
-        self._part_with_those_leaving()
-        if self._has_told_all(process):
-            self._let_go(process, self._live)
-            self._process = None
+        tcpdump, incoming = self._running()
+        if tcpdump.listens():
+            if tcpdump.live and reports_while_running(self._version):
+                self._prespawn(tcpdump)
+            self._flush(tcpdump, self._target(incoming), limit_s)
+        self._await_ending()
+        if self._is_complete(tcpdump):
+            self._end_later(tcpdump)
+            self._tcpdump = None
             return
-        ended_early = process.poll() is not None
-        process.send_signal(signal.SIGINT)  # no effect on an ended process
-        self._words += end(process, _STOP_S)
-        if not ended_early and process.returncode == -signal.SIGKILL:
-            self._words += f"\ntcpdump did not stop within {_STOP_S:g} s of SIGINT and was killed"
-        if self._live:
-            self._live.end()
-        self._process = None
-        if process.returncode != 0 or self._numbers().get("captured") is None or ended_early:
-            self._error = _why(self._words, process.returncode)
-        self._disk_full = "No space left on device" in self._words
-        if self._live is None:
-            self._disk_full |= self._bring_home(incoming) < _FREE_BYTES
+        ended_early = tcpdump.has_ended()
+        tcpdump.signal_end()
+        tcpdump.wait_end(_STOP_S)
+        self._tcpdump, self._stopped = None, tcpdump
+        self._counts = counts_in(tcpdump.output)
+        if tcpdump.process.returncode != 0 or "captured" not in self._counts or ended_early:
+            self._error = tcpdump.failure()
+        self._disk_full = "No space left on device" in tcpdump.output
+        if tcpdump.live is None:
+            self._disk_full |= self._fetch(incoming) < _FREE_BYTES
 
     def received(self, sent: Sent) -> Received:
         assert self._incoming is not None, "stop() comes first"
-        counted, numbers = self._counted(self._incoming, sent), self._numbers()
-        self._remove_there(self._incoming)
+        counted = self._counted(self._incoming, sent)
+        self._remove_remote(self._incoming)
         no_room = unsettled = ""
         if counted.frames is None and self._disk_full:
             no_room = self._no_room(self._incoming)
         if counted.frames is not None and not self._flushed:
             unsettled = "the last frames may still have been in the kernel when tcpdump was stopped"
-        dropped = numbers.get("dropped by kernel")
+        dropped = self._counts.get("dropped by kernel")
         return replace(
             counted,
-            matched=numbers.get("received by filter"),
-            dropped=None if dropped is None else dropped + numbers.get("dropped by interface", 0),
+            matched=self._counts.get("received by filter"),
+            dropped=None if dropped is None else dropped + self._counts.get("dropped by interface", 0),
             no_room=no_room,
             unsettled=unsettled,
             counted_by=_NAME,
         )
 
     def close(self) -> None:
-        if self._pusher is not None:
-            self._pusher.close()
-        if self._process is not None:
-            end(self._process)
-            self._process = None
-            if self._live:
-                self._live.end()
+        if self._flush_process is not None:
+            self._flush_process.close()
+        if self._tcpdump is not None:
+            self._tcpdump.kill()
+            self._tcpdump = None
         self.rest()
-        self._part_with_those_leaving()
+        self._await_ending()
 
     def rest(self) -> None:
-        if self._ahead is not None:
-            end(self._ahead.process)
-            self._ahead = None
+        if self._prespawned_tcpdump is not None:
+            self._prespawned_tcpdump.kill()
+            self._prespawned_tcpdump = None
 
-    def _running(self) -> tuple[Process, Incoming]:
-        if self._process is None or self._incoming is None:
+    def _running(self) -> tuple[TcpdumpProcess, Incoming]:
+        if self._tcpdump is None or self._incoming is None:
             raise TestbedError(f"no capture is running on {self._interface}")
-        return self._process, self._incoming
+        return self._tcpdump, self._incoming
 
-    def _listens(self, process: Process) -> bool:
-        """Return whether the output of tcpdump so far reports that it is listening."""
-        assert process.stderr is not None
-        descriptor = process.stderr.fileno()
-        if select.select([descriptor], [], [], 0)[0]:
-            self._words += os.read(descriptor, 4096).decode(errors="replace")
-        return _LISTENING in self._words
-
-    def _numbers(self) -> Mapping[str, int]:
-        """Return the counts that tcpdump reported; empty if it did not report any."""
-        return numbers_in(self._words) if self._told is None else self._told
-
-    def _has_told_all(self, process: Process) -> bool:
+    def _is_complete(self, tcpdump: TcpdumpProcess) -> bool:
         """Return whether all frames that tcpdump counted have been read, so that its end need not be awaited."""
-        if not (self._live and self._flushed and tells_while_running(self._version)):
+        if not (tcpdump.live and self._flushed and reports_while_running(self._version)):
             return False
-        inquiry = Inquiry(process)
-        numbers = inquiry.complete_numbers()
-        self._words += inquiry.words
-        if numbers is not None and self._live.await_frames(numbers["captured"], _READ_S):
-            self._told = numbers
-        return self._told is not None
+        counts = tcpdump.final_counts()
+        if counts is None or not tcpdump.live.await_frames(counts["captured"], _READ_S):
+            return False
+        self._counts, self._stopped = counts, tcpdump
+        return True
 
-    def _start_ahead(self) -> None:
+    def _prespawn(self, tcpdump: TcpdumpProcess) -> None:
         """Start the tcpdump of the next trial, which may need another buffer; no frames are in transit now."""
         self.rest()
-        self._ahead_kib = max(self._ahead_kib, min(LARGEST_AHEAD_KIB, buffer_kib(self._command)))
-        command = with_buffer(self._command, self._ahead_kib)
-        self._ahead = Ahead(command, self._host.spawn(command))
+        self._prespawned_kib = max(self._prespawned_kib, min(_LARGEST_PRESPAWNED_KIB, tcpdump.buffer_kib))
+        self._prespawned_tcpdump = TcpdumpProcess(self._host, with_buffer(tcpdump.command, self._prespawned_kib))
 
-    def _let_go(self, process: Process, live: LiveCapture | None = None) -> None:
-        """Signal the process to end, without waiting for it."""
-        process.send_signal(signal.SIGINT)
-        self._leaving.append((process, live))
+    def _end_later(self, tcpdump: TcpdumpProcess) -> None:
+        tcpdump.signal_end()
+        self._ending.append(tcpdump)
 
-    def _part_with_those_leaving(self) -> None:
-        while self._leaving:
-            process, live = self._leaving.pop()
-            end(process, _STOP_S)
-            if live:
-                live.end()
+    def _await_ending(self) -> None:
+        while self._ending:
+            self._ending.pop().wait_end(_STOP_S)
 
-    def _flush(self, process: Process, target: Path | None, limit_s: float) -> None:
+    def _flush(self, tcpdump: TcpdumpProcess, target: Path | None, limit_s: float) -> None:
         """Send flush frames until the capture contains one, and hence all frames before it."""
         wait_s = max(0.2, limit_s / 10)  # before more are sent
 
         def is_done() -> bool:
-            assert self._pusher is not None
-            if process.poll() is not None:
+            assert self._flush_process is not None
+            if tcpdump.has_ended():
                 return True
-            seen = self._push_live(self._live, wait_s) if self._live else self._pusher.push(target, wait_s)
+            live = tcpdump.live
+            seen = self._flush_live(live, wait_s) if live else self._flush_process.push(target, wait_s)
             self._flushed = bool(seen)
             return seen is not False  # None: the NIC is gone or down; its counters show that to the judge
 
         wait_until(is_done, limit_s, every_s=0)
 
-    def _push_live(self, live: LiveCapture, wait_s: float) -> bool | None:
-        """Send flush frames until one has passed the pipe; return the same values as Pusher.push."""
-        assert self._pusher is not None
+    def _flush_live(self, live: LiveCapture, wait_s: float) -> bool | None:
+        """Send flush frames until one has passed the pipe; return the same values as FlushProcess.push."""
+        assert self._flush_process is not None
         for _ in range(0, FLUSH_FRAMES, _PIECE_FRAMES):
-            if self._pusher.push(None, wait_s, _PIECE_FRAMES) is None:
+            if self._flush_process.push(None, wait_s, _PIECE_FRAMES) is None:
                 return None
             if live.await_flush(0.0):
                 return True
         return live.await_flush(wait_s)
 
-    def _bring_home(self, incoming: Incoming) -> int:
-        """Copy the capture to this machine, unless it is counted on its host and not kept; return the free bytes there.
+    def _target(self, incoming: Incoming) -> Path | None:
+        """Return the file that tcpdump writes on its host; None if its output is counted."""
+        return target_of(incoming, scratch_of(self._host))
 
-        These are the bytes left on the disk that it was written to. A failed tcpdump may have left no capture.
+    def _is_remote(self, incoming: Incoming) -> bool:
+        """Return whether tcpdump writes its capture to another machine."""
+        return self._target(incoming) not in (None, capture_file(incoming))
+
+    def _fetch(self, incoming: Incoming) -> int:
+        """Copy the capture to this machine, unless it is counted on its host and not kept.
+
+        Return the free bytes on the disk that it was written to. A failed tcpdump may have left no capture.
         """
-        target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
-        if target is None or target == file:
-            return _free_bytes(file)
-        free = _free_bytes_of(self._host)
+        if not self._is_remote(incoming):
+            return _free_bytes(capture_file(incoming))
+        free = _free_bytes_on(self._host)
         if has_netbench(self._host) and not incoming.keep:
             return free
         try:
-            self._host.fetch(str(target), file)
+            self._host.fetch(str(self._target(incoming)), capture_file(incoming))
         except TestbedError:
             if not self._error:
                 raise
         return free
 
-    def _remove_there(self, incoming: Incoming) -> None:
+    def _remove_remote(self, incoming: Incoming) -> None:
         """Remove the capture from another machine in any case, because its disk would fill over the trials."""
-        target = target_of(incoming, scratch_of(self._host))
-        if target is not None and target != capture_file(incoming):
-            self._host.run(["rm", "-f", str(target)])
+        if self._is_remote(incoming):
+            self._host.run(["rm", "-f", str(self._target(incoming))])
 
     def _no_room(self, incoming: Incoming) -> str:
-        target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
-        if target is None or target == file:
-            return f"no space left for {file}; free some, or write elsewhere with -o"
-        return f"no space left for {target} on {self._host}; free some there"
+        if not self._is_remote(incoming):
+            return f"no space left for {capture_file(incoming)}; free some, or write elsewhere with -o"
+        return f"no space left for {self._target(incoming)} on {self._host}; free some there"
 
     def _counted(self, incoming: Incoming, sent: Sent) -> Received:
-        """Return the counts of the capture; none if it is not whole, because a partial count would look like loss."""
-        nothing = Received(error=self._error, no_delay="there is no whole capture")
+        """Return the counts of the capture; none if it is incomplete, because a partial count would look like loss."""
+        nothing = Received(error=self._error, no_delay="the capture is incomplete")
         if self._error or sent.first_ns is None or sent.last_ns is None:
             return nothing
-        expected = settled(expected_of(incoming), sent)
-        where, capture = self._where_counted(incoming, expected, sent)
+        where, capture = self._count_capture(incoming, settled(incoming.expected, sent), sent)
         if capture.error:
             return replace(nothing, error=capture.error)
-        if not capture.is_whole or capture.frames != self._numbers()["captured"]:
-            return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
+        if not capture.is_whole or capture.frames != self._counts["captured"]:
+            return replace(nothing, error=f"{where} does not contain exactly the frames that tcpdump reports")
         return capture.received
 
-    def _where_counted(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, InCapture]:
+    def _count_capture(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, InCapture]:
         """Return the name of the capture for messages, and its counts."""
-        file, traffic = capture_file(incoming), incoming.traffic
-        if self._live:
+        file, traffic, live = capture_file(incoming), incoming.traffic, self._stopped.live
+        if live:
             try:
-                counts = self._live.counts(expected)
+                counts = live.counts(expected)
             except UsageError as error:
                 return "", InCapture(Received(), error=str(error))
-            received = received_of(counts, sent, traffic)
-            return "what tcpdump wrote", InCapture(received, self._live.frames, is_whole(counts))
+            return "the output of tcpdump", InCapture(received_of(counts, sent, traffic), live.frames, is_whole(counts))
         if self._host.shares_files or not has_netbench(self._host):
             return str(file), count(file, expected, sent, traffic)
-        where = f"{target_of(incoming, scratch_of(self._host))} on {self._host}"
+        where = f"{self._target(incoming)} on {self._host}"
         try:
-            return where, self._counted_there(incoming, question(expected, sent, traffic))
+            return where, self._count_remotely(incoming, question(expected, sent, traffic))
         except MachineGoneError:
             raise
         except TestbedError as error:
             return "", InCapture(Received(), error=f"{where} cannot be counted: {error}")
 
-    def _counted_there(self, incoming: Incoming, asked: str) -> InCapture:
-        target = str(target_of(incoming, scratch_of(self._host)))
-        command = module_command_on(self._host, count_there.__name__, target)
-        answer = run_checked(self._host, command, stdin=asked, timeout_s=_COUNT_S)
+    def _count_remotely(self, incoming: Incoming, request: str) -> InCapture:
+        command = module_command_on(self._host, remote_capture_count.__name__, str(self._target(incoming)))
+        reply = run_checked(self._host, command, stdin=request, timeout_s=_COUNT_S)
         try:
-            return TypeAdapter(InCapture).validate_json(answer)
+            return TypeAdapter(InCapture).validate_json(reply)
         except ValidationError as error:
-            raise TestbedError(f"what counts there says {answer[:80].strip()!r}") from error
+            raise TestbedError(f"the counting process sent an invalid reply: {reply[:80].strip()!r}") from error
 
 
 def _version_on(host: Host) -> str:
@@ -377,16 +347,7 @@ def _free_bytes(path: Path) -> int:
         return 0  # a disk that cannot be queried cannot be written to either
 
 
-def _free_bytes_of(host: Host) -> int:
+def _free_bytes_on(host: Host) -> int:
     """Return the free bytes where another host stores captures (`df` of POSIX, option -P)."""
-    words = run_checked(host, ["df", "-kP", scratch_of(host)]).splitlines()[-1].split()
-    return int(words[3]) * 1024
-
-
-def _why(words: str, exit_code: int | None) -> str:
-    lines = [line for line in words.splitlines() if line.strip() and not is_number(line)]
-    if exit_code is None:
-        return "tcpdump cannot be ended: its kernel waits for something"
-    ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-    remark = f": {lines[-1].strip()}" if lines and _LISTENING not in lines[-1] else ""
-    return f"tcpdump ended before the trial did ({ending}){remark}"
+    columns = run_checked(host, ["df", "-kP", scratch_of(host)]).splitlines()[-1].split()
+    return int(columns[3]) * 1024

@@ -13,11 +13,10 @@ from fnmatch import fnmatchcase
 from math import fsum, hypot, isclose, sqrt
 from statistics import fmean, median
 
-from netbench.model.campaign import CampaignResults
+from netbench.model.campaign import CampaignResults, NoiseFloor
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
-from netbench.model.noise_floor import NoiseFloor
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, ReasonKind, WarningKind
 from netbench.model.virtualisation import Setting
 from netbench.statistics.change_interval import (
     RUN_PART,
@@ -110,7 +109,7 @@ class Campaign:
     groups: tuple[Group, ...]
     skipped: frozenset[ComparedCell]
     settings: Mapping[str, Setting]
-    disturbances: tuple[Warning, ...] = ()
+    disturbances: tuple[CampaignWarning, ...] = ()
     noise_floor: float | None = None
     complete: bool = True
 
@@ -433,7 +432,7 @@ def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:
     return ""
 
 
-def doubt_of(*sides: tuple[str, Iterable[Warning]]) -> str:
+def doubt_of(*sides: tuple[str, Iterable[CampaignWarning]]) -> str:
     """Return which campaigns were disturbed and by what, as text; empty for none. A side is a name and its warnings."""
     disturbed = [
         f"{name} was disturbed ({', '.join(kinds)})"

@@ -11,7 +11,7 @@ from enum import Enum
 from sys import maxsize
 
 from netbench.model.counts import StreamCounts
-from netbench.model.points import Where
+from netbench.model.points import PathSection
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.statistics.groups import Group
@@ -23,7 +23,7 @@ class LossPlace:
 
     order: int
     name: str
-    where: Where | None = field(default=None, compare=False)
+    where: PathSection | None = field(default=None, compare=False)
 
 
 CAPTURE = LossPlace(maxsize - 2, "capture (dropped)")
@@ -49,14 +49,14 @@ class Side(Enum):
 
 _SIDES = {
     None: Side.UNKNOWN,
-    Where.SOURCE: Side.BEFORE,
-    Where.INGRESS: Side.BEFORE,
-    Where.BEFORE: Side.BEFORE,
-    Where.INSIDE: Side.INSIDE,
-    Where.UUT: Side.UNKNOWN,
-    Where.BEHIND: Side.AFTER,
-    Where.EGRESS: Side.AFTER,
-    Where.SINK: Side.AFTER,
+    PathSection.SOURCE: Side.BEFORE,
+    PathSection.INGRESS: Side.BEFORE,
+    PathSection.BEFORE: Side.BEFORE,
+    PathSection.INSIDE: Side.INSIDE,
+    PathSection.UUT: Side.UNKNOWN,
+    PathSection.BEHIND: Side.AFTER,
+    PathSection.EGRESS: Side.AFTER,
+    PathSection.SINK: Side.AFTER,
 }
 
 
@@ -172,10 +172,10 @@ def group_outcome(group: Group, *, guest: bool) -> GroupOutcome | None:
 
 def uuts_with_guest(trials: Iterable[TrialResult]) -> frozenset[str]:
     """Return the UUTs on whose path a guest counted or lost frames."""
-    return frozenset(trial.spec.uut for trial in trials if Where.INSIDE in _parts_of_path(trial))
+    return frozenset(trial.spec.uut for trial in trials if PathSection.INSIDE in _parts_of_path(trial))
 
 
-def _parts_of_path(trial: TrialResult) -> Iterator[Where]:
+def _parts_of_path(trial: TrialResult) -> Iterator[PathSection]:
     yield from (count.where for count in trial.victim.counters)
     for counts in trial.streams:
         yield from (count.where for count in counts.counters)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import median
 
-from netbench.model.noise_floor import NoiseFloor
+from netbench.model.campaign import NoiseFloor
 from netbench.statistics.intervals import student_t
 
 FEWEST = 3  # repeats: fewer do not show their variation

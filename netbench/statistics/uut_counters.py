@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from netbench.model.counts import PointCount
-from netbench.model.points import Where
+from netbench.model.points import PathSection
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.statistics.lost_frames import uuts_with_guest
@@ -22,7 +22,7 @@ class UutCounter:
     trials: int
 
 
-_UUT = (Where.BEFORE, Where.INSIDE, Where.UUT, Where.BEHIND)
+_UUT = (PathSection.BEFORE, PathSection.INSIDE, PathSection.UUT, PathSection.BEHIND)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,9 @@ from types import TracebackType
 from typing import Self
 
 from netbench.errors import TestbedError
-from netbench.loads.base import Neighbour
-from netbench.loads.stress_ng import StressLoad
+from netbench.loads.stress_ng import Neighbour, StressLoad
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.testbed.testbed import Testbed
 from netbench.trial.setup import TrialSetup

@@ -11,10 +11,10 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
-from netbench.model.cables import devices
 from netbench.model.interfaces import host_of
-from netbench.model.paths import veth_mac
-from netbench.model.topology import LinkSpec, Topology
+from netbench.model.stream_paths import veth_mac
+from netbench.model.topology import Topology, devices
+from netbench.model.topology_specs import LinkSpec
 from netbench.testbed.cabling import device_changes
 from netbench.testbed.emulated_ssh_hosts import namespaces_of
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from netbench.linux.changes import AddBridge, Change
-from netbench.model.cables import cables, devices
-from netbench.model.paths import StreamPath, nic_of, stream_paths, veth_mac
-from netbench.model.topology import Topology
+from netbench.model.paths import StreamPath
+from netbench.model.stream_paths import nic_of, stream_paths, veth_mac
+from netbench.model.topology import Topology, cables, devices
 from netbench.uut.forwarding import changes_in_guest
 from netbench.vmm.base import CableEnd
 

@@ -36,7 +36,7 @@ from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
 from netbench.model.host_spec import SshSpec
 from netbench.model.interfaces import PREFIX, host_of
-from netbench.model.paths import veth_mac
+from netbench.model.stream_paths import veth_mac
 from netbench.model.topology import Topology
 
 _BRIDGE = f"{PREFIX}br-control"

@@ -7,7 +7,8 @@ from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes, rising
 from netbench.model.profile import Profile
 from netbench.model.scenario import Activity, Network
-from netbench.model.topology import StreamSpec, Topology
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import StreamSpec
 from netbench.model.units import largest_frame
 
 

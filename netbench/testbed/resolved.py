@@ -7,13 +7,15 @@ from typing import cast
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import host_of
-from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
+from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.base_changes import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
@@ -36,7 +38,7 @@ class ResolvedGuest:
     spec: UutSpec
     assignment: Assignment
     plan: UutPlan
-    pace: Pace
+    pace: DurationEstimate
 
     def make(self) -> UnitUnderTest:
         """Return the guest as a UUT that is not provisioned yet."""
@@ -105,7 +107,7 @@ class Resolved:
                 path.name: cpus
                 for guest in guests.values()
                 for path in guest.assignment.paths
-                if (cpus := guest.assignment.entitlement.cpus)
+                if (cpus := guest.assignment.cpu_shares.cpus)
             }
             for uut, guests in self.guests.items()
         }
@@ -167,9 +169,9 @@ def resolve_guests(
     }
     try:
         own = victim_cpus(uut, neighbours, cpus)
-        entitled = {VICTIM: replace(uut.entitlement, cpus=own)}
+        entitled = {VICTIM: replace(uut.cpu_shares, cpus=own)}
         for neighbour in neighbours:
-            entitled[neighbour.name] = Entitlement(
+            entitled[neighbour.name] = CpuShares(
                 placed(neighbour.placement, own, cpus), neighbour.cpu_weight, neighbour.cpu_limit
             )
     except (UsageError, MissingError) as error:
@@ -264,7 +266,7 @@ def _needs_of_guest(
 
 
 def _has_share(spec: UutSpec) -> bool:
-    return spec.entitlement.weight is not None or spec.entitlement.limit is not None
+    return spec.cpu_shares.weight is not None or spec.cpu_shares.limit is not None
 
 
 def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:

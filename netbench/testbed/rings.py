@@ -7,7 +7,8 @@ from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.linux.changes import BindThread, Change, ReceiveByNapi
 from netbench.linux.changes.receive import set_policy, threads_of
 from netbench.linux.machine import Machine
-from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.paths import Nic, StreamPath
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.model.topology import Topology
 from netbench.model.traffic import NAPI_POLICY, NapiPolicy

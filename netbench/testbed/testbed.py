@@ -22,19 +22,21 @@ from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurem
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.proc import lacking_capabilities
-from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
-from netbench.linux.safety.ports import refuse_unsafe_port
-from netbench.linux.watchdog.journal import Journal, clean, undo_run
-from netbench.loads.base import Neighbour
-from netbench.model.cables import devices
+from netbench.linux.refresh import catch_up, catch_up_there
+from netbench.linux.running import Other, Presence, present, when_alone
+from netbench.linux.safety import refuse_unsafe_port
+from netbench.linux.state import STATE_DIRECTORY, lock_testbed
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
+from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identities, LinkIdentity
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology, devices
+from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
 from netbench.testbed.base_changes import base_changes
@@ -106,14 +108,14 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            reason = self._generator.unfit(host)
+            reason = self._generator.unsupported_reason(host)
             if reason:
                 raise MissingError(
                     f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            reason = self._sinks.unfit(sink_host)
+            reason = self._sinks.unsupported_reason(sink_host)
             if reason:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()
@@ -195,7 +197,7 @@ class Testbed:
         def brought_up() -> ActiveGuest:
             try:
                 for path in resolved.assignment.paths:
-                    self._rings.move(path.name, resolved.assignment.entitlement.cpus, beside.napi_policy)
+                    self._rings.move(path.name, resolved.assignment.cpu_shares.cpus, beside.napi_policy)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
                 paths = resolved.assignment.paths
                 active = replace(

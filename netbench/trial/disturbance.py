@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from netbench.linux.cpu_delays import CpuDelays
 from netbench.linux.proc import USER_HZ, CpuTicks
-from netbench.model.disturbance import Disturbance, Role, ThreadDelay
+from netbench.model.tester import Disturbance, Role, ThreadDelay
 from netbench.model.traffic import Sent
 from netbench.trial.setup import Endpoints, TrialGuest
 

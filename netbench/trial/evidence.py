@@ -7,7 +7,7 @@ from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import StreamPath
-from netbench.model.points import CountingPoint, Where
+from netbench.model.points import CountingPoint, PathSection
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 
@@ -179,7 +179,7 @@ class StreamObservation:
         """Return the point of this name on the path."""
         return next(point for point in self.points if point.name == name)
 
-    def nic(self, where: Where) -> CountingPoint:
+    def nic(self, where: PathSection) -> CountingPoint:
         """Return the NIC at one end of the path, or at one end of the UUT."""
         return next(point for point in self.points if point.where is where and point.passing)
 
@@ -212,7 +212,9 @@ class StreamObservation:
         if (
             nic is None
             or self.arrived is None
-            or any(drop.silent and drop.point.where is Where.SINK and drop.role == "dropped" for drop in self.growths)
+            or any(
+                drop.silent and drop.point.where is PathSection.SINK and drop.role == "dropped" for drop in self.growths
+            )
         ):
             return 0
         return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
-from netbench.model.disturbance import Disturbance
 from netbench.model.frame_mix import FrameSize, in_bytes
-from netbench.model.points import BPF_PROGRAMS, OTHERHOST, Where
+from netbench.model.points import BPF_PROGRAMS, OTHERHOST, PathSection
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
+from netbench.model.tester import Disturbance
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import RESET, UNCOUNTED, StreamObservation
@@ -385,10 +385,14 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
 def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
     for loss in counts.lost_at:
-        if loss.where is Where.SINK:
+        if loss.where is PathSection.SINK:
             yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames were lost at the {loss.place}: the tester's loss"
     for drops in evidence.growths:
-        if drops.point.where in (Where.SOURCE, Where.SINK) and drops.role in ("dropped", "repeated") and drops.frames:
+        if (
+            drops.point.where in (PathSection.SOURCE, PathSection.SINK)
+            and drops.role in ("dropped", "repeated")
+            and drops.frames
+        ):
             yield (
                 ReasonKind.TESTER_DROPPED,
                 f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: not the UUT's doing; "

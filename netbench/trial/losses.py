@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from netbench.model.counts import Loss
-from netbench.model.points import UUT, CountingPoint, Kind, Where
+from netbench.model.points import UUT, CountingPoint, PathSection, PointKind
 from netbench.trial.evidence import CounterDelta, NicDelta, StreamObservation
 from netbench.trial.segments import DropCounter, Segment, name_rest, share_out
 
@@ -157,13 +157,13 @@ def _ends(evidence: StreamObservation) -> _Ends | None:
 def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
     """Yield the segments of the path from generator to capture, cut at each point that counts passing frames."""
     source, sink, uut = ends.source, ends.sink, evidence.point(UUT)
-    of_source, of_sink = evidence.nic(Where.SOURCE), evidence.nic(Where.SINK)
+    of_source, of_sink = evidence.nic(PathSection.SOURCE), evidence.nic(PathSection.SINK)
     unsent = max(0, evidence.sent.frames + ends.others - source.tx)
-    yield Segment(uut, unsent, _drops_at(evidence, Where.SOURCE), of_source, source.tx_dropped)
+    yield Segment(uut, unsent, _drops_at(evidence, PathSection.SOURCE), of_source, source.tx_dropped)
     at_sink = RING_FULL if evidence.has_ring("sink") and sink.rx else ""
     if ends.within:
         ingress, egress = ends.within
-        of_ingress = evidence.nic(Where.INGRESS)
+        of_ingress = evidence.nic(PathSection.INGRESS)
         # Frames that are too long for the link never come in.
         cause = RING_FULL if evidence.has_ring("ingress") and ingress.rx else ""
         yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
@@ -174,7 +174,7 @@ def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
         yield Segment(uut, missing, (), of_sink, _refused(sink), nic_cause=at_sink, name=name)
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
-    yield Segment(uut, uncaught, _drops_at(evidence, Where.SINK))
+    yield Segment(uut, uncaught, _drops_at(evidence, PathSection.SINK))
 
 
 def _in_uut(evidence: StreamObservation, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
@@ -182,7 +182,7 @@ def _in_uut(evidence: StreamObservation, ends: _Ends, ingress: NicDelta, egress:
 
     A point cannot have passed more frames than entered before it.
     """
-    first, last = evidence.nic(Where.INGRESS), evidence.nic(Where.EGRESS)
+    first, last = evidence.nic(PathSection.INGRESS), evidence.nic(PathSection.EGRESS)
     passed, left = ingress.rx - ends.through, egress.tx - ends.through - ends.copies
     cuts = [(first, passed)]
     for growth in evidence.growths:
@@ -198,7 +198,7 @@ def _in_uut(evidence: StreamObservation, ends: _Ends, ingress: NicDelta, egress:
         yield Segment(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name=name)
 
 
-def _drops_at(evidence: StreamObservation, where: Where) -> list[CounterDelta]:
+def _drops_at(evidence: StreamObservation, where: PathSection) -> list[CounterDelta]:
     return [growth for growth in evidence.growths if growth.point.where is where and growth.role == "dropped"]
 
 
@@ -208,7 +208,7 @@ def _refused(nic: NicDelta) -> int:
 
 def _within(one: CounterDelta, start: CountingPoint, end: CountingPoint) -> bool:
     """Return True if a counter is in a segment; a counter at the ingress comes after the count of the NIC there."""
-    if one.point.where is Where.INGRESS or (one.indiscriminate and one.point.direction == "rx"):
+    if one.point.where is PathSection.INGRESS or (one.indiscriminate and one.point.direction == "rx"):
         return one.point == start
     return start.order < one.point.order <= end.order
 
@@ -229,7 +229,7 @@ def _backlogs(trial: Sequence[StreamObservation], paths: Sequence[Sequence[Segme
     for evidence, (to_source, to_ingress, behind, *_) in zip(trial, paths, strict=True):
         ingress = evidence.trusted("ingress")
         for grown in evidence.growths:
-            if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
+            if ingress and grown.point.kind is PointKind.BACKLOG and grown.frames:
                 refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
                 unsent = min(evidence.sent.errors, to_source.nic_dropped - refused, ingress.rx_dropped - refused)
                 counter = found.setdefault(grown.identity, DropCounter(grown.frames))
@@ -268,7 +268,7 @@ def _without_others(found: Sequence[Loss], others: int, evidence: StreamObservat
     """Yield the losses that must be the stream's own, if up to `others` foreign frames may be among the lost frames."""
     sure = [replace(loss, frames=max(0, loss.frames - others)) for loss in found]
     yield from sure
-    in_uut = {number for number, loss in enumerate(found) if loss.where not in (Where.SOURCE, Where.SINK)}
+    in_uut = {number for number, loss in enumerate(found) if loss.where not in (PathSection.SOURCE, PathSection.SINK)}
     lost_in_uut = max(0, sum(found[number].frames for number in in_uut) - others)
     unsure = lost_in_uut - sum(sure[number].frames for number in in_uut)
     ends = ("ingress", "egress") if evidence.trusted("ingress") and evidence.trusted("egress") else ("source", "sink")

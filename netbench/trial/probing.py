@@ -166,7 +166,7 @@ def learn(endpoints: Sequence[Endpoints]) -> None:
     """
     for ends in endpoints:
         if ends.path.leads_outside:
-            ends.sink.learn(ends.path.source.mac)
+            ends.sink.prime_fdb(ends.path.source.mac)
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:

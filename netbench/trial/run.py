@@ -8,7 +8,7 @@ from functools import partial
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.linux.cpu_delays import CpuDelays
-from netbench.loads.base import Neighbour
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent

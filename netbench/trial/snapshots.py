@@ -16,9 +16,9 @@ from netbench.model.points import (
     UUT,
     CounterReading,
     CountingPoint,
-    Kind,
+    PathSection,
+    PointKind,
     Points,
-    Where,
     whole_path,
 )
 from netbench.model.received import Received
@@ -193,8 +193,12 @@ def _for_another_mac(points: Sequence[CountingPoint], ingress: NicDelta | None) 
 
     Otherwise the IP layer may drop copies of frames that something else forwards.
     """
-    if ingress and ingress.rx_otherhost_dropped is not None and any(layer.kind is Kind.IP_LAYER for layer in points):
-        point = next(candidate for candidate in points if candidate.where is Where.INGRESS)
+    if (
+        ingress
+        and ingress.rx_otherhost_dropped is not None
+        and any(layer.kind is PointKind.IP_LAYER for layer in points)
+    ):
+        point = next(candidate for candidate in points if candidate.where is PathSection.INGRESS)
         identity = (OTHERHOST, str(point.place))
         frames = ingress.rx_otherhost_dropped
         yield CounterDelta(point, OTHERHOST, "dropped", frames, indiscriminate=True, identity=identity)

@@ -10,20 +10,21 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.changes import Change
+from netbench.linux.cgroups import door, find_controller
+from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
-from netbench.linux.requirements import Requirement
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Entitlement
-from netbench.model.interfaces import InterfaceRef
+from netbench.linux.needs import Need
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.fields import percent_text
+from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
-from netbench.model.virtualisation import Supports, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
 
-AT_ONCE = Pace()  # for UUTs that run already
+AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
 PROBE_LIMIT_S = 60.0
-EVERYTHING = Entitlement()  # no restriction: all CPUs
+EVERYTHING = CpuShares()  # no restriction: all CPUs
 
 
 class Step(Protocol):
@@ -36,14 +37,14 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The task of a UUT: its name, the streams it forwards, and its CPU entitlement.
+    """The task of a UUT: its name, the streams it forwards, and its CPU shares.
 
     A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench.
     """
 
     name: str = "NAME"
     paths: tuple[StreamPath, ...] = ()
-    entitlement: Entitlement = EVERYTHING
+    cpu_shares: CpuShares = EVERYTHING
     host: str = ""
     run_id: str = "RUN"
 
@@ -80,7 +81,7 @@ class UutPlan:
     steps: tuple[Step, ...] = ()
     needs: frozenset[str] = frozenset()
     load_needs: frozenset[str] | None = None
-    pace: Pace = AT_ONCE
+    pace: DurationEstimate = AT_ONCE
     own_kernel: bool = False
     in_process: bool = False
 
@@ -90,7 +91,7 @@ class Ready:
     """The properties of a UUT, once it forwards.
 
     `next_hop_macs` has the MAC address, by stream, that the source must send to. Frames may stay inside the UUT for
-    `quiet_time_s` while no NIC's counter moves. `inside` runs commands in it, within its entitlement; None where that
+    `quiet_time_s` while no NIC's counter moves. `inside` runs commands in it, within its CPU shares; None where that
     is impossible. `facts` matter for reading its results: versions, how it is run. If its CPU is emulated, the fact
     `emulated` gives the reason. `points` count its frames between ingress and egress NIC, in the order of the path.
     Probes may take `probe_limit_s` to arrive on paths that netbench did not make; None where none ever arrives.
@@ -247,5 +248,37 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
     start_s = time.monotonic() - began_s if plan.steps else None
     kind = {"virtualisation": uut.virtualisation.value} if uut.virtualisation else {}
     ready = replace(ready, facts={**kind, **ready.facts})
-    cpus = site.assignment.entitlement.cpus
+    cpus = site.assignment.cpu_shares.cpus
     return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes(), cpus=cpus)
+
+
+def group_changes(own: Assignment) -> list[AddCgroup]:
+    """Return the control group of one guest of a run; none without a weight and a limit."""
+    weight, limit = own.cpu_shares.weight, own.cpu_shares.limit
+    return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
+
+
+def way_in(host: Host, own: Assignment) -> str:
+    """Return the cgroup.procs file of that group on a host; empty without a group."""
+    return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
+
+
+def planned_way_in(own: Assignment) -> str:
+    """Return `way_in` on most machines, for `--dry-run`."""
+    return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
+
+
+def entitlement_facts(entitlement: CpuShares) -> dict[str, str]:
+    """Return the facts about an entitlement; none for the default."""
+    facts = {}
+    if entitlement.cpus:
+        facts["host_cpus"] = ",".join(map(str, entitlement.cpus))
+    if entitlement.weight is not None:
+        facts["cpu_weight"] = str(entitlement.weight)
+    if entitlement.limit is not None:
+        facts["cpu_limit"] = percent_text(entitlement.limit)
+    return facts
+
+
+def _group(own: Assignment) -> str:
+    return f"{PREFIX}{own.run_id[-12:]}-{own.name}"

@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.errors import UsageError
-from netbench.model.duration_estimate import Pace
 from netbench.model.fields import Seconds
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import Supports
+from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Ready, UnitUnderTest, UutPlan
 
 _QUIET_TIME_S = 0.05  # unknown; an upper limit for most devices
@@ -47,7 +46,7 @@ class External(UnitUnderTest):
             raise UsageError(f"next_hop_macs: there is no stream {sorted(unknown)[0]!r} in this topology")
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        return UutPlan(pace=Pace(bring_up_s=0.5))  # it forwards already
+        return UutPlan(pace=DurationEstimate(bring_up_s=0.5))  # it forwards already
 
     def ready(self) -> Ready:
         """Return at once: probes show later whether it forwards."""

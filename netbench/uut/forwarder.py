@@ -11,15 +11,14 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.model.documents import plain_text
-from netbench.model.duration_estimate import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
-from netbench.model.virtualisation import Supports
+from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.forwarder_process import Impairments
 from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
-from netbench.uut.impairments import Impairments
-from netbench.uut.own_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import OwnProcess, StartProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Forwarder(UnitUnderTest):
 
     def plan(self, assignment: Assignment) -> UutPlan:
         started = tuple(self._start(path) for path in assignment.paths)
-        return UutPlan(started, frozenset({"packet"}), pace=Pace(bring_up_s=0.5))  # Python starts
+        return UutPlan(started, frozenset({"packet"}), pace=DurationEstimate(bring_up_s=0.5))  # Python starts
 
     def take(self, step: Step, site: Site) -> None:
         """Start a process; MissingError on a host without netbench."""

@@ -12,11 +12,23 @@ from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath
-from netbench.model.points import Kind
+from netbench.model.points import PointKind
 from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
+from netbench.uut import reception_probe
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    planned_way_in,
+    way_in,
+)
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestLink,
@@ -31,7 +43,6 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
-from netbench.vmm import reception
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 
 _RECEPTION_S = 20.0
@@ -139,7 +150,7 @@ class Guest(UnitUnderTest):
             next_hop_macs=self._towards(site.paths),
             quiet_time_s=running.guest.quiet_time_s,
             inside=host,
-            facts=facts | entitlement_facts(site.assignment.entitlement),
+            facts=facts | entitlement_facts(site.assignment.cpu_shares),
             points=guest_points(site.paths, running.links),
         )
 
@@ -157,7 +168,7 @@ class Guest(UnitUnderTest):
         """Return its counters, at its attachments and inside, and CPU times; TestbedError when it does not run."""
         running, own_kernel = self._at_work, self._vmm.own_kernel
         outside = read_links(self.site.machine, running.links, running.attached, running.guest.spec.title)
-        stack = Kind.IP_COUNTERS if own_kernel else self._stack
+        stack = PointKind.IP_COUNTERS if own_kernel else self._stack
         inside = running.machine.count(points_inside(running.nics, own_kernel=own_kernel, stack=stack))
         used_s = _used_s(inside.cpu_s if own_kernel else None, running.guest.cpu_s())
         return Reading((*outside, *inside.counters), used_s)
@@ -176,10 +187,16 @@ class Guest(UnitUnderTest):
             running.guest.stop()
 
     @property
-    def _stack(self) -> Kind:
+    def _stack(self) -> PointKind:
         """The part of the kernel that forwards, with its rules: in a shared kernel others may add rules."""
         forward = self._vmm.options.forward
-        return Kind.IP_LAYER if forward in ROUTING else Kind.BRIDGE if forward == "bridge" else Kind.IP_COUNTERS
+        return (
+            PointKind.IP_LAYER
+            if forward in ROUTING
+            else PointKind.BRIDGE
+            if forward == "bridge"
+            else PointKind.IP_COUNTERS
+        )
 
     @property
     def _started(self) -> _Running:
@@ -202,10 +219,10 @@ class Guest(UnitUnderTest):
             own.name,
             guest_directory(own.run_id, f"uut-{own.name}"),
             netns=ingress.netns if ingress else None,
-            host_cpus=own.entitlement.cpus,
+            host_cpus=own.cpu_shares.cpus,
             door="" if self._vmm.entitles else planned_way_in(own),
-            weight=own.entitlement.weight,
-            limit=own.entitlement.limit,
+            weight=own.cpu_shares.weight,
+            limit=own.cpu_shares.limit,
         )
         return replace(spec, nics=guest_nics(own.paths, self._vmm.attachment(spec).kind))
 
@@ -276,7 +293,9 @@ def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
 
 def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
     """Return the command that sends a frame to a NIC of the guest."""
-    return program_command(host, reception, interface, mac)
+    if has_netbench(host):
+        return module_command_on(host, reception_probe.__name__, interface, mac)
+    return source_command(reception_probe, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

@@ -8,17 +8,17 @@ from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslav
 from netbench.linux.machine import Machine
 from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
-from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
+from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic
 
-_VIRTUAL_NIC = CountingPoint("VMM ingress", Where.BEFORE, names_segment=True)
-_INGRESS_NIC = CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True)
-_SOFTNET = CountingPoint("guest softnet", Where.INSIDE)
-_IP_LAYER = CountingPoint("guest IP layer", Where.INSIDE)
-_EGRESS_QUEUE = CountingPoint("guest egress queue", Where.INSIDE)
-_EGRESS_NIC = CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", passing=True)
+_VIRTUAL_NIC = CountingPoint("VMM ingress", PathSection.BEFORE, names_segment=True)
+_INGRESS_NIC = CountingPoint("guest ingress NIC", PathSection.INSIDE, direction="rx", passing=True)
+_SOFTNET = CountingPoint("guest softnet", PathSection.INSIDE)
+_IP_LAYER = CountingPoint("guest IP layer", PathSection.INSIDE)
+_EGRESS_QUEUE = CountingPoint("guest egress queue", PathSection.INSIDE)
+_EGRESS_NIC = CountingPoint("guest egress NIC", PathSection.INSIDE, direction="tx", passing=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class GuestLink:
     def point(self) -> CountingPoint:
         """The interface as a counting point: a tap's tx counter, for example, counts the frames to the guest."""
         to_guest, from_guest = self.attachment.to_guest, "rx" if self.attachment.to_guest == "tx" else "tx"
-        where, way = (Where.BEFORE, to_guest) if self.role == "ingress" else (Where.BEHIND, from_guest)
-        return CountingPoint(f"{self.role} {self.kind}", where, Kind.INTERFACE, self.place, way, passing=True)
+        where, way = (PathSection.BEFORE, to_guest) if self.role == "ingress" else (PathSection.BEHIND, from_guest)
+        return CountingPoint(f"{self.role} {self.kind}", where, PointKind.INTERFACE, self.place, way, passing=True)
 
 
 def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
@@ -136,16 +136,16 @@ def guest_points(paths: Sequence[StreamPath], links: Sequence[GuestLink]) -> Poi
     bridged = bool(links) and not links[0].attachment.on_nic
     return {
         path.name: (
-            *([forwarding_point(path, Kind.BRIDGE, Where.BEFORE)] if bridged else []),
+            *([forwarding_point(path, PointKind.BRIDGE, PathSection.BEFORE)] if bridged else []),
             *([own[path.name, "ingress"]] if own else []),
             _VIRTUAL_NIC,
             _INGRESS_NIC,
             _SOFTNET,
             _IP_LAYER,
-            CountingPoint("guest", Where.INSIDE, names_segment=True),
+            CountingPoint("guest", PathSection.INSIDE, names_segment=True),
             _EGRESS_QUEUE,
             _EGRESS_NIC,
-            CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
+            CountingPoint("VMM egress", PathSection.BEHIND, names_segment=True),
             *([own[path.name, "egress"]] if own else []),
             *([_behind(path)] if bridged else []),
         )
@@ -154,28 +154,30 @@ def guest_points(paths: Sequence[StreamPath], links: Sequence[GuestLink]) -> Poi
 
 
 def _behind(path: StreamPath) -> CountingPoint:
-    return replace(forwarding_point(path, Kind.BRIDGE, Where.BEHIND), name="egress bridge")
+    return replace(forwarding_point(path, PointKind.BRIDGE, PathSection.BEHIND), name="egress bridge")
 
 
-def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kind = Kind.IP_COUNTERS) -> Points:
+def points_inside(
+    nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: PointKind = PointKind.IP_COUNTERS
+) -> Points:
     """Return the counting points inside a guest, by stream, as places of its machine.
 
     The backlog is counted only in a guest with its own kernel: otherwise its machine counts it. `stack` is the part of
     the kernel that forwards.
     """
 
-    def at(point: CountingPoint, kind: Kind, interface: str = "") -> CountingPoint:
+    def at(point: CountingPoint, kind: PointKind, interface: str = "") -> CountingPoint:
         return replace(point, kind=kind, place=InterfaceRef(None, None, interface))
 
-    shared = (at(_IP_LAYER, stack), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
+    shared = (at(_IP_LAYER, stack), *((at(_SOFTNET, PointKind.BACKLOG),) if own_kernel else ()))
     return {
         stream: (
             # A guest's driver may report drops of the virtual NIC, which is in front of the guest.
-            at(_VIRTUAL_NIC, Kind.BUFFERS, own.ingress),
-            at(_INGRESS_NIC, Kind.NIC, own.ingress),
+            at(_VIRTUAL_NIC, PointKind.BUFFERS, own.ingress),
+            at(_INGRESS_NIC, PointKind.NIC, own.ingress),
             *shared,
-            at(_EGRESS_QUEUE, Kind.QUEUE, own.egress),
-            at(_EGRESS_NIC, Kind.NIC, own.egress),
+            at(_EGRESS_QUEUE, PointKind.QUEUE, own.egress),
+            at(_EGRESS_NIC, PointKind.NIC, own.egress),
         )
         for stream, own in nics.items()
     }

@@ -21,14 +21,22 @@ from netbench.hosts.host_wrappers import ConfinedHost, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
-from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
-from netbench.model.duration_estimate import Pace
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
-from netbench.model.virtualisation import Supports
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.model.virtualisation import DurationEstimate, Supports
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    way_in,
+)
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
 
@@ -101,7 +109,7 @@ class Ovs(UnitUnderTest):
             steps=(*group_changes(assignment), *self._changes(assignment), *self._commands(assignment)),
             needs=frozenset(tools | ({"tun"} if self._datapath == "netdev" else {"openvswitch"})),
             load_needs=frozenset({"stress-ng"}),
-            pace=Pace(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
+            pace=DurationEstimate(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
             in_process=self._datapath == "netdev",
         )
 
@@ -142,7 +150,7 @@ class Ovs(UnitUnderTest):
             inside=self._inside(site),
             facts={
                 "forward": f"Open vSwitch {version}, datapath {self._datapath}",
-                **entitlement_facts(site.assignment.entitlement),
+                **entitlement_facts(site.assignment.cpu_shares),
             },
             points={path.name: (_SWITCH,) for path in site.paths},
         )
@@ -178,7 +186,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return ConfinedHost(site.host, own.entitlement.cpus, way_in(site.host, own))
+        return Confined(site.host, own.cpu_shares.cpus, way_in(site.host, own))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

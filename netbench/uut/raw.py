@@ -8,17 +8,27 @@ from pydantic import BaseModel, model_validator
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import Change, GroOn, SteerReceived
-from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
-from netbench.model.duration_estimate import Pace
-from netbench.model.entitlement import Cpus
+from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
+from netbench.linux.probes import Probes
+from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
-from netbench.model.points import CountingPoint, Kind, forwarding_point
-from netbench.model.virtualisation import Supports
+from netbench.model.points import CountingPoint, PointKind, forwarding_point
+from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.uut.base import (
+    Assignment,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+    entitlement_facts,
+    group_changes,
+    way_in,
+)
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.own_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import OwnProcess, StartProcess
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -122,7 +132,7 @@ class Raw(UnitUnderTest):
             ),
             needs=frozenset(_NEEDS[self._forward]),
             load_needs=frozenset({"stress-ng"}),
-            pace=Pace(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
+            pace=DurationEstimate(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
 
     def provision(self, site: Site) -> None:
@@ -163,8 +173,8 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
-            inside=ConfinedHost(site.host, own.entitlement.cpus, way_in(site.host, own)),
-            facts=facts | entitlement_facts(own.entitlement),
+            inside=Confined(site.host, own.cpu_shares.cpus, way_in(site.host, own)),
+            facts=facts | entitlement_facts(own.cpu_shares),
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )
 
@@ -204,7 +214,7 @@ class Raw(UnitUnderTest):
     def _forwards_at(self, path: StreamPath) -> CountingPoint:
         """Return the counting point that forwards: a bridge or IP layer, which may drop frames, or a redirect."""
         if self._forward in ROUTING:
-            return forwarding_point(path, Kind.IP_LAYER)
+            return forwarding_point(path, PointKind.IP_LAYER)
         if self._forward == "bridge":
-            return forwarding_point(path, Kind.BRIDGE)
+            return forwarding_point(path, PointKind.BRIDGE)
         return CountingPoint(f"{self._forward} redirect", names_segment=True)

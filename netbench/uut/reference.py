@@ -20,7 +20,7 @@ from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Pro
 from netbench.model.fields import Seconds
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.model.points import CounterReading, Kind
+from netbench.model.points import CounterReading, PointKind
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan
 from netbench.uut.forwarding import inside_nics, require_way_back
@@ -127,7 +127,7 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
 
     def point_of(self, truth: DropRule | Limit) -> str:
         """Return the counting point of a drop rule, by name."""
-        inside = Kind.BRIDGE if self.forward == "bridge" else Kind.IP_LAYER
+        inside = PointKind.BRIDGE if self.forward == "bridge" else PointKind.IP_LAYER
         return inside.value if truth.at == "forward" else f"{truth.at} NIC"
 
     def family(self, truth: DropRule | Limit) -> str:

@@ -11,13 +11,12 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import end
 from netbench.linux.changes import Change
-from netbench.linux.locks import STATE_DIRECTORY
-from netbench.linux.requirements import Requirement
-from netbench.model.duration_estimate import Pace
+from netbench.linux.needs import Need
+from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.model.virtualisation import NicKind, Supports, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, Tap
 
 
@@ -78,7 +77,7 @@ class GuestSpec:
     `cables` are NICs that are not attached to its machine. `directory` is for its files while it runs. `netns` is the
     network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty: any). They run
     in the control group that the file `door` leads into (empty: the group of netbench). That group has the `weight` and
-    `limit` (as in an Entitlement).
+    `limit` (as in CpuShares).
     """
 
     name: str
@@ -195,13 +194,13 @@ class Vmm:
     # Whether its guests are on another machine that source and sink are cabled to: streams have no NICs in between.
     elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests have kernels that schedule them and count their CPU time
-    pace: ClassVar[Pace] = Pace()
-    pace_in_vm: ClassVar[Pace | None] = None  # with a VM as its host, whose CPU is usually emulated; None: the same
+    pace: ClassVar[DurationEstimate] = DurationEstimate()
+    pace_in_vm: ClassVar[DurationEstimate | None] = None  # in a VM with an emulated CPU; None: the same
 
     def __init__(self, options: GuestOptions) -> None:
         self.options = options
 
-    def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
+    def pace_of(self, paths: Sequence[StreamPath]) -> DurationEstimate:
         """Return how long operations take with its guests on these paths."""
         return (self.pace_in_vm if on_vm(paths) else None) or self.pace
 

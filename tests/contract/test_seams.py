@@ -17,11 +17,10 @@ from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceH
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
-from netbench.loads.base import Neighbour
-from netbench.loads.stress_ng import StressLoad
-from netbench.model.entitlement import Entitlement
+from netbench.loads.stress_ng import Neighbour, StressLoad
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import AutoSink, AutoSinkKind
 from netbench.sinks.base import Sink, SinkKind
@@ -35,9 +34,9 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import DropRule, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
-from netbench.vmm.guest_agent import GuestAgentHost
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu.guest_agent import GuestAgentHost
+from netbench.vmm.qemu.options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
 from tests.unit.fakes import FakeClock, FakeHost, FakeNics, FakeSetup, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 
@@ -216,7 +215,7 @@ class Noted:
 )
 def test_what_provisioning_would_do_is_what_it_does(uut):
     kernel: Any = Noted()
-    own = Assignment("x", PATHS, Entitlement((0,), 50, 0.2))
+    own = Assignment("x", PATHS, CpuShares((0,), 50, 0.2))
     uut.provision(Site(own, kernel, {}))
     assert tuple(kernel.changes) == uut.plan(own).steps
 

@@ -22,8 +22,8 @@ _NOTICE_S = 20.0
 class VmmContract:
     """Define the drivers to check: `vmm` makes one, `broken` one whose guests cannot start (a missing image).
 
-    Without `broken`, what the driver said is to be there on the machine is missing. Where no guest answers, as of a
-    simulator, `no_answers` says why: what needs answers is skipped.
+    Without `broken`, requirements of the driver are missing on the machine. Where no guest answers, as of a
+    simulator, `no_answers` has the reason, and parts that need answers are skipped.
     """
 
     no_answers = ""

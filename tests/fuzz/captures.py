@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from netbench.capture import pcap
-from netbench.capture.captured import CaptureCounts
+from netbench.capture import pcap, pcapng
+from netbench.capture.capture_counts import CaptureCounts
 from netbench.capture.counting import analyze_capture
 from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
@@ -19,8 +19,8 @@ from tests.unit.capture_files import Frame, cut, stream_frame
 from tests.unit.capture_files import pcap as pcap_file
 from tests.unit.capture_files import pcapng as pcapng_file
 
-# Small files use the reader's code for few frames; these limits make them use the code for many equal frames, too.
-_OTHER_WAYS = (("_SHORTEST_RUN", 2), ("_WALK_RECORDS", 1))
+# Small files are read record by record, by dpkt in pcapng; these limits make numpy read many at a time as well.
+_OTHER_WAYS = ((pcap, "_SHORTEST_RUN", 2), (pcap, "_WALK_RECORDS", 1), (pcapng, "_SHORTEST_RUN", 1))
 _SECTION = b"\x0a\x0d\x0d\x0a"
 
 
@@ -36,8 +36,8 @@ def check(data: bytes) -> CaptureCounts | None:
             _check_against_the_records(data, counts)
         assert counts.frames == _ours(counts) + counts.foreign_frames + counts.control_frames + counts.flush_frames
         assert all(stream.received + stream.duplicates == stream.span.frames for stream in counts.streams)
-        for constant, value in _OTHER_WAYS:
-            with patch.object(pcap, constant, value):
+        for module, constant, value in _OTHER_WAYS:
+            with patch.object(module, constant, value):
                 assert analyze_capture(path) == counts, f"other counts when {constant} is {value}"
         assert json.loads(analyze_command(path, as_json=True))["frames"] == counts.frames
         assert analyze_command(path, as_json=False)
@@ -56,7 +56,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def _check_refusal(error: UsageError) -> None:
-    assert "\n" not in str(error), "one line says what is wrong"
+    assert "\n" not in str(error), "the error is one line"
 
 
 def _ours(counts: CaptureCounts) -> int:

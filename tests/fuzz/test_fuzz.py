@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.capture.captured import Span
+from netbench.capture.capture_counts import Span
 from netbench.capture.counting import analyze_capture
 from tests.fuzz import captures
 from tests.fuzz.targets import TARGETS

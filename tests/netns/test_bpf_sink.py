@@ -12,8 +12,7 @@ from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
-from netbench.sinks.bpf_counts import Room
-from netbench.sinks.bpf_hooks import attach
+from netbench.sinks.bpf_counter import Capacity, attach
 from tests.commands import FEW, netbench, rows, settings
 from tests.netns.watching import programs, wait_for
 
@@ -85,7 +84,7 @@ def taken():
 
 def test_beside_the_program_of_a_source_there_is_room_at_tcx_and_none_at_xdp(taken):
     """The NIC of a stream's sink is also that of the source of its reverse."""
-    room = Room.wanted(1, 1, 0)
+    room = Capacity.wanted(1, 1, 0)
     with pytest.raises(MissingError, match=r"another one is there.*`hook: tcx` has room beside it"):
         attach(taken, "xdp", room, by_napi=True)
     try:

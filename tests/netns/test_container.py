@@ -18,16 +18,16 @@ from netbench.images.library import find_image
 from netbench.images.unpacked import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
-from netbench.model.entitlement import Entitlement
-from netbench.model.topology import UutSpec
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
-from netbench.vmm import container
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_lxc import PACKAGES, look_for_lxc_driver
+from netbench.vmm.container import container
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.libvirt.api import libvirt_module
+from netbench.vmm.libvirt.lxc import PACKAGES, find_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -44,7 +44,7 @@ pytestmark = [
 
 def lacking_for_libvirt() -> str:
     try:
-        look_for_lxc_driver("")
+        find_lxc_driver("")
     except MissingError as error:
         return f"{error}: apt-get install {' '.join(PACKAGES)}"
     return ""
@@ -268,7 +268,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
     with fresh_yard("nbt-share") as yard:
         before = kept()
         options = ContainerOptions(runtime="libvirt")
-        with yard.uut(Guest(Container(options)), "g", (), Entitlement((last,), weight=1000, limit=0.25)) as active:
+        with yard.uut(Guest(Container(options)), "g", (), CpuShares((last,), weight=1000, limit=0.25)) as active:
             assert active.ready.inside is not None
             status = active.ready.inside.read("/proc/1/status")
             assert f"Cpus_allowed_list:\t{last}\n" in status
@@ -341,7 +341,7 @@ def has_memory_groups():
 
 @pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
 @pytest.mark.parametrize("runtime", RUNTIMES[:2])  # libvirt's has no such limit
-@pytest.mark.parametrize("entitlement", [EVERYTHING, Entitlement((), 50, 0.5)], ids=["alone", "with-shares"])
+@pytest.mark.parametrize("entitlement", [EVERYTHING, CpuShares((), 50, 0.5)], ids=["alone", "with-shares"])
 def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
     plain = ContainerOptions(runtime=runtime)
     limited = ContainerOptions.model_validate({"runtime": runtime, "memory": "48M"})

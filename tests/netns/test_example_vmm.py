@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.config.shipped import TOPOLOGIES, find
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from tests.breakages import NOTHING, SENT, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, netbench, rows, settings
 from tests.contract.vmm_contract import VmmContract

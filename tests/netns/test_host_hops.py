@@ -11,7 +11,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.points import ALL_RULES, CountingPoint, Kind, nic_point
+from netbench.model.points import ALL_RULES, CountingPoint, PointKind, nic_point
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import DropRule, Reference, ReferenceOptions
@@ -62,7 +62,7 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
     points = {
         path.name: [
             *(nic_point(role, nic) for role, nic in path.nics.items()),
-            CountingPoint(stack, kind=Kind(stack), place=forwarding),
+            CountingPoint(stack, kind=PointKind(stack), place=forwarding),
         ]
         for path in yard.paths
     }

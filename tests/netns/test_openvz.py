@@ -11,7 +11,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.watchdog.journal import Journal
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm.openvz import OpenVz, OpenVzOptions
+from netbench.vmm.openvz.openvz import OpenVz, OpenVzOptions
 from tests.commands import netbench
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.yard import FRAMES, fresh_yard

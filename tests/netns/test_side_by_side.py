@@ -12,7 +12,7 @@ import pytest
 from netbench.hosts.base import run_checked
 from netbench.hosts.ssh import free_port
 from netbench.linux.changes import SetUp
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
@@ -125,11 +125,11 @@ def burn(uut: ActiveGuest, begin: float) -> Burnt:
 
 def test_a_load_is_bound_weighed_and_limited_without_streams_too(yard):
     cpu = usable_cpus()[-1]
-    alike = Entitlement((cpu,), weight=100)
+    alike = CpuShares((cpu,), weight=100)
     with (
         yard.uut(raw("route"), "u", yard.paths[:1], alike) as heavy,
-        yard.uut(raw("route"), "u.light", (), Entitlement((cpu,), weight=10)) as light,
-        yard.uut(raw("route"), "u.limited", (), Entitlement(limit=0.2)) as limited,
+        yard.uut(raw("route"), "u.light", (), CpuShares((cpu,), weight=10)) as light,
+        yard.uut(raw("route"), "u.limited", (), CpuShares(limit=0.2)) as limited,
     ):
         run = yard.run_id[-12:]
         assert [group.name for group in groups()] == [f"nb-{run}-{name}" for name in ("u", "u.light", "u.limited")]
@@ -146,7 +146,7 @@ def test_a_load_is_bound_weighed_and_limited_without_streams_too(yard):
 
 
 def test_a_group_is_removed_once_its_last_process_has_ended(yard):
-    with yard.uut(raw("route"), "u", (), Entitlement(weight=50)) as uut:
+    with yard.uut(raw("route"), "u", (), CpuShares(weight=50)) as uut:
         inside = uut.ready.inside
         assert inside is not None
         inside.run(["sh", "-c", "sleep 0.7 </dev/null >/dev/null 2>&1 &"])
@@ -177,7 +177,7 @@ def test_ports_for_guests_of_one_namespace_are_different(yard):
 def hold() -> None:
     """Keep UUTs with busy loads running until killed."""
     with fresh_yard() as yard:
-        entitled = Entitlement((usable_cpus()[0],), weight=50, limit=0.5)
+        entitled = CpuShares((usable_cpus()[0],), weight=50, limit=0.5)
         with yard.uut(raw("bridge"), "u", yard.paths[:1], entitled) as uut, yard.uut(reference("bridge", 1), "u.n"):
             inside = uut.ready.inside
             assert inside is not None

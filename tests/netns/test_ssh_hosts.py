@@ -22,7 +22,7 @@ import yaml
 
 from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
-from netbench.generators.trex.client_package import SERVER, no_client
+from netbench.generators.trex.trex_package import SERVER, no_client
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
@@ -39,8 +39,8 @@ from netbench.sinks import bpf_worker
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, server_changes, servers_at_work
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.vmm import openvz
-from netbench.vmm.libvirt_api import libvirt_module
+from netbench.vmm.libvirt.api import libvirt_module
+from netbench.vmm.openvz import openvz
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.test_container import BOX, needs_libvirt, needs_users_libvirt
@@ -276,7 +276,7 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
                 there = {"uut": active.uut.site.machine.host()}
                 breakages = [in_it, before] if uut.name == "lxc" else [in_it]
                 said = measured_on(testbed, uut, active, breakages, tmp_path, there)
-            assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}, uut.name
+            assert said == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}, uut.name
     assert stub.containers() == {}
 
 
@@ -297,7 +297,7 @@ def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(
                 with testbed.uut(uut) as active:
                     there = {"uut": active.uut.site.machine.host()}
                     said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
-                assert said == {breakage.name: breakage.said for breakage in [in_it, NOTHING]}, uut.name
+                assert said == {breakage.name: breakage.outcome for breakage in [in_it, NOTHING]}, uut.name
         assert domains(connection) == before
         connection.close()
 

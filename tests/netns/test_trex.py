@@ -8,7 +8,7 @@ import dpkt
 import pytest
 
 from netbench.generators.trex.trex import Trex
-from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.model.frame_mix import IMIX
 from netbench.model.traffic import Sent
 from tests.netns.test_afpacket import Capture, lab, run, traffic

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.generators.trex.trex import Trex
-from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.model.frame_mix import IMIX
 from tests.trex import NO_SERVER, server
 from tests.unit.test_trex import worker_of

@@ -12,7 +12,7 @@ import dpkt
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.receive import threads_of
@@ -126,7 +126,7 @@ def test_what_is_missing_is_said_with_what_to_do(lab, opened):
     source = XdpSource()
     with pytest.raises(MissingError, match=r"tx1 is a veth whose other end receives without NAPI.*receive: napi"):
         source.open(lab, "tx1", ())
-    with pytest.raises(TestbedError, match=r"nowhere of host lab.*no such interface"):
+    with pytest.raises(TestbedError, match=r"nowhere of host lab.*interface does not exist"):
         source.open(lab, "nowhere", ())
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netbench.generators.frames import build_frame
+from netbench.generators.frame_template import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
@@ -18,6 +18,7 @@ from netbench.linux.watchdog.journal import Journal
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.points import whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
@@ -75,7 +76,7 @@ class Yard:
         uut: UnitUnderTest,
         name: str,
         paths: tuple[StreamPath, ...] = (),
-        entitlement: Entitlement = EVERYTHING,
+        entitlement: CpuShares = EVERYTHING,
     ) -> Iterator[ActiveGuest]:
         """Bring up a UUT until the block ends."""
         point = self.machine.point

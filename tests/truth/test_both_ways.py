@@ -13,7 +13,8 @@ from netbench.hosts.local import LocalHost
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.testbed import rings
 from netbench.testbed.resolved import resolve

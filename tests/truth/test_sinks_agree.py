@@ -16,18 +16,17 @@ import pytest
 
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frames import build_frame
-from netbench.hosts.host_wrappers import NamespaceHost
+from netbench.generators.frame_template import build_frame
+from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
-from netbench.sinks.expected import expected_of
-from netbench.sinks.from_capture import received_of, settled
+from netbench.sinks.measuring_window import received_of, settled
 from netbench.sinks.tcpdump import TcpdumpSink
 from tests.unit.inputs import topology
 
@@ -269,7 +268,7 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
             trial.send(trial.test_frame(number, None if stamps.stamped else 0))
         theirs, ours = trial.received(stamped=stamps.stamped, stamped_early=stamps.stamped_early)
         assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
-        expected = settled(expected_of(trial.incoming[1]), trial.sent)
+        expected = settled(trial.incoming[1].expected, trial.sent)
         captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
     not_compared: dict[str, Any] = {
         "clock_offset": None,

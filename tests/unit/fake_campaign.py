@@ -17,10 +17,11 @@ from netbench.linux.locks import OtherMeasurement
 from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import stream_paths
 from netbench.model.replayed_loads import ReplayedLoads
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import HostIdentity, Identities
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import Topology
+from netbench.model.topology_specs import UutSpec
 from netbench.results.directory import ResultDirectory
 from netbench.signals import Stopped
 from netbench.trial.setup import TrialSetup

@@ -202,7 +202,7 @@ class FakeSink(Sink):
         self._note("arm")
         self._incoming = incoming
 
-    def learn(self, mac: str) -> None:
+    def prime_fdb(self, mac: str) -> None:
         self._note(f"learn {mac}")
 
     def armed(self, timeout_s: float) -> bool:

@@ -3,28 +3,28 @@
 from collections.abc import Sequence
 
 from netbench.model.counts import Loss, PointCount
-from netbench.model.paths import stream_paths
-from netbench.model.points import UUT, CountingPoint, Kind, Where, forwarding_point, whole_path
+from netbench.model.points import UUT, CountingPoint, PathSection, PointKind, forwarding_point, whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.trial.evidence import CounterDelta
 from tests.unit.inputs import topology
 
 (_PATH,) = stream_paths(topology())
 GUEST = (
-    forwarding_point(_PATH, Kind.BRIDGE, Where.BEFORE),
-    CountingPoint("ingress tap", Where.BEFORE, direction="tx", passing=True),
-    CountingPoint("VMM ingress", Where.BEFORE, names_segment=True),
-    CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True),
-    CountingPoint("guest softnet", Where.INSIDE),
-    CountingPoint("guest IP layer", Where.INSIDE),
-    CountingPoint("guest", Where.INSIDE, names_segment=True),
-    CountingPoint("guest egress queue", Where.INSIDE),
-    CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", passing=True),
-    CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
-    CountingPoint("egress tap", Where.BEHIND, direction="rx", passing=True),
-    CountingPoint("egress bridge", Where.BEHIND, names_segment=True),
+    forwarding_point(_PATH, PointKind.BRIDGE, PathSection.BEFORE),
+    CountingPoint("ingress tap", PathSection.BEFORE, direction="tx", passing=True),
+    CountingPoint("VMM ingress", PathSection.BEFORE, names_segment=True),
+    CountingPoint("guest ingress NIC", PathSection.INSIDE, direction="rx", passing=True),
+    CountingPoint("guest softnet", PathSection.INSIDE),
+    CountingPoint("guest IP layer", PathSection.INSIDE),
+    CountingPoint("guest", PathSection.INSIDE, names_segment=True),
+    CountingPoint("guest egress queue", PathSection.INSIDE),
+    CountingPoint("guest egress NIC", PathSection.INSIDE, direction="tx", passing=True),
+    CountingPoint("VMM egress", PathSection.BEHIND, names_segment=True),
+    CountingPoint("egress tap", PathSection.BEHIND, direction="rx", passing=True),
+    CountingPoint("egress bridge", PathSection.BEHIND, names_segment=True),
 )
 THROUGH_GUEST = whole_path(_PATH, GUEST)
-BY_KIND = {kind: whole_path(_PATH, (forwarding_point(_PATH, kind),)) for kind in (Kind.BRIDGE, Kind.IP_LAYER)}
+BY_KIND = {kind: whole_path(_PATH, (forwarding_point(_PATH, kind),)) for kind in (PointKind.BRIDGE, PointKind.IP_LAYER)}
 THROUGH_UUT = whole_path(_PATH, ())
 
 

@@ -14,7 +14,7 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult
 from netbench.model.units import Load, line_rate_fps
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from tests.unit.inputs import trial_spec
 from tests.unit.points import count, loss
 
@@ -158,7 +158,7 @@ def campaign(
     *,
     planned: int | None = None,
     uuts: tuple[str, ...] = ("raw",),
-    warnings: tuple[Warning, ...] = (),
+    warnings: tuple[CampaignWarning, ...] = (),
     manifest: dict[str, object] | None = None,
     facts: Mapping[str, Mapping[str, str]] | None = None,
     maxima: tuple[Maximum, ...] = (),
@@ -214,11 +214,13 @@ def comparison(
                     for repetition in range(1, repetitions + 1):
                         trials.append(_made_up(noise, uut, many, size, load, repetition, len(trials)))
     warnings = (
-        Warning(
+        CampaignWarning(
             WarningKind.SHARED_CPUS,
             "Generator, UUT and sink share 2 CPUs: throughput is lower than the UUT alone could reach.",
         ),
-        Warning(WarningKind.VETH_OVERLOAD_IS_UNSENT, "On veth an overload shows as unsent frames, not as loss."),
+        CampaignWarning(
+            WarningKind.VETH_OVERLOAD_IS_UNSENT, "On veth an overload shows as unsent frames, not as loss."
+        ),
     )
     return campaign(trials, planned=len(trials) + 4, uuts=uuts, warnings=warnings)
 

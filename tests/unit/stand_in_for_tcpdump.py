@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks.base import Incoming
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, stream_frame

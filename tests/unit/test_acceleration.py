@@ -8,9 +8,9 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
-from netbench.vmm import acceleration
-from netbench.vmm.acceleration import Acceleration, choose, probe, remember, remembered
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu import acceleration
+from netbench.vmm.qemu.acceleration import Acceleration, choose, probe, remember, remembered
+from netbench.vmm.qemu.command import qemu_program
 from tests.unit.fakes import FakeHost
 
 DONE = Completed((), 0, "", "")

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from netbench.model.counts import StreamCounts
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, ClockOffset, Extent, Spread
-from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import whole_path
 from netbench.model.received import Received
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.accounting import OneWay, one_way
 from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation

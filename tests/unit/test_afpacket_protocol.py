@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.hosts import worker_process
+from netbench.generators.frame_template import FrameTemplate
+from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
@@ -24,6 +25,7 @@ PRELUDE = f"""
 import json, os, signal, sys, time
 SENT = {asdict(SENT)!r}
 TRAFFIC = {asdict(TRAFFIC)!r}
+TEMPLATE = {FrameTemplate.of(TRAFFIC).to_json()!r}
 def say(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
 def hear(): return json.loads(sys.stdin.readline())
 READY = {{"ready": True}}
@@ -80,7 +82,7 @@ def test_a_trial_is_prepare_start_and_what_was_sent(opened):
         """
         say(READY)
         for _ in range(2):
-            assert hear() == {"do": "prepare", "traffic": TRAFFIC}
+            assert hear() == {"do": "prepare", "traffic": TRAFFIC, "template": TEMPLATE, "realtime": 0}
             say(READY)
             assert hear() == {"do": "start", "at_monotonic_ns": 123456789012345}
             say({"sent": SENT})
@@ -115,7 +117,7 @@ def test_options_that_make_no_sense_are_refused(options):
         ("say('hello')", ["hello", "JSON"]),
         ("say('[1, 2]')", ["JSON"]),
         ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n')", ["JSON"]),
-        ("say({'ready': 'perhaps'})", ["makes no sense"]),
+        ("say({'ready': 'perhaps'})", ["invalid reply"]),
         ("say({'failed': 'there is no such interface'})", ["there is no such interface"]),
         ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["wrote a line of more than 64 KiB"]),
         ("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)", ["did not answer within 0.5 s"]),
@@ -140,7 +142,7 @@ def test_a_worker_that_does_not_get_ready_is_an_error_of_open_and_ended(monkeypa
         ("hear(); print('out of memory', file=sys.stderr); sys.exit(5)", "exit code 5.*out of memory"),
         ("hear(); time.sleep(60)", "did not answer within"),
         ("hear(); say({'failed': 'there is no such interface'})", "there is no such interface"),
-        ("hear(); say({'sent': SENT})", "makes no sense"),
+        ("hear(); say({'sent': SENT})", "invalid reply"),
     ],
 )
 def test_what_goes_wrong_in_prepare_is_raised(opened, script, expected):
@@ -156,10 +158,10 @@ def test_what_goes_wrong_in_prepare_is_raised(opened, script, expected):
         ("os.kill(os.getpid(), signal.SIGKILL)", ["signal 9"]),
         ("say('rubbish'); time.sleep(60)", ["rubbish"]),
         ("say({'failed': 'sending failed: OSError'}); time.sleep(60)", ["cannot send: sending failed: OSError"]),
-        ("say({'ready': True}); time.sleep(60)", ["does not say what it sent"]),
-        ("say({'sent': None}); time.sleep(60)", ["does not say what it sent"]),
-        ("say({'sent': {'frames': 3}}); time.sleep(60)", ["does not say what it sent"]),
-        ("say({'sent': {**SENT, 'colour': 'red'}}); time.sleep(60)", ["does not say what it sent"]),
+        ("say({'ready': True}); time.sleep(60)", ["did not report how many frames it sent"]),
+        ("say({'sent': None}); time.sleep(60)", ["did not report how many frames it sent"]),
+        ("say({'sent': {'frames': 3}}); time.sleep(60)", ["did not report how many frames it sent"]),
+        ("say({'sent': {**SENT, 'colour': 'red'}}); time.sleep(60)", ["did not report how many frames it sent"]),
     ],
 )
 def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected):

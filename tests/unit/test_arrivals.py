@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from netbench.generators.frames import build_frame
-from netbench.model.paths import stream_paths
+from netbench.generators.frame_template import build_frame
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.witness import length_and_tag
 from netbench.trial.arrivals import Arrival, summary

@@ -7,9 +7,13 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
+from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
+from netbench.generators.base import Generator
+from netbench.generators.pktgen.pktgen import PktGen
+from netbench.generators.xdp.xdp import Xdp
 from netbench.model.frame_mix import IMIX, FrameMix
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeSetup, FakeSource
@@ -19,13 +23,15 @@ from tests.unit.pktgen_kernel import FakeKernel, PktgenHost
 TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 3e6, 0.001, 1, 1)
 
 
-class FakeAfPacket:
+class FakeAfPacket(Generator):
     """Works on every host but `far`."""
+
+    auto_source, sends_mixes = AfPacket.auto_source, AfPacket.sends_mixes
 
     def __init__(self, options) -> None:
         self.wire = next(iter(FakeSetup.on(stream_paths(topology(1))).wires.values()))
 
-    def unfit(self, host):
+    def unsupported_reason(self, host):
         return "its worker runs only here" if host.name == "far" else ""
 
     def source(self):
@@ -35,11 +41,7 @@ class FakeAfPacket:
 class FakeXdp(FakeAfPacket):
     """Takes what `nb-fast1` is linked to."""
 
-    largest_frame = 3000
-
-    def __init__(self, options=None, *, attach) -> None:
-        assert not attach, "nobody has asked for a program at a NIC"
-        super().__init__(options)
+    auto_source, largest_frame = Xdp.auto_source, 3000
 
     def source(self):
         return FakeXdpSource(self.wire)
@@ -57,8 +59,8 @@ class FakeXdpSource(FakeSource):
 
 @pytest.fixture(autouse=True)
 def _no_real_sockets(monkeypatch):
-    monkeypatch.setattr(auto, "AfPacket", FakeAfPacket)
-    monkeypatch.setattr(auto, "Xdp", FakeXdp)
+    kinds = {"afpacket": FakeAfPacket, "pktgen": PktGen, "xdp": FakeXdp, "trex": Generator}
+    monkeypatch.setattr(auto, "plugins", lambda group: kinds)
 
 
 def without_pktgen(name: str) -> PktgenHost:
@@ -160,14 +162,14 @@ def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
 
 def test_where_neither_works():
     both = "the kernel of host far has no pktgen: neither loaded nor loadable, and its worker runs only here"
-    assert AutoGenerator().unfit(without_pktgen("far")) == both
+    assert AutoGenerator().unsupported_reason(without_pktgen("far")) == both
     with pytest.raises(MissingError, match=f"nothing can send from nb-tx1 of host far: {both}"):
         AutoGenerator().source().open(without_pktgen("far"), "nb-tx1", ())
 
 
 @pytest.mark.parametrize("host", [PktgenHost(FakeKernel()), without_pktgen("near")], ids=["pktgen", "afpacket"])
 def test_where_one_works(host):
-    assert AutoGenerator().unfit(host) == ""
+    assert AutoGenerator().unsupported_reason(host) == ""
 
 
 def test_use_before_open_and_after_close():
@@ -209,6 +211,11 @@ def test_the_same_source_for_all_loads_where_that_is_asked_for():
         assert "fake sends high loads from nb-tx1 of host near too" in source.remarks()[1]
         source.prepare(TRAFFIC)
         assert source.identity().kind == "fake"
+
+
+def test_auto_attaches_no_program_to_a_nic():
+    assert "xdp_worker nb-tx1 0" in Xdp.for_auto(realtime=0).source().commands("nb-tx1", ())[0]
+    assert AfPacket.for_auto(realtime=7).source().commands("nb-tx1", ())
 
 
 def test_a_dry_run_shows_all(monkeypatch):

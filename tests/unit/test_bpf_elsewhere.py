@@ -8,23 +8,21 @@ from dataclasses import asdict
 
 import pytest
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
-from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
-from netbench.model.received import Received
+from netbench.model.received import MeasuringWindow, Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.bpf import Bpf, BpfOptions
-from netbench.sinks.bpf_counting import CountRequest, order_of
-from netbench.sinks.bpf_counts import Room
-from netbench.sinks.bpf_elsewhere import CountingElsewhere
+from netbench.sinks.bpf import Bpf, BpfOptions, RemoteCounting
+from netbench.sinks.bpf_counter import Capacity
+from netbench.sinks.bpf_worker import CountRequest, count_request_of
 from tests.unit.fakes import FakeHost
 
 TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.1.2", "198.19.1.2", 64, None, 1.0, 1, 7)
 EXPECTED = Expected("s1", "198.18.1.2", "198.19.1.2", 64, sent_from_ns=1_700_000_000_000_000_017)
-ORDER = CountRequest(EXPECTED, TRAFFIC, "198.18.1.0/24", Room(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
+ORDER = CountRequest(EXPECTED, TRAFFIC, "198.18.1.0/24", Capacity(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
 SENT = Sent(1000, 2, 1.0, first_ns=1_700_000_000_000_000_017, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 RECEIVED = Received(
     frames=990,
@@ -84,9 +82,9 @@ def counting(monkeypatch):
     monkeypatch.setattr(worker_process, "_END_S", 0.5)
     made = []
 
-    def make(*scripts: str) -> tuple[CountingElsewhere, ScriptedHost]:
+    def make(*scripts: str) -> tuple[RemoteCounting, ScriptedHost]:
         host = ScriptedHost(*scripts)
-        made.append(CountingElsewhere("eth1", "auto", host))
+        made.append(RemoteCounting("eth1", "auto", host))
         return made[-1], host
 
     yield make
@@ -95,13 +93,13 @@ def counting(monkeypatch):
 
 
 def test_an_order_and_what_came_of_it_are_the_same_at_both_ends(counting):
-    assert order_of(json.loads(json.dumps(asdict(ORDER)))) == ORDER
+    assert count_request_of(json.loads(json.dumps(asdict(ORDER)))) == ORDER
     there, host = counting(ONE_TRIAL)
     there.attach()
     assert host.argv[-3:] == ["netbench.sinks.bpf_worker", "eth1", "auto"]
     assert there.where == "tcx ingress (why)"
     there.begin(ORDER)
-    there.learn("02:00:00:00:00:01")
+    there.prime_fdb("02:00:00:00:00:01")
     there.begun(5)
     assert there.where == "xdp, native (why)"
     assert there.end() == "No space left on device"
@@ -134,8 +132,8 @@ def test_what_a_kernel_lacks_is_told_with_the_host():
 
 
 def test_where_nothing_of_netbench_is_it_does_not_fit():
-    assert "host fake has no netbench of its own" in Bpf(BpfOptions()).unfit(FakeHost())
-    assert Bpf(BpfOptions()).unfit(LocalHost("local", "test")) == ""
+    assert "host fake has no netbench of its own" in Bpf(BpfOptions()).unsupported_reason(FakeHost())
+    assert Bpf(BpfOptions()).unsupported_reason(LocalHost("local", "test")) == ""
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_a_process_that_does_not_count_says_why_and_the_next_trial_has_one_that_
         with pytest.raises(TestbedError, match=r"died \(signal 9\)"):
             there.end()
     there.begin(ORDER)
-    there.learn("02:00:00:00:00:01")
+    there.prime_fdb("02:00:00:00:00:01")
     there.begun(30)
     there.end()
     assert there.received(SENT) == RECEIVED

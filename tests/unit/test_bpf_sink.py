@@ -9,20 +9,20 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.bpf.libbpf import BpfError
-from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.capture_counts import ArrivalTimes
 from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks import auto_sink as auto
-from netbench.sinks import bpf_hooks
+from netbench.sinks import bpf_counter
 from netbench.sinks.auto_sink import AutoSinkKind, AutoSinkOptions
-from netbench.sinks.base import Incoming
+from netbench.sinks.base import Incoming, SinkPreference
 from netbench.sinks.bpf import BpfOptions
-from netbench.sinks.bpf_counts import Room
-from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.sinks.bpf_counter import Capacity
+from netbench.sinks.tcpdump import Tcpdump, TcpdumpSink
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology
 
@@ -46,7 +46,7 @@ def test_a_part_of_all_frames_is_read_and_written_as_people_write_it():
     ("frames", "numbers", "shift"), [(1, 1 << 16, 0), (65_537, 1 << 17, 0), (3_000_000, 1 << 22, 2), (None, 1 << 25, 5)]
 )
 def test_there_is_room_for_all_numbers_that_can_be_sent(frames, numbers, shift):
-    room = Room.wanted(frames, 1.0, 0)
+    room = Capacity.wanted(frames, 1.0, 0)
     assert (room.numbers, room.time_shift) == (numbers, shift)
     assert room.times << room.time_shift == numbers
 
@@ -93,10 +93,10 @@ def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, 
             raise BpfError(f"{hook.name}: no")
         return hook.name, said
 
-    monkeypatch.setattr(bpf_hooks, "_attached", attached)
-    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
+    monkeypatch.setattr(bpf_counter, "_attached", attached)
+    monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
     with nullcontext() if taken else pytest.raises(MissingError, match=why):
-        found: Any = bpf_hooks.attach("rx1", wanted, Room.wanted(1, 1, 0), by_napi=by_napi)
+        found: Any = bpf_counter.attach("rx1", wanted, Capacity.wanted(1, 1, 0), by_napi=by_napi)
         assert found == (taken, why)
 
 
@@ -104,21 +104,22 @@ def test_what_every_hook_lacks_is_said_once(monkeypatch):
     def attached(*_):
         raise MissingError("no libbpf")
 
-    monkeypatch.setattr(bpf_hooks, "_attached", attached)
-    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
+    monkeypatch.setattr(bpf_counter, "_attached", attached)
+    monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
     with pytest.raises(MissingError, match="^no libbpf$"):
-        bpf_hooks.attach("rx1", "auto", Room.wanted(1, 1, 0), by_napi=True)
+        bpf_counter.attach("rx1", "auto", Capacity.wanted(1, 1, 0), by_napi=True)
 
 
 class FakeBpf:
     """Works by default."""
 
     broken = ""
+    Options, auto_sink, counts_mixes = BpfOptions, SinkPreference(rank=1), False
 
     def __init__(self, options) -> None:
         self.is_open = False
 
-    def unfit(self, host):
+    def unsupported_reason(self, host):
         return ""
 
     def sink(self):
@@ -139,13 +140,17 @@ class FakeBpf:
         return Identity("bpf", options={"sample": "1/1000"})
 
 
-@pytest.fixture
-def opened(monkeypatch):
-    monkeypatch.setattr(auto, "Bpf", FakeBpf)
+def opened_auto(monkeypatch, *, steady=False):
+    monkeypatch.setattr(auto, "plugins", lambda group: {"bpf": FakeBpf, "tcpdump": Tcpdump})
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = AutoSinkKind(AutoSinkOptions()).sink()
+    sink = AutoSinkKind(AutoSinkOptions(steady=steady)).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     return sink
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    return opened_auto(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +158,13 @@ def opened(monkeypatch):
     [
         (incoming(300_000), "tcpdump", "within the 300,000 frames/s that tcpdump is trusted with"),
         (incoming(300_000, sinks=2), "bpf", "above the 150,000 frames/s that tcpdump is trusted with"),
-        (incoming(700_000, tcpdump_fps=800_000.0), "tcpdump", "within the 800,000 frames/s that tcpdump held in the "),
-        (incoming(900_000, tcpdump_fps=800_000.0), "bpf", "above the 800,000 frames/s that tcpdump held in the self-t"),
+        (incoming(700_000, tcpdump_fps=800_000.0), "tcpdump", "within the 800,000 frames/s that tcpdump captured in "),
+        (incoming(900_000, tcpdump_fps=800_000.0), "bpf", "above the 800,000 frames/s that tcpdump captured in the s"),
         (incoming(None), "bpf", "above"),
     ],
 )
 def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
-    assert opened.identity().kind == "tcpdump, or bpf above what that holds"
+    assert opened.identity().kind == "tcpdump, or bpf above its rate"
     opened.arm(armed)
     assert opened.identity().kind == kind
     assert opened.identity().options["auto"].startswith(why)
@@ -169,10 +174,7 @@ def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
 @pytest.mark.parametrize("broken", ["", "this kernel refuses it"])
 def test_the_same_sink_for_all_loads_where_that_is_asked_for(monkeypatch, broken):
     monkeypatch.setattr(FakeBpf, "broken", broken)
-    monkeypatch.setattr(auto, "Bpf", FakeBpf)
-    monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = AutoSinkKind(AutoSinkOptions(steady=True)).sink()
-    sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
+    sink = opened_auto(monkeypatch, steady=True)
     for fps in (10, None, 900_000):
         sink.arm(incoming(fps))
         assert sink.identity().kind == ("tcpdump" if broken else "bpf")
@@ -181,16 +183,13 @@ def test_the_same_sink_for_all_loads_where_that_is_asked_for(monkeypatch, broken
 def test_only_the_one_that_auto_has_chosen_meets_frames(opened):
     for fps, by_bpf in ((None, True), (1000, False), (900_000, True), (None, True), (1000, False)):
         opened.arm(incoming(fps))
-        assert opened._bpf.is_open == by_bpf
+        assert opened._sinks["bpf"].is_open == by_bpf
 
 
 def test_auto_stays_with_tcpdump_where_bpf_does_not_work(monkeypatch):
     monkeypatch.setattr(FakeBpf, "broken", "this kernel refuses it")
-    monkeypatch.setattr(auto, "Bpf", FakeBpf)
-    monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = AutoSinkKind(AutoSinkOptions()).sink()
-    sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
+    sink = opened_auto(monkeypatch)
     sink.arm(incoming(None))
     assert sink.identity().kind == "tcpdump"
     assert "but this kernel refuses it" in (sink.identity().options or {})["auto"]
-    assert sink.remarks() == ["tcpdump receives at all loads, also above what it holds: this kernel refuses it"]
+    assert sink.remarks() == ["tcpdump receives at all loads, also above its rate: this kernel refuses it"]

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.hosts.trusted_code import module_command, source_command
-from netbench.model.cables import Cable, VmNic, cables, devices
-from netbench.model.paths import stream_paths
-from netbench.model.topology import Topology
+from netbench.hosts.python_modules import module_command, source_command
+from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Cable, Topology, VmNic, cables, devices
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cabling import cable_ends
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.vmm import open_cables
 from netbench.vmm.base import CableEnd
+from netbench.vmm.qemu import open_nics
 
 LENT = {"kind": "netns", "on": "box", "ports": {"tx": "eth1", "rx": "eth2"}}
 HOSTS = {
@@ -150,7 +149,7 @@ def test_qemu_is_given_the_cables_opened(monkeypatch):
         _, command = planned_vm(vm, wanted.vms[vm], cable_ends(wanted, DIRECTORIES)[vm])
         words = command.split()
         first = words.index(f"{how}:/run/box/cable-1")
-        assert words[first - 1] == "netbench.vmm.open_cables"
+        assert words[first - 1] == "netbench.vmm.qemu.open_nics"
         assert words[first : first + 4] == [
             f"{how}:/run/box/cable-1",
             f"{how}:/run/box/cable-2",
@@ -163,7 +162,7 @@ def test_qemu_is_given_the_cables_opened(monkeypatch):
         assert [device.rpartition(",mac=")[0] for device in devices_ if "netdev=" in device] == nics
 
 
-@pytest.mark.parametrize("command", [module_command(open_cables.__name__), source_command(open_cables)])
+@pytest.mark.parametrize("command", [module_command(open_nics.__name__), source_command(open_nics)])
 def test_a_program_finds_the_ends_of_its_cables_open(tmp_path, command):
     """The program that is started first listens; it writes to its file, and the other reads from its own."""
     path = tmp_path / "cable"

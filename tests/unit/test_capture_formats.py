@@ -11,7 +11,7 @@ import dpkt
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
-from netbench.capture.captured import CaptureCounts
+from netbench.capture.capture_counts import CaptureCounts
 from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 

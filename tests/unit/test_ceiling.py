@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError
-from netbench.model.paths import stream_paths
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Ceilings, SelftestCheck, SelftestRecord
+from netbench.model.stream_paths import stream_paths
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind

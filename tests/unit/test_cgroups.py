@@ -200,10 +200,10 @@ RUN = "lab-0123456789ab"
 
 
 def test_a_group_is_only_made_for_a_weight_or_a_limit():
-    plain = Assignment("u", entitlement=Entitlement((0, 1)), run_id=RUN)
+    plain = Assignment("u", cpu_shares=CpuShares((0, 1)), run_id=RUN)
     assert (group_changes(plain), way_in(FakeHost(), plain), planned_way_in(plain)) == ([], "", "")
-    for entitlement in (Entitlement(weight=50), Entitlement(limit=0.2)):
-        own = Assignment("u.second", entitlement=entitlement, run_id=RUN)
+    for entitlement in (CpuShares(weight=50), CpuShares(limit=0.2)):
+        own = Assignment("u.second", cpu_shares=entitlement, run_id=RUN)
         (change,) = group_changes(own)
         assert (change.name, change.weight, change.limit) == (NAME, entitlement.weight, entitlement.limit)
         assert way_in(GroupHost(), own) == f"{ROOT}{change.path}/cgroup.procs"

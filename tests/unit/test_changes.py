@@ -39,11 +39,11 @@ from netbench.linux.changes import (
     SetUp,
     SteerReceived,
 )
-from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.libvirt_changes import OwnDomain
-from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
-from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.linux.journal import from_json, to_json
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
+from netbench.vmm.libvirt.api import OwnDomain
+from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.xen.domain import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -191,7 +191,7 @@ def test_every_kind_of_change_can_be_read_back():
     of_no_kind = {
         "AddLink",
         "OfContainer",
-        "OfEsxi",
+        "EsxiChange",
         "InNamespace",
         "KernelRequest",
         "RequestInNamespace",

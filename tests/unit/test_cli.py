@@ -16,8 +16,8 @@ import pytest
 
 from netbench.campaign import runner as campaign
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
-from netbench.linux.watchdog.journal import Cleaned
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.linux.cleaning import Cleaned
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
 from netbench.signals import Stopped
@@ -416,7 +416,7 @@ def resumed(command, monkeypatch, results):
     def resume(*more, options=()):
         store = Store.open(results.store)
         for item in more:
-            store.keep_warnings([item]) if isinstance(item, Warning) else store.add(item)
+            store.keep_warnings([item]) if isinstance(item, CampaignWarning) else store.add(item)
         store.close()
         monkeypatch.setattr(campaign, "resume", lambda *arguments, wait: None)
         return command("resume", results.path, *options)
@@ -425,7 +425,7 @@ def resumed(command, monkeypatch, results):
 
 
 def test_a_campaign_that_is_complete_is_shown_and_reported(resumed, results):
-    code, out, err = resumed(Warning(WarningKind.SHORT_TRIALS, "too short"))
+    code, out, err = resumed(CampaignWarning(WarningKind.SHORT_TRIALS, "too short"))
     assert (code, err) == (0, "")
     assert f"report: {results.report}\n" in out
     assert "short-trials" in out

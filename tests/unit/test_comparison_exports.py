@@ -8,12 +8,12 @@ import pytest
 
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.results.manifest import with_searches
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.report_page import Page
 
-BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was <busy> | loaded.")
+BUSY = CampaignWarning(WarningKind.HOST_WAS_BUSY, "The host was <busy> | loaded.")
 SEARCH = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
 
 

@@ -50,7 +50,7 @@ def test_what_is_run_inside_a_kernel_is_run_on_its_host_within_what_it_may_take(
     uut, host = Raw(RawOptions()), HERE
     kernel: Any = Nothing()
     hosts: Any = {"uut": host, "source": FakeHost()}
-    uut.provision(Site(Assignment("u", paths, Entitlement((FIRST,)), "uut", "x"), kernel, hosts))
+    uut.provision(Site(Assignment("u", paths, CpuShares((FIRST,)), "uut", "x"), kernel, hosts))
     ready = uut.ready()
     assert ready.inside
     said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])

@@ -9,10 +9,10 @@ import pytest
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, Host
-from netbench.vmm import container
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerGuest, ContainerOptions
-from netbench.vmm.lxc import Lxc
+from netbench.vmm.container import container
+from netbench.vmm.container.container import Container, ContainerGuest, ContainerOptions
+from netbench.vmm.container.lxc import Lxc
 from tests.unit.fakes import FakeHost
 
 SPEC = GuestSpec("g", Path("/x/a"))

@@ -10,8 +10,8 @@ from netbench.linux.cgroups import MemoryController, find_memory_controller
 from netbench.linux.changes import MachineState
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.container_memory import AddMemoryGroup, doors, with_limit
+from netbench.vmm.container.cgroups import AddMemoryGroup, doors, with_limit
+from netbench.vmm.container.container import Container, ContainerOptions
 from tests.unit.test_cgroups import ROOT, V1, V2, GroupHost
 
 V1_WITH_MEMORY = f"{V1}cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n"

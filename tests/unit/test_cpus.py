@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.errors import MissingError, UsageError
-from netbench.model.topology import NeighbourSpec, UutSpec
+from netbench.model.topology_specs import NeighbourSpec, UutSpec
 from netbench.testbed import cpus
 from netbench.testbed.cpus import placed, require_cpus, siblings_here, victim_cpus
 

@@ -15,7 +15,7 @@ from netbench.config.plugins import profile_kinds
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.events import TrialStored
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.results.atomic import file_written_atomically
 from netbench.results.directory import ResultDirectory
 from netbench.results.event_log import EventLog
@@ -110,7 +110,7 @@ def test_a_directory_that_could_not_be_finished_is_not_begun(tmp_path, limit):
 def test_results_are_what_was_stored(directory):
     store = Store.open(directory.store)
     one, other = trial(stream_counts(), index=1, repetition=2), trial(stream_counts(), index=0)
-    warning = Warning(WarningKind.SHORT_TRIALS, "too short")
+    warning = CampaignWarning(WarningKind.SHORT_TRIALS, "too short")
     store.add(one)
     store.add(other)
     store.keep_warnings([warning])

@@ -6,8 +6,8 @@ import pytest
 
 from netbench.linux.cpu_delays import CpuDelays, read_cpu_delays
 from netbench.linux.proc import CpuTicks, SchedTimes
-from netbench.model.disturbance import Disturbance, ThreadDelay
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
+from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.traffic import NOTHING_SENT
 from netbench.model.verdict import ReasonKind
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of

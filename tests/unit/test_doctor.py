@@ -10,15 +10,18 @@ from rich.console import Console
 
 from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode, MissingError, TestbedError
-from netbench.generators.trex import client_package
+from netbench.generators.trex import trex_package
 from netbench.images.library import file_digest
 from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
 from netbench.testbed.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.requirements import known_needs
-from netbench.vmm import acceleration, container_memory, libvirt, libvirt_lxc, qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.container import cgroups
+from netbench.vmm.libvirt import libvirt
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.qemu import acceleration, qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
 
 USER = 65534
 PACKAGES = {
@@ -247,12 +250,12 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
         raise MissingError("this host has no cpu controller")
 
     monkeypatch.setattr(requirements, "find_controller", none)
-    monkeypatch.setattr(container_memory, "find_memory_controller", none)
+    monkeypatch.setattr(cgroups, "find_memory_controller", none)
     for name in ("libvirt", "pyVmomi"):
         monkeypatch.setitem(sys.modules, name, None)
     for module in (libvirt, libvirt_lxc):
         monkeypatch.setattr(module, "_LIBRARIES", tmp_path)
-    monkeypatch.setattr(client_package, "PACKAGE", "no-such-package")
+    monkeypatch.setattr(trex_package, "PACKAGE", "no-such-package")
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")
     of_virtualbox, of_trex = ("virtualbox", "isolinux"), ("trex-client",)

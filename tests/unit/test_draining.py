@@ -7,7 +7,7 @@ import pytest
 
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.distributions import Spread
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult
 from netbench.trial.draining import drain, learn_delays

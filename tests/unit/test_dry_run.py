@@ -8,8 +8,8 @@ import pytest
 from netbench.campaign.runner import make_request, read_request
 from netbench.cli.dry_run import describe
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
-from netbench.vmm import acceleration
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu import acceleration
+from netbench.vmm.qemu.command import qemu_program
 from tests.unit.inputs import profile, topology, topology_in_vm
 
 

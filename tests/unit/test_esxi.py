@@ -12,21 +12,20 @@ from pydantic import ValidationError
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.linux.journal import from_json, to_json
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.documents import plain_text
+from netbench.model.stream_paths import stream_paths
 from netbench.testbed.diagnosis import check_facilities
 from netbench.testbed.host_checks import Status
 from netbench.testbed.requirements import require
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm import esxi_api
-from netbench.vmm.esxi import SIMULATED, Esxi, look_for_bindings
-from netbench.vmm.esxi_api import Session, password, session, vsphere_module
-from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.esxi_inventory import EsxiHost
-from netbench.vmm.esxi_machine import EsxiMachine
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi import api
+from netbench.vmm.esxi.api import Session, password, session, vsphere_module
+from netbench.vmm.esxi.esxi import SIMULATED, Esxi, find_bindings
+from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork, EsxiHost
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.inputs import topology
 
@@ -46,22 +45,22 @@ def options(**more) -> EsxiOptions:
 
 def steps(**more):
     """Return the steps of a guest in a dry run."""
-    own = Assignment("g", PATHS, Entitlement(weight=50, limit=0.5), run_id="lab-0123456789ab")
+    own = Assignment("g", PATHS, CpuShares(weight=50, limit=0.5), run_id="lab-0123456789ab")
     return Guest(Esxi(options(**more))).plan(own).steps
 
 
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"server": None}, "server: say whose API it is"),
+        ({"server": None}, "server: name the server of the API"),
         ({"server": "root:secret@esx.example"}, "String should match"),
         ({"server": "https://esx.example/sdk"}, "String should match"),
-        ({"disk": None}, "say either what to clone, or which disk"),
-        ({"template": "debian"}, "say either what to clone, or which disk"),
+        ({"disk": None}, "set one of them: the VM to clone"),
+        ({"template": "debian"}, "set one of them: the VM to clone"),
         ({"disk": "datastore1/guest.vmdk"}, "String should match"),
         ({"disk": None, "template": "debian", "firmware": "efi"}, "a clone has those of its template"),
-        ({"channel": None}, "netbench needs a way into the guest"),
-        ({"ca_file": "ca.pem", "thumbprint": "ab" * 32}, "one of them says whom to trust"),
+        ({"channel": None}, "netbench needs an SSH connection to the guest"),
+        ({"ca_file": "ca.pem", "thumbprint": "ab" * 32}, "use one of them and leave the other out"),
         ({"thumbprint": "AB:CD"}, "String should match"),
         ({"nic": "virtio"}, "'vmxnet3', 'e1000' or 'e1000e'"),
         ({"uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic2"}}}, "vmnic2 is named twice"),
@@ -97,13 +96,13 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
         UsageError, match="stream s1: a guest of ESXi is on another machine.*leave ingress and egress out"
     ):
         Guest(Esxi(options())).check(stream_paths(topology()))
-    with pytest.raises(UsageError, match="stream s1: uplinks must say .*{s1: {ingress: vmnic2, egress: vmnic3}}"):
+    with pytest.raises(UsageError, match="stream s1: uplinks must name .*{s1: {ingress: vmnic2, egress: vmnic3}}"):
         Guest(Esxi(options(uplinks={}))).check(PATHS)
-    with pytest.raises(UsageError, match="there is no key /nowhere"):
+    with pytest.raises(UsageError, match="channel: key: there is no file /nowhere"):
         Guest(Esxi(options(channel={**WAY_IN, "key": "/nowhere"}))).check(PATHS)
-    with pytest.raises(UsageError, match="ca_file: there is no /nowhere"):
+    with pytest.raises(UsageError, match="ca_file: there is no file /nowhere"):
         Guest(Esxi(options(ca_file="/nowhere"))).check(PATHS)
-    with pytest.raises(UsageError, match="server: say whose API it is"):
+    with pytest.raises(UsageError, match="server: name the server of the API"):
         Guest(Esxi(EsxiOptions())).check(PATHS)
     with pytest.raises(MissingError, match="password_file: /nowhere cannot be read"):
         Guest(Esxi(options(password_file="/nowhere"))).check(PATHS)
@@ -111,8 +110,8 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
 
 
 def test_cpus_of_this_machine_are_not_those_it_runs_on():
-    own = Assignment("g", PATHS, Entitlement((0,)))
-    with pytest.raises(UsageError, match="guest g runs on CPUs of the ESXi host: say affinity"):
+    own = Assignment("g", PATHS, CpuShares((0,)))
+    with pytest.raises(UsageError, match="guest g runs on CPUs of the ESXi host: use affinity"):
         Guest(Esxi(options())).plan(own)
 
 
@@ -177,7 +176,7 @@ def test_a_nic_that_carries_something_else_is_not_taken():
     nobody: Any = None
     host = EsxiHost(Session("esx.example", nobody, nobody, nobody), system)
     host.require_free("vmnic2")
-    with pytest.raises(TestbedError, match="esx.example: vmnic0 is an uplink of vSwitch0 and not free to be measured"):
+    with pytest.raises(TestbedError, match="esx.example: vmnic0 is an uplink of vSwitch0, so it cannot be measured"):
         host.require_free("vmnic0")
     with pytest.raises(TestbedError, match="vmnic1 is an uplink of dvs"):
         host.require_free("vmnic1")
@@ -195,12 +194,12 @@ def test_the_password_is_in_the_environment_or_in_a_file_that_nobody_else_reads(
     assert password(options(password_env="OTHER")) == "two"
     assert password(options(password_file=str(file))) == "three"
     file.chmod(0o640)
-    with pytest.raises(MissingError, match=f"others may read or write {file}; say `chmod 600"):
+    with pytest.raises(MissingError, match=f"other users may read or write {file}: run `chmod 600"):
         password(options(password_file=str(file)))
     with pytest.raises(MissingError, match="/nowhere cannot be read: No such file"):
         password(options(password_file="/nowhere"))
     monkeypatch.delenv("NETBENCH_ESXI_PASSWORD")
-    with pytest.raises(MissingError, match="the password of root at esx.example is not there.*NETBENCH_ESXI_PASSWORD"):
+    with pytest.raises(MissingError, match="the password of root at esx.example is missing.*NETBENCH_ESXI_PASSWORD"):
         password(options())
 
 
@@ -224,14 +223,14 @@ def test_without_pyvmomi_that_is_said(monkeypatch):
     def none(name):
         raise ImportError(f"No module named {name!r}")
 
-    assert look_for_bindings("")
+    assert find_bindings("")
     monkeypatch.setattr(importlib, "import_module", none)
-    with pytest.raises(MissingError, match=r"pyvmomi is not there .*: pip install 'netbench\[esxi\]'"):
-        look_for_bindings("")
+    with pytest.raises(MissingError, match=r"pyvmomi is not installed .*: pip install 'netbench\[esxi\]'"):
+        find_bindings("")
 
 
 def raised_as(fault):
-    with pytest.raises(TestbedError) as caught, esxi_api._told(options(), vsphere_module()):
+    with pytest.raises(TestbedError) as caught, api._errors_of_api(options(), vsphere_module()):
         raise fault
     return str(caught.value)
 
@@ -240,23 +239,35 @@ def test_every_error_of_the_api_is_one_sentence():
     vim = vsphere_module().vim
     lacking = vim.fault.NoPermission(privilegeId="VirtualMachine.Inventory.Create", msg="Permission denied")
     assert raised_as(lacking) == (
-        "esx.example: user root may not do that: it lacks the privilege VirtualMachine.Inventory.Create"
+        "esx.example: user root is not permitted to do that: it lacks the privilege VirtualMachine.Inventory.Create"
     )
-    assert "nb-x is there already and not netbench's" in raised_as(vim.fault.DuplicateName(name="nb-x"))
+    assert "nb-x exists already and is not netbench's" in raised_as(vim.fault.DuplicateName(name="nb-x"))
     because = vsphere_module().vmodl.LocalizableMessage(key="x", message="Current license prohibits that.")
     assert raised_as(vim.fault.RestrictedVersion(msg="", faultMessage=[because])) == (
         "esx.example: RestrictedVersion: Current license prohibits that."
     )
-    assert (
-        raised_as(TypeError("For x expected y"))
-        == "esx.example: what answers there is no vSphere API: For x expected y"
-    )
     assert raised_as(TimeoutError("timed out")) == "esx.example: the vSphere API cannot be reached: timed out"
+
+
+def test_a_defect_of_netbench_keeps_its_exception():
+    with pytest.raises(TypeError, match="For x expected y"), api._errors_of_api(options(), vsphere_module()):
+        raise TypeError("For x expected y")
+
+
+def test_a_server_without_the_api_is_reported(monkeypatch):
+    def no_content(self):
+        raise TypeError("For x expected y")
+
+    monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
+    monkeypatch.setattr(api, "_trust", lambda *_: None)
+    monkeypatch.setattr(vsphere_module().vim.ServiceInstance, "RetrieveContent", no_content)
+    with pytest.raises(TestbedError, match="this server has no vSphere API: For x expected y"), session(options()):
+        pytest.fail("there is a session")
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
-    monkeypatch.setattr(esxi_api, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(api, "_ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with (
@@ -276,7 +287,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     ],
 )
 def test_where_a_server_is(server, address):
-    assert esxi_api._address(options(server=server).server or "") == address
+    assert api._address(options(server=server).server or "") == address
 
 
 def test_it_is_never_taken_for_more_than_it_is():
@@ -321,6 +332,6 @@ def test_a_guest_that_a_killed_netbench_has_still_in_the_making_is_left_on_recor
     nobody: Any = None
     host = EsxiHost(Session("esx.example", nobody, nobody, nobody), nobody)
     monkeypatch.setattr(EsxiHost, "machine", lambda self, name: SimpleNamespace(config=None))
-    machine = EsxiMachine(options(), "nb-x", (), (), None, None)
-    with pytest.raises(TestbedError, match="esx.example: nb-x is still being made; try again when it is"):
-        machine.remove(host)
+    guest = AddEsxiGuest(plain_text(options()), "nb-x", (), ())
+    with pytest.raises(TestbedError, match="esx.example: nb-x is still being created: try again"):
+        guest.remove(host)

@@ -12,8 +12,8 @@ from netbench_example.plain_source import Plain
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.model.paths import stream_paths
 from netbench.model.profile import NoOptions
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
 from tests.unit.fakes import FakeHost
@@ -55,7 +55,7 @@ class LoopbackHost(FakeHost):
 
 
 def test_the_source_says_why_it_cannot_send():
-    with pytest.raises(TestbedError, match="cannot send: (there is no such interface|.* needs root)"):
+    with pytest.raises(TestbedError, match="cannot send: (the interface does not exist|.* needs root)"):
         Plain(NoOptions()).source().open(LoopbackHost(is_here=True), "no-such-nic", ())
 
 

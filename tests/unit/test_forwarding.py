@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import KernelRequest, SetSysctl
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
 from netbench.uut.base import Assignment, Site
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside_nics

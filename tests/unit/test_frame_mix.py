@@ -11,19 +11,19 @@ from pydantic import TypeAdapter
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import FrameBlock
-from netbench.model.counts import MeasuringWindow, SizeCounts
+from netbench.model.counts import SizeCounts
 from netbench.model.fields import FrameSizeField
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of, rising, size_text
 from netbench.model.profile import Profile
-from netbench.model.rfc2544 import LossAtLoad, Rfc2544Tests
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.received import MeasuringWindow
+from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, SearchState
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.model.units import Load, l1_bits, l2_bits, line_rate_fps
 from netbench.results.rows import group_rows, stream_rows
-from netbench.sinks.from_capture import received_of
+from netbench.sinks.measuring_window import received_of
 from netbench.statistics.groups import group_trials
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.inputs import profile

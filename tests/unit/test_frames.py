@@ -1,6 +1,9 @@
 """Frames as scapy, an independent implementation, reads them."""
 
+import json
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +13,47 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.generators.frames import FrameBlock, build_frame, flow_ports
+from netbench.generators.frame_template import FrameTemplate, build_frame
+from netbench.generators.frames import FrameBlock, flow_ports
+from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.traffic import Traffic
 
 
-def traffic(frame_size: int = 64, flows: int = 1, seed: int = 0) -> Traffic:
+def traffic(frame_size: FrameSize = 64, flows: int = 1, seed: int = 0) -> Traffic:
     macs, ips = ("02:aa:00:00:00:01", "02:bb:00:00:00:02"), ("198.18.0.1", "198.19.255.254")
     return Traffic("s1", *macs, *ips, frame_size, None, 1.0, flows, seed)
+
+
+def test_frames_are_the_same_bytes_in_every_version():
+    head = "02bb0000000202aa0000000108004500"
+    paced = "c6120001c613fffe", "be9be955" + 12 * "00"
+    assert build_frame(traffic(64)).hex() == head + f"002e000000004011ee99{paced[0]}00090009001a0000{paced[1]}0000"
+    many = build_frame(traffic(128, flows=3, seed=1)).hex()
+    assert many == head + f"006e000000004011ee59{paced[0]}266595b7005a0000{paced[1]}".ljust(2 * 124 - 32, "0")
+
+
+def test_a_template_reaches_workers_as_json_with_the_fields_that_vary():
+    template = FrameTemplate.of(traffic(FrameMix("two", (64, 64, 128)), flows=2))
+    assert FrameTemplate.from_json(json.loads(json.dumps(template.to_json()))) == template
+    assert list(map(len, template.frames.values())) == [60, 124]
+    assert (template.ports_at, template.sequence_at, template.time_at) == (34, 46, 50)
+
+
+def test_workers_and_the_command_line_start_without_scapy():
+    """It takes as long to import as all the rest, and hosts of workers lack it."""
+    modules = (
+        "netbench.cli.main",
+        "netbench.generators.afpacket.afpacket_worker",
+        "netbench.generators.xdp.xdp_worker",
+        "netbench.sinks.bpf_worker",
+        "netbench.config.plugins",
+    )
+    program = (
+        f"import sys, {', '.join(modules)}; netbench.config.plugins.profile_kinds(); print('scapy' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
 def pktgen_header(frame: bytes) -> tuple[int, int, int, int]:

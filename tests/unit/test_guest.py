@@ -14,18 +14,18 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, GoneError, run_checked
 from netbench.images.library import Image
 from netbench.linux.changes import AddCgroup, AddRunDirectory
-from netbench.linux.counters.counting_points import NicCounters
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.linux.nics import NicCounters
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.uut import forwarding
 from netbench.uut import guest as guest_module
 from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
-from netbench.vmm import qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
-from netbench.vmm.qemu_options import NicModel, QemuOptions
+from netbench.vmm.qemu import qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
+from netbench.vmm.qemu.options import NicModel, QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST
@@ -246,7 +246,7 @@ def test_a_guest_runs_as_the_topology_says(life):
 
 def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_the_reader(life):
     guest = life()
-    guest.provision(entitlement=Entitlement((1, 2), limit=0.2))
+    guest.provision(entitlement=CpuShares((1, 2), limit=0.2))
     (group,) = [change for change in guest.kernel.made if isinstance(change, AddCgroup)]
     assert (group.name, group.weight, group.limit) == ("nb-101-120000-1-g", None, 0.2)
     machine = guest.qemu.machine

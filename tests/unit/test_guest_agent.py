@@ -12,8 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.hosts.relay import connect
-from netbench.vmm.guest_agent import GuestAgentHost
-from netbench.vmm.qmp import QmpConnection
+from netbench.vmm.qemu.guest_agent import GuestAgentHost, QmpConnection
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 HERE = LocalHost("here", "no-run")

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from netbench.model.paths import stream_paths
 from netbench.model.points import whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Site, bring_up
 from netbench.uut.guest import ChangeInside, Guest, StartGuest
 from netbench.vmm.attachment import Tap

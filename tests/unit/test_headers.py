@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import MAX_STREAMS, analyze_capture
 from netbench.errors import UsageError
 from tests.unit.capture_files import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.uut.impairments import Every, Impairments, Late, Ordering
+from netbench.uut.forwarder_process import Every, Impairments, Late, Ordering
 
 
 def sent(impairments, frames):

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import MeasuringWindow
-from netbench.model.disturbance import Disturbance, ThreadDelay
-from netbench.model.paths import stream_paths
 from netbench.model.points import OTHERHOST
-from netbench.model.received import Received
+from netbench.model.received import MeasuringWindow, Received
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
+from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst

@@ -13,15 +13,14 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.vmm import libvirt_api
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.libvirt import Libvirt
-from netbench.vmm.libvirt_api import LibvirtConnection
-from netbench.vmm.libvirt_domain import LibvirtDomain
-from netbench.vmm.libvirt_domain_xml import domain_xml
-from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
-from netbench.vmm.qemu_options import Pinning
+from netbench.vmm.libvirt import api
+from netbench.vmm.libvirt.api import LibvirtConnection
+from netbench.vmm.libvirt.domain import LibvirtDomain
+from netbench.vmm.libvirt.domain_xml import domain_xml
+from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
+from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
+from netbench.vmm.qemu.options import Pinning
 from tests.unit.fakes import FakeHost
 
 SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), (GuestNic("nb-ti-s1", "02:6e:67:00:01:01"),))
@@ -88,7 +87,7 @@ def test_without_bindings_what_adds_them_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "libvirt", None)
     path = list(sys.path)
     with pytest.raises(MissingError, match=r"apt-get install python3-libvirt, or pip install 'netbench\[libvirt\]'"):
-        libvirt_api.libvirt_module()
+        api.libvirt_module()
     assert sys.path == path
 
 
@@ -115,7 +114,7 @@ class Elsewhere(LocalHost):
     ],
 )
 def test_the_daemon_of_another_host_is_one_of_its_own(monkeypatch, uri, why):
-    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: SimpleNamespace(registerErrorHandler=lambda *_: None))
+    monkeypatch.setattr(api, "libvirt_module", lambda: SimpleNamespace(registerErrorHandler=lambda *_: None))
     with pytest.raises(TestbedError, match=f"^guest g: .*{why}"):
         LibvirtConnection("guest g", uri, Elsewhere("far", "no-run"))
 
@@ -142,18 +141,18 @@ def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monke
         VIR_DOMAIN_START_PAUSED=1,
         VIR_DOMAIN_START_AUTODESTROY=2,
     )
-    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    monkeypatch.setattr(api, "libvirt_module", lambda: module)
     talk = LibvirtConnection("guest g", "qemu:///system")
     with pytest.raises(TestbedError, match=r"^guest g: libvirt cannot start its domain: no such machine type$"):
         talk.create("<domain/>")
-    monkeypatch.setattr(libvirt_api, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(api, "_ANSWER_S", 0.01)
     with pytest.raises(TestbedError, match=r"^guest g: libvirt does not tell its version: no answer within 0.01 s$"):
         talk.version()
 
 
 def test_a_defect_is_raised_where_somebody_hears_of_it(monkeypatch):
     module = SimpleNamespace(libvirtError=LibvirtError, registerErrorHandler=lambda *_: None, open=len)
-    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    monkeypatch.setattr(api, "libvirt_module", lambda: module)
     assert LibvirtConnection("guest g", "qemu:///system").uri == "qemu:///system"
     with pytest.raises(TypeError, match="object of type 'int' has no len"):
         LibvirtConnection("guest g", 3)  # type: ignore[arg-type]  # the wrong kind on purpose
@@ -172,7 +171,7 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
         VIR_DOMAIN_START_AUTODESTROY=2,
         **{f"VIR_DOMAIN_{name}": number for number, name in enumerate(states, 1)},
     )
-    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    monkeypatch.setattr(api, "libvirt_module", lambda: module)
     spec = GuestSpec("g", tmp_path)
     guest = LibvirtDomain(spec, "qemu:///system", lambda *_: "<domain/>")
     with pytest.raises(

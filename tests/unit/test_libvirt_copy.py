@@ -11,14 +11,11 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.libvirt import Libvirt
-from netbench.vmm.libvirt_api import LibvirtConnection, libvirt_module
-from netbench.vmm.libvirt_changes import own_uuid
-from netbench.vmm.libvirt_copy_xml import Connected, DomainCopy, copy_of
-from netbench.vmm.libvirt_existing import ExistingDomain, LibvirtAgent
-from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.qemu_command import RunFiles, VirtualNic
-from netbench.vmm.qemu_options import Pinning
+from netbench.vmm.libvirt.api import LibvirtConnection, libvirt_module, own_uuid
+from netbench.vmm.libvirt.domain_copy import CopySettings, DomainCopy, ExistingDomain, LibvirtAgent, copy_of
+from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
+from netbench.vmm.qemu.command import RunFiles, VirtualNic
+from netbench.vmm.qemu.options import Pinning
 
 HERE = LocalHost("here", "no-run")
 URI = "qemu:///system"
@@ -27,7 +24,7 @@ NICS = (
     VirtualNic("nb-ti-s1", "02:6e:67:00:01:01", "virtio-net-pci", queues=2, vhost=True),
     VirtualNic("nb-te-s1", "02:6e:67:00:01:02", "e1000"),
 )
-OWN = Connected("nb-r-uut-g", NICS, FILES)
+OWN = CopySettings("nb-r-uut-g", NICS, FILES)
 SPEC = GuestSpec("g", FILES.directory, (GuestNic("nb-ti-s1", "02:6e:67:00:01:01"),))
 
 # A domain of virt-manager with all manual additions, as `virsh dumpxml --inactive` prints it.
@@ -98,7 +95,7 @@ FULL = """
 """
 
 
-def copied(defined: str, own: Connected = OWN) -> tuple[Element, DomainCopy]:
+def copied(defined: str, own: CopySettings = OWN) -> tuple[Element, DomainCopy]:
     copy = copy_of(defined, own, "run-1")
     return ElementTree.fromstring(copy.xml), copy
 
@@ -180,7 +177,7 @@ def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
         "iothreadpin",
     ]
     assert full[0].find("vcpu").get("cpuset") == "0-3"
-    pinned, _ = copied(FULL, Connected("nb", NICS, FILES, (6, 7), Pinning(vcpus=((5,),))))
+    pinned, _ = copied(FULL, CopySettings("nb", NICS, FILES, (6, 7), Pinning(vcpus=((5,),))))
     assert [(element.tag, element.get("vcpu"), element.get("cpuset")) for element in pinned.findall("cputune/*")] == [
         ("shares", None, None),
         ("vcpupin", "0", "5"),
@@ -190,7 +187,7 @@ def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
     (vcpu,) = pinned.findall("vcpu")
     assert vcpu.attrib == {"cpuset": "6,7", "current": "2"}, "its threads for disks too"
     with pytest.raises(TestbedError, match="names CPUs for 3 vCPUs, and it has 2"):
-        copied(FULL, Connected("nb", NICS, FILES, pin=Pinning(vcpus=((0,), (0,), (0,)))))
+        copied(FULL, CopySettings("nb", NICS, FILES, pin=Pinning(vcpus=((0,), (0,), (0,)))))
 
 
 def test_a_domain_that_says_next_to_nothing_gets_what_it_needs():
@@ -241,8 +238,8 @@ def test_firmware_that_keeps_nothing_gets_no_place_to():
     ("defined", "why"),
     [
         ("<domain", "its XML cannot be read"),
-        ("<domain type='lxc'/>", "it is of type 'lxc', and only those of QEMU"),
-        ("<network/>", "its XML is of a <network>"),
+        ("<domain type='lxc'/>", "it is of type 'lxc', but only those of QEMU"),
+        ("<network/>", "its XML is a <network>"),
         (with_devices("<hostdev mode='subsystem' type='pci'/>"), "it takes a device of this host"),
         (with_devices("<filesystem type='mount'/>"), "its guest could write to the host's directory"),
         (with_devices("<memory model='nvdimm'/>"), "persistent memory that its guest could write to"),
@@ -256,7 +253,7 @@ def test_firmware_that_keeps_nothing_gets_no_place_to():
         (
             "<domain type='kvm' xmlns:q='http://libvirt.org/schemas/domain/qemu/1.0'><q:commandline>"
             "<q:arg value='-drive'/></q:commandline></domain>",
-            "options of its own .-drive.",
+            "has options .-drive. by which QEMU may write",
         ),
     ],
 )
@@ -334,7 +331,7 @@ def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):
     files.directory.mkdir(mode=0o700)
     for path in ("none.fd", "web.fd"):
         libvirt = SimpleNamespace(whose="guest g", defined=lambda _: xml.format(tmp_path / path))  # noqa: B023 - asked at once
-        existing = ExistingDomain("web", Connected("nb-g", NICS, files), HERE)
+        existing = ExistingDomain("web", CopySettings("nb-g", NICS, files), HERE)
         existing.define(libvirt, "run-1")  # type: ignore[arg-type]  # the part of it that is used
         assert files.nvram.exists() == (path == "web.fd")
     assert files.nvram.read_bytes() == b"boots this"

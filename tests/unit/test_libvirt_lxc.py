@@ -12,13 +12,14 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.base import MachineState
-from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.vmm import libvirt_lxc, libvirt_lxc_groups
+from netbench.linux.journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.container_root import Root
-from netbench.vmm.libvirt_lxc import domain_xml, look_for_lxc_driver
-from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
+from netbench.vmm.container import cgroups
+from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.container.runtime import Root
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt.lxc import domain_xml, find_lxc_driver
 from tests.unit.fakes import FakeHost
 
 HERE = LocalHost("here", "no-run")
@@ -88,7 +89,7 @@ def test_in_version_2_nothing_runs_in_a_group_with_groups():
 
 
 def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
-    monkeypatch.setattr(libvirt_lxc_groups, "THIS_MACHINE", machine(APART, OWN))
+    monkeypatch.setattr(cgroups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
     others = " ".join(f"/sys/fs/cgroup/{controller}/nb-x" for controller in ("cpuset", "devices", "memory/user"))
@@ -118,6 +119,6 @@ def test_a_machine_without_the_groups_is_told_which():
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(libvirt_lxc, "_LIBRARIES", tmp_path)
     with pytest.raises(MissingError, match="its driver for LXC"):
-        look_for_lxc_driver("")
+        find_lxc_driver("")
     assert "libvirt-lxc" in Container(ContainerOptions(runtime="libvirt")).needs()
     assert "libvirt-lxc" not in Container(ContainerOptions()).needs()

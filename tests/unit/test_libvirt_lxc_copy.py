@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
-from netbench.vmm import libvirt_lxc_existing
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container import Container, ContainerOptions
-from netbench.vmm.libvirt_lxc_copy_xml import ContainerCopy, copy_of_container
+from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt.lxc import ContainerCopy, copy_of_container
 
 SPEC = GuestSpec("box", Path("/run/netbench/vm/r-uut-box"))
 FIRST = ["/bin/sh", "-c", "echo up", "sh"]
@@ -123,14 +123,14 @@ MOUNTED = f"<domain type='lxc'><devices>{FILESYSTEM}</devices></domain>"
     ("xml", "why"),
     [
         ("<domain", "its XML cannot be read"),
-        ("<network/>", "its XML is of a <network>"),
-        ("<domain type='kvm'/>", "it is of type 'kvm', and only containers, `lxc`, are: say kind: libvirt"),
+        ("<network/>", "its XML is a <network>"),
+        ("<domain type='kvm'/>", "it is of type 'kvm', not a container (`lxc`): use kind: libvirt"),
         ("<domain type='lxc'><idmap/></domain>", "it has an <idmap>"),
         ("<domain type='lxc'><os><inituser>web</inituser></os></domain>", "its <inituser> is web"),
-        ("<domain type='lxc'><devices><hostdev/></devices></domain>", "it has a <hostdev>, and it takes a device"),
-        ("<domain type='lxc'><devices><disk/></devices></domain>", "it has a <disk>, and it takes a device"),
+        ("<domain type='lxc'><devices><hostdev/></devices></domain>", "it has a <hostdev>, a device"),
+        ("<domain type='lxc'><devices><disk/></devices></domain>", "it has a <disk>, a device"),
         (MOUNTED.format("file", "/x.img"), "its <filesystem> at /x is of type 'file'"),
-        (MOUNTED.format("mount", "/a,b"), "its <filesystem> at /x is '/a,b': a path without commas"),
+        (MOUNTED.format("mount", "/a,b"), "its <filesystem> at /x is '/a,b': use an absolute path without commas"),
         (MOUNTED.format("mount", "web"), "its <filesystem> at /x is 'web'"),
     ],
 )
@@ -158,7 +158,7 @@ def test_options_that_do_not_go_together_are_refused(options, why):
 
 
 def test_for_a_plan_nobody_is_asked(monkeypatch):
-    monkeypatch.setattr(libvirt_lxc_existing, "LibvirtConnection", None)
+    monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", None)
     vmm = Container(ContainerOptions(runtime="libvirt", domain="web"))
     assert "`virsh -c lxc:///system dumpxml --inactive web`" in vmm.command(SPEC)
     assert {"libvirt-lxc", "libvirt-python"} <= vmm.needs()
@@ -169,14 +169,10 @@ def test_a_directory_that_is_not_there_or_that_its_libvirtd_does_not_see_is_name
     def prepared(directory: str) -> None:
         shown = MOUNTED.format("mount", directory)
         libvirt = SimpleNamespace(defined=lambda name: shown, close=lambda: None)
-        monkeypatch.setattr(libvirt_lxc_existing, "LibvirtConnection", lambda *_: libvirt)
-        libvirt_lxc_existing.ExistingLxc("web", None).prepare(
-            GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1"
-        )
+        monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", lambda *_: libvirt)
+        libvirt_lxc.ExistingLxc("web", None).prepare(GuestSpec("box", tmp_path), LocalHost("here", "run-1"), "run-1")
 
-    with pytest.raises(
-        TestbedError, match=f"^guest box: domain web cannot be copied: there is no directory {tmp_path}/x"
-    ):
+    with pytest.raises(TestbedError, match=f"^guest box: domain web cannot be copied: its directory {tmp_path}/x"):
         prepared(f"{tmp_path}/x")
     with pytest.raises(TestbedError, match="/run is below /run"):
         prepared("/run")

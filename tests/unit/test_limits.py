@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.noise_floor import NoiseFloor
+from netbench.model.campaign import NoiseFloor
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import report_page

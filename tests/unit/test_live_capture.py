@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.capture import live as live_module
-from netbench.capture.captured import STAMP_TOLERANCE_NS, CaptureCounts, Expected
+from netbench.capture.capture_counts import STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
@@ -206,7 +206,7 @@ def test_it_runs_where_it_is_told_to():
 MEASURE = """
 import os, resource, sys, threading
 import numpy as np
-from netbench.capture.captured import Expected
+from netbench.capture.capture_counts import Expected
 from netbench.capture.live import GatheringPipe, LiveCapture
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)

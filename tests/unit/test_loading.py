@@ -15,8 +15,8 @@ from netbench.uut.external import ExternalOptions
 from netbench.uut.ovs import OvsOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
-from netbench.vmm.container import Container
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.container.container import Container
+from netbench.vmm.qemu.options import QemuOptions
 
 UUT_KINDS: dict[str, type[BaseModel]] = {
     "container": Container.Options,

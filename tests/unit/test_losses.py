@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.model.paths import stream_paths
-from netbench.model.points import CountingPoint, Where, whole_path
+from netbench.model.points import CountingPoint, PathSection, whole_path
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
 from netbench.trial.losses import all_counted, losses
@@ -175,10 +175,10 @@ def test_whatever_a_uut_declares_is_placed_by_the_same_rules():
     points = whole_path(
         PATH,
         (
-            CountingPoint("ingress veth", Where.BEFORE, direction="tx", passing=True),
-            CountingPoint("container", Where.INSIDE, names_segment=True),
-            CountingPoint("egress veth", Where.BEHIND, direction="rx", passing=True),
-            CountingPoint("way out", Where.BEHIND, names_segment=True),
+            CountingPoint("ingress veth", PathSection.BEFORE, direction="tx", passing=True),
+            CountingPoint("container", PathSection.INSIDE, names_segment=True),
+            CountingPoint("egress veth", PathSection.BEHIND, direction="rx", passing=True),
+            CountingPoint("way out", PathSection.BEHIND, names_segment=True),
         ),
     )
     grown = (
@@ -189,10 +189,10 @@ def test_whatever_a_uut_declares_is_placed_by_the_same_rules():
     )
     found = losses([replace(evidence(SENT, SENT - 36), points=points, growths=grown)])[PATH.name].losses
     assert [(loss.place, loss.where, loss.frames) for loss in found] == [
-        ("container (between ingress veth and egress veth)", Where.INSIDE, 5),
-        ("uut (between ingress NIC and ingress veth)", Where.UUT, 1),
-        ("egress veth (qdisc tbf)", Where.BEHIND, 20),
-        ("way out (between egress veth and egress NIC)", Where.BEHIND, 10),
+        ("container (between ingress veth and egress veth)", PathSection.INSIDE, 5),
+        ("uut (between ingress NIC and ingress veth)", PathSection.UUT, 1),
+        ("egress veth (qdisc tbf)", PathSection.BEHIND, 20),
+        ("way out (between egress veth and egress NIC)", PathSection.BEHIND, 10),
     ]
 
 

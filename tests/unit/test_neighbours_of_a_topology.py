@@ -7,8 +7,8 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.errors import MissingError, UsageError
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.testbed.resolved import activities_of, guest_specs, needs_of, resolve, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
@@ -81,10 +81,8 @@ def test_where_the_two_run(monkeypatch, placement, uut, victim, neighbour):
         [{"name": "second", "streams": ["s2"], "cpu_weight": 50, **({"placement": placement} if placement else {})}],
         uuts=[{**RAW, **uut}],
     )
-    found = {
-        name: guest.assignment.entitlement for name, guest in resolve_guests(lab, lab.uuts[0], cpus=[0, 1]).items()
-    }
-    assert found == {"victim": Entitlement(victim), "second": Entitlement(neighbour, 50)}
+    found = {name: guest.assignment.cpu_shares for name, guest in resolve_guests(lab, lab.uuts[0], cpus=[0, 1]).items()}
+    assert found == {"victim": CpuShares(victim), "second": CpuShares(neighbour, 50)}
     if uut or placement == "other-core":
         with pytest.raises(
             (UsageError, MissingError), match="UUT r: (host_cpus: there is no CPU 1|placement: other-core)"

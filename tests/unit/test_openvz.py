@@ -12,15 +12,14 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
-from netbench.linux.watchdog.journal import Journal
-from netbench.model.entitlement import Entitlement
-from netbench.model.paths import stream_paths
+from netbench.model.cpu_shares import CpuShares
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm import openvz, openvz_tools
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.openvz import NEVER_RUN, OpenVz, OpenVzOptions, look_for
-from netbench.vmm.openvz_changes import AddContainer
+from netbench.vmm.openvz import container, openvz
+from netbench.vmm.openvz.container import AddContainer
+from netbench.vmm.openvz.openvz import NEVER_RUN, OpenVz, OpenVzOptions, look_for
 from tests.openvz_stub import Stub
 from tests.unit.inputs import topology
 
@@ -160,7 +159,7 @@ def test_a_container_that_the_user_names_is_only_started_and_stopped_and_only_if
 
 def test_a_container_may_be_called_as_its_state_is(stub):
     stub.put("running", name="running")
-    assert openvz_tools.box("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
+    assert container.box("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
 
 
 def test_a_container_that_the_user_names_must_be_there_and_keeps_its_shares(stub):
@@ -211,7 +210,7 @@ def test_what_makes_no_sense_is_refused(options, says):
 
 
 def test_shares_are_the_containers_own_and_no_control_group_is_made():
-    own = Assignment("g", stream_paths(topology(1)), Entitlement((0,), 300, 0.25))
+    own = Assignment("g", stream_paths(topology(1)), CpuShares((0,), 300, 0.25))
     told = [step.command for step in Guest(driver(forward="bridge")).plan(own).steps]
     assert "--cpuunits 3000 --cpulimit 25 --cpumask 0 --features bridge:on --save" in told[0]
     assert not any("cgroup" in command for command in told)

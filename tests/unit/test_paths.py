@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, stream_paths
+from netbench.model.paths import Nic
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
 from netbench.model.traffic import PREFIX_LENGTH
 from tests.unit.fakes import fake_ports

@@ -8,8 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen import control as pktgen_station
-from netbench.generators.pktgen.device import PktgenDevice
-from netbench.generators.pktgen.files import PktgenFiles
+from netbench.generators.pktgen.files import PktgenDevice, PktgenFiles
 from netbench.generators.pktgen.pktgen import what_was_sent
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, FakeKernel, PktgenHost, generator, opened, trial
 

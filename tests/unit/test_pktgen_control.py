@@ -156,7 +156,7 @@ def test_a_module_that_is_missing_is_loaded_and_stays(kernel, host, loaded, here
 
 def test_a_kernel_without_pktgen(kernel, host):
     kernel.loaded = kernel.loadable = False
-    assert generator().unfit(host) == "the kernel of host far has no pktgen: neither loaded nor loadable"
+    assert generator().unsupported_reason(host) == "the kernel of host far has no pktgen: neither loaded nor loadable"
     with pytest.raises(MissingError, match="pktgen cannot be loaded: .*not found in modules.dep"):
         opened(host)
 
@@ -164,14 +164,17 @@ def test_a_kernel_without_pktgen(kernel, host):
 @pytest.mark.parametrize("loaded", [True, False])
 def test_a_kernel_with_pktgen_is_fit_and_not_touched(kernel, host, loaded):
     kernel.loaded = loaded
-    assert generator().unfit(host) == ""
+    assert generator().unsupported_reason(host) == ""
     assert (kernel.loaded, kernel.log) == (loaded, [])
 
 
 def test_a_host_without_modprobe_has_no_pktgen():
-    assert generator().unfit(FakeHost()) == "the kernel of host fake has no pktgen: neither loaded nor loadable"
+    assert (
+        generator().unsupported_reason(FakeHost())
+        == "the kernel of host fake has no pktgen: neither loaded nor loadable"
+    )
     unloaded = FakeHost({"modprobe": Completed((), 0, "insmod pktgen.ko", "")})
-    assert generator().unfit(unloaded) == ""
+    assert generator().unsupported_reason(unloaded) == ""
 
 
 def test_devices_of_somebody_else_are_left_alone(kernel, host):
@@ -179,7 +182,7 @@ def test_devices_of_somebody_else_are_left_alone(kernel, host):
     kernel.interfaces.add("eth0")
     kernel.write("kpktgend_1", "add_device eth0@1\n")
     reason = "in use by somebody else, who added eth0@1"
-    assert reason in made_by.unfit(host)
+    assert reason in made_by.unsupported_reason(host)
     with pytest.raises(TestbedError, match=reason):
         opened(host, made_by=made_by)
     assert list(kernel.devices()) == ["eth0@1"]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.device import parse_device
-from netbench.generators.pktgen.files import realtime_offset_ns
+from netbench.generators.pktgen.files import parse_device, realtime_offset_ns
 from netbench.hosts.local import LocalHost
 from tests.unit.fakes import FakeHost
 from tests.unit.pktgen_kernel import OFFSET_NS, FakeDevice, show

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
-from netbench.model.duration_estimate import Pace
 from netbench.model.trial import TrialSpec
+from netbench.model.virtualisation import DurationEstimate
 from netbench.plan.choice import choose, loads_above_line_rate
 from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.static_plan import StaticPlan
@@ -135,7 +135,9 @@ def test_the_expected_time_counts_traffic_and_settling():
 def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions):
     """A UUT that starts slowly costs that time at each of its visits; a UUT of unknown cost adds none."""
     wanted = profile(order=order, seed=seed, repetitions=repetitions, frame_sizes=[64, 65])
-    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guests={"a": Pace(8.0), "elsewhere": Pace(1000.0)})
+    costs = Costs(
+        start_s=5.0, trial_s=Costs().trial_s, guests={"a": DurationEstimate(8.0), "elsewhere": DurationEstimate(1000.0)}
+    )
     plan = make_plan(topology(1, UUTS), wanted, costs=costs)
     visits = [name for name, _ in itertools.groupby(trial.uut for trial in plan.trials)]
     plain = expected_s(make_plan(topology(1, UUTS), wanted))
@@ -285,8 +287,8 @@ def test_a_name_that_begins_none_is_refused():
 
 
 def test_neighbours_and_their_loads_have_a_cost():
-    second = Pace(bring_up_s=1000, trial_s=2, idle_s=4, load_s=5, worker_s=1)
-    costs = Costs(start_s=0, trial_s=0, stream_s=3, guests={"a": Pace(100, trial_s=7), "a.second": second})
+    second = DurationEstimate(bring_up_s=1000, trial_s=2, idle_s=4, load_s=5, worker_s=1)
+    costs = Costs(start_s=0, trial_s=0, stream_s=3, guests={"a": DurationEstimate(100, trial_s=7), "a.second": second})
     at_once = {"before": 0, "after": 0}
     one = {"uuts": UUTS[:1], "frame_sizes": [64], "loads": ["1fps"], "duration": "1s", "settle": at_once}
     alone = shared_plan(scenarios=["dedicated"], costs=costs, **one)
@@ -301,8 +303,12 @@ def test_neighbours_and_their_loads_have_a_cost():
 
 
 def test_who_gets_less_of_a_cpu_takes_longer():
-    assert Pace(1, 2, 3, 4, 5).with_share(0.2) == Pace(5, 10, 15, 20, 25)
-    assert Pace(1, 2, 3, 4, 5).with_share(None) == Pace(1, 2, 3, 4, 5).with_share(2.0) == Pace(1, 2, 3, 4, 5)
+    assert DurationEstimate(1, 2, 3, 4, 5).with_share(0.2) == DurationEstimate(5, 10, 15, 20, 25)
+    assert (
+        DurationEstimate(1, 2, 3, 4, 5).with_share(None)
+        == DurationEstimate(1, 2, 3, 4, 5).with_share(2.0)
+        == DurationEstimate(1, 2, 3, 4, 5)
+    )
 
 
 def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():

@@ -16,10 +16,10 @@ from netbench.testbed.diagnosis import judge_platforms
 from netbench.testbed.host_checks import HostCheck, Status
 from netbench.testbed.platforms import Platform, judge, platform_checks
 from netbench.uut.base import UutPlan
-from netbench.vmm import acceleration
-from netbench.vmm.acceleration import Acceleration, known_of_kvm, kvm_remedy, remember
 from netbench.vmm.base import GuestOptions, Vmm
-from netbench.vmm.qemu import Qemu
+from netbench.vmm.qemu import acceleration
+from netbench.vmm.qemu.acceleration import Acceleration, known_of_kvm, kvm_remedy, remember
+from netbench.vmm.qemu.qemu import Qemu
 
 USER = 65534
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from netbench.model.paths import stream_paths
-from netbench.model.points import Kind, Where, whole_path
+from netbench.model.points import PathSection, PointKind, whole_path
+from netbench.model.stream_paths import stream_paths
 from tests.unit.inputs import topology, topology_in_vm
 from tests.unit.points import GUEST, THROUGH_GUEST, THROUGH_UUT
 
@@ -38,7 +38,7 @@ def test_a_path_through_something_that_nobody_looks_into_has_no_nics_of_it():
 
 def test_the_backlog_is_that_of_the_machine_where_frames_enter():
     (path,) = stream_paths(topology_in_vm())
-    (backlog,) = [point for point in whole_path(path, ()) if point.kind is Kind.BACKLOG]
+    (backlog,) = [point for point in whole_path(path, ()) if point.kind is PointKind.BACKLOG]
     assert backlog.place is not None
     assert backlog.place.machine == "lab"
 
@@ -46,8 +46,8 @@ def test_the_backlog_is_that_of_the_machine_where_frames_enter():
 def test_nics_are_met_in_the_direction_of_the_frames():
     nics = {point.name: (point.where, point.direction) for point in THROUGH_UUT if point.passing}
     assert nics == {
-        "source NIC": (Where.SOURCE, "tx"),
-        "ingress NIC": (Where.INGRESS, "rx"),
-        "egress NIC": (Where.EGRESS, "tx"),
-        "sink NIC": (Where.SINK, "rx"),
+        "source NIC": (PathSection.SOURCE, "tx"),
+        "ingress NIC": (PathSection.INGRESS, "rx"),
+        "egress NIC": (PathSection.EGRESS, "tx"),
+        "sink NIC": (PathSection.SINK, "rx"),
     }

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.verdict import ReasonKind
 from netbench.trial.probing import await_ways
 from netbench.trial.receiving import Recording

@@ -12,7 +12,7 @@ import pytest
 
 from netbench.sinks import flush
 from netbench.sinks.flush import FLUSH_MAC, flush_frame
-from netbench.sinks.pusher import FLUSH_FRAMES, Pusher
+from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess
 from tests.unit.fakes import FakeHost
 
 
@@ -128,8 +128,8 @@ def pusher():
     """A pusher on a host."""
     made = []
 
-    def make(host: PushingHost) -> Pusher:
-        made.append(Pusher(host, "nb-rx1"))
+    def make(host: PushingHost) -> FlushProcess:
+        made.append(FlushProcess(host, "nb-rx1"))
         return made[-1]
 
     yield make

@@ -33,7 +33,7 @@ def hostile(tmp_path, monkeypatch):
         ("netbench.generators.afpacket.afpacket_worker", ["no-such-nic", "1"]),
         ("netbench.sinks.flush", ["no-such-nic"]),
         ("netbench.uut.forwarder_process", ["no-such-nic", "no-such-nic", Impairments().model_dump_json()]),
-        ("netbench.vmm.reception", ["no-such-nic", "02:00:00:00:00:01"]),
+        ("netbench.uut.reception_probe", ["no-such-nic", "02:00:00:00:00:01"]),
     ],
 )
 def test_a_module_is_run_and_nothing_that_lies_about(hostile, module, arguments):

@@ -13,23 +13,16 @@ from pydantic import ValidationError
 
 from netbench.errors import UsageError
 from netbench.hosts.base import Completed
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import PREFIX
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
-from netbench.vmm import qemu
 from netbench.vmm.base import guest_directory
-from netbench.vmm.qemu_command import (
-    DiskBoot,
-    KernelBoot,
-    RunFiles,
-    VirtualMachine,
-    VirtualNic,
-    qemu_command,
-)
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu import qemu
+from netbench.vmm.qemu.command import DiskBoot, KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_command
+from netbench.vmm.qemu.options import QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology, topology_in_vm
 
@@ -122,8 +115,8 @@ def test_macvtaps_are_opened_for_qemu_outside_its_directory(is_here):
     nics = tuple(VirtualNic(name, "02:6e:67:00:01:01", "e1000", macvtap=True) for name in ("nb-mi-s1", "nb-me-s1"))
     guest = VirtualMachine("g", BOOT, "tcg", nics=nics)
     command = qemu_command(guest, FILES, is_here=is_here)
-    opened = command.index("nb-mi-s1,nb-me-s1")
-    assert command[opened + 1] == "qemu-system-x86_64"
+    opened = command.index("macvtap:nb-mi-s1")
+    assert command[opened : opened + 4] == ["macvtap:nb-mi-s1", "macvtap:nb-me-s1", "--", "qemu-system-x86_64"]
     assert ("import os" in " ".join(command[:opened])) != is_here, "a host without netbench is given the program"
     assert [backend.split(",")[2] for backend in values(guest, "-netdev")] == ["fd=10", "fd=11"]
 
@@ -298,7 +291,7 @@ def test_loopback_is_brought_up_for_ssh_alone():
 
 
 def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
-    lines = planned_commands(made(read()), Assignment("u.second", PATHS, Entitlement((1,), 50, 0.2)))
+    lines = planned_commands(made(read()), Assignment("u.second", PATHS, CpuShares((1,), 50, 0.2)))
     group = "/sys/fs/cgroup/nb-RUN-u.second"
     assert f"mkdir {group} && echo 50 >{group}/cpu.weight && echo 20000 100000 >{group}/cpu.max" in lines
     (started,) = [line for line in lines if "qemu-system-x86_64" in line]

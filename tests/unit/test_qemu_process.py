@@ -9,8 +9,8 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
-from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import QemuProcess
+from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu.process import QemuProcess
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 # The stand-in prints its complaint and ends when the file `end` appears, with the exit code in that file.

@@ -14,14 +14,26 @@ from netbench.linux.counters.counting_points import (
 )
 from netbench.linux.counters.nft_rules import Dropper, NftHook
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, Kind, Where
+from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, PathSection, PointKind
 
-IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "in1"), "rx"))
-OUT = ("s1", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "out1"), "tx"))
-SINK = ("s1", CountingPoint("sink NIC", Where.SINK, Kind.INTERFACE, InterfaceRef(None, "uut", "rx1"), "rx"))
-SOURCE = ("s1", CountingPoint("source NIC", Where.SOURCE, Kind.INTERFACE, InterfaceRef(None, "uut", "tx1"), "tx"))
-BACKLOG = CountingPoint("softnet backlog", kind=Kind.BACKLOG, place=InterfaceRef(None, None, ""))
-OTHER = ("s2", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, InterfaceRef(None, "uut", "out2"), "tx"))
+IN = (
+    "s1",
+    CountingPoint("ingress NIC", PathSection.INGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "in1"), "rx"),
+)
+OUT = (
+    "s1",
+    CountingPoint("egress NIC", PathSection.EGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "out1"), "tx"),
+)
+SINK = ("s1", CountingPoint("sink NIC", PathSection.SINK, PointKind.INTERFACE, InterfaceRef(None, "uut", "rx1"), "rx"))
+SOURCE = (
+    "s1",
+    CountingPoint("source NIC", PathSection.SOURCE, PointKind.INTERFACE, InterfaceRef(None, "uut", "tx1"), "tx"),
+)
+BACKLOG = CountingPoint("softnet backlog", kind=PointKind.BACKLOG, place=InterfaceRef(None, None, ""))
+OTHER = (
+    "s2",
+    CountingPoint("egress NIC", PathSection.EGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "out2"), "tx"),
+)
 
 # Linux 6.18, with a different number for each counter.
 PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
@@ -131,7 +143,7 @@ def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():
 
 
 def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
-    stacks = [CountingPoint("bridge", kind=Kind.BRIDGE, place=InterfaceRef(None, "uut", "")) for _ in "12"]
+    stacks = [CountingPoint("bridge", kind=PointKind.BRIDGE, place=InterfaceRef(None, "uut", "")) for _ in "12"]
     along = {"s1": [IN[1], stacks[0]], "s2": [OTHER[1], stacks[1]]}
 
     def streams(*only: str) -> list[str]:

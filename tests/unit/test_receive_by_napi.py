@@ -6,7 +6,7 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.linux.changes import ReceiveByNapi
 from netbench.linux.machine import Machine
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.testbed.cpus import receiving_cpus
 from netbench.testbed.rings import Rings, planned_changes, wanted_rings

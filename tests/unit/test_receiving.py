@@ -8,7 +8,7 @@ import pytest
 
 from netbench.capture.pcap import pcap_bytes
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage

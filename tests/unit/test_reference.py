@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from netbench.model.paths import stream_paths
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.reference import Limit, Reference, ReferenceOptions
 from tests.unit.fakes import planned_commands

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.noise_floor import NoiseFloor
+from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report.comparison_words import gate_advice
 from netbench.statistics.comparison import Campaign, CellSelection, compare
 from netbench.statistics.regression_gate import GateResult, judge
@@ -15,8 +15,8 @@ from netbench.statistics.search_comparison import compare_maxima
 from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
-BUSY = Warning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
-OTHER = Warning(WarningKind.OTHER_CAMPAIGN, "Another netbench measured.")
+BUSY = CampaignWarning(WarningKind.HOST_WAS_BUSY, "The host was busy.")
+OTHER = CampaignWarning(WarningKind.OTHER_CAMPAIGN, "Another netbench measured.")
 SEARCH = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "PDR", 0.05, SearchState.FOUND, 0.02)
 
 

@@ -7,7 +7,7 @@ import pytest
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.trial import TrialResult
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report import formats
 from netbench.report.axes import LossScale
 from netbench.report.figures import (
@@ -38,7 +38,7 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
         trial(stream_counts(), repetition=3, reasons=SUSPICIOUS),
         trial(stream_counts(), repetition=4, reasons=INVALID),
     ]
-    warning = Warning(WarningKind.FEW_REPETITIONS, "Only 2 repetitions: the intervals are wide.")
+    warning = CampaignWarning(WarningKind.FEW_REPETITIONS, "Only 2 repetitions: the intervals are wide.")
     page = page_of(campaign(trials, planned=6, warnings=(warning,)))
     assert "2 of 4 trials valid, 1 suspicious, 1 invalid; 2 of 6 planned missing" in page.text
     assert {"#verdicts", "#warnings"} <= set(page.links)
@@ -99,7 +99,7 @@ def test_text_of_users_is_escaped_everywhere() -> None:
         trial(stream_counts(name), uut=name, repetition=2),
         trial(stream_counts(name), uut=name, scenario=name, neighbours=(neighbour(stream_counts("n1"), name=name),)),
     ]
-    warnings = (Warning(WarningKind.SHARED_CPUS, name),)
+    warnings = (CampaignWarning(WarningKind.SHARED_CPUS, name),)
     maxima = (Maximum(name, 64, 1.0, name, 1),)
     source = report_page(campaign(trials, uuts=(name,), manifest=manifest, warnings=warnings, maxima=maxima))
     assert "<img" not in source

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
-from netbench.model.disturbance import Disturbance, ThreadDelay
 from netbench.model.selftest_record import SelftestRecord
-from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
+from netbench.model.tester import Disturbance, HostIdentity, Identities, Identity, StreamEnds, ThreadDelay
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles

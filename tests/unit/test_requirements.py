@@ -11,9 +11,9 @@ from netbench.images.library import Image
 from netbench.linux.requirements import Tool
 from netbench.testbed import requirements
 from netbench.testbed.requirements import all_of, require
-from netbench.vmm import acceleration, qemu
-from netbench.vmm.acceleration import Acceleration
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu import acceleration, qemu
+from netbench.vmm.qemu.acceleration import Acceleration
+from netbench.vmm.qemu.command import qemu_program
 
 BUILT = Image("a", Path(), Path(), Path(), Path(), "6.1", "amd64", "ab", {})
 

@@ -10,14 +10,22 @@ from rich.console import Console
 
 from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import Spread
-from netbench.model.duration_estimate import Pace
-from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.received import MeasuringWindow
+from netbench.model.search import (
+    BackToBack,
+    Latency,
+    LossAtLoad,
+    Recovery,
+    Reset,
+    Rfc2544Tests,
+    SearchResult,
+    SearchState,
+)
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
+from netbench.model.virtualisation import DurationEstimate
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.making import make_schedule
@@ -192,7 +200,7 @@ def test_bursts_are_of_one_frame_size() -> None:
 def test_each_reset_is_followed_by_a_start_and_its_warm_up_trials_in_the_expected_time() -> None:
     costs = Costs(trial_s=0.0)
     warm = replace(costs, warm_up_trials=5)
-    slow = replace(costs, guests={"bridge": Pace(bring_up_s=7.0)})
+    slow = replace(costs, guests={"bridge": DurationEstimate(bring_up_s=7.0)})
     for tests, starts in ([], 1), (["reset"], 3):
         cold_s, warm_s, slow_s = (schedule({"tests": tests}, cost).expected_s(()) for cost in (costs, warm, slow))
         assert cold_s is not None
@@ -398,7 +406,7 @@ FOUND = SearchResult(
 
 
 def shown(*found: SearchResult) -> CampaignResults:
-    otherwise = Warning(WarningKind.NOT_AS_RFC_2544, "trials: 1 s instead of 60 s (section 24)")
+    otherwise = CampaignWarning(WarningKind.NOT_AS_RFC_2544, "trials: 1 s instead of 60 s (section 24)")
     return replace(campaign([trial(stream_counts())]), searches=found, warnings=(otherwise,))
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from netbench.model.campaign import Boot
-from netbench.model.counts import MeasuringWindow
 from netbench.model.distributions import ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
-from netbench.model.disturbance import Disturbance, ThreadDelay
+from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import Stress
-from netbench.model.tester import Identity, StreamEnds
+from netbench.model.tester import Disturbance, Identity, StreamEnds, ThreadDelay
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row, group_rows, stream_rows
 from tests.unit.points import loss

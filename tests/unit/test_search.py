@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
-from netbench.model.counts import MeasuringWindow
-from netbench.model.disturbance import Disturbance, ThreadDelay
+from netbench.model.received import MeasuringWindow
 from netbench.model.search import SearchState
 from netbench.model.source_ceiling import CeilingSample, ceiling_of
+from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind

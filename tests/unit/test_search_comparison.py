@@ -6,8 +6,7 @@ from math import inf
 import pytest
 
 from netbench.errors import ExitCode
-from netbench.model.rfc2544 import Rfc2544Tests
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
 from netbench.results.manifest import with_searches
 from netbench.statistics.regression_gate import GateResult, judge_searches
 from netbench.statistics.search_comparison import compare_searches

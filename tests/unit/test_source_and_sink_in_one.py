@@ -11,8 +11,8 @@ from netbench.config.loading import load_profile
 from netbench.config.plugins import GENERATORS, SINKS, profile_kinds
 from netbench.config.shipped import PROFILES, find
 from netbench.generators.base import Generator, Source
-from netbench.model.paths import stream_paths
 from netbench.model.received import Received
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Sink, SinkKind
 from netbench.testbed.resolved import make_backends

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.paths import stream_paths
 from netbench.model.source_ceiling import (
     MOST_SAMPLES,
     CeilingComparison,
@@ -13,6 +12,7 @@ from netbench.model.source_ceiling import (
     ceiling_of,
     is_settled,
 )
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
 from netbench.plan.choice import choose

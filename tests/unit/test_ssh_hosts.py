@@ -28,7 +28,7 @@ from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
-from netbench.vmm.libvirt_daemon import driver_sign
+from netbench.vmm.libvirt.domain import driver_sign
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -126,8 +126,8 @@ def modules_of_changes() -> list[str]:
     for kind in kinds:
         kinds += kind.__subclasses__()
     modules = {kind.__module__ for kind in kinds if kind.__module__.startswith("netbench.")}
-    assert modules >= {"netbench.vmm.xen_changes", "netbench.vmm.libvirt_lxc_groups", "netbench.linux.changes.links"}
-    return sorted(modules - {"netbench.vmm.esxi_changes"})
+    assert modules >= {"netbench.vmm.xen.domain", "netbench.vmm.container.cgroups", "netbench.linux.changes.links"}
+    return sorted(modules - {"netbench.vmm.esxi.machine"})
 
 
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
@@ -136,7 +136,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
         "netbench.linux.watchdog.program",
         "netbench.linux.safety.ports",
         "netbench.sinks.bpf_worker",
-        "netbench.sinks.count_there",
+        "netbench.sinks.remote_capture_count",
         "netbench.sinks.flush",
         "netbench.generators.afpacket.afpacket_worker",
         "netbench.generators.xdp.xdp_worker",

@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from netbench.campaign.record import CampaignRecord, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
-from netbench.model.counts import Loss, MeasuringWindow, PointCount, SizeCounts, StreamCounts
+from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
-from netbench.model.disturbance import Disturbance, Role, ThreadDelay
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
-from netbench.model.points import Where
+from netbench.model.points import PathSection
+from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
-from netbench.model.tester import Identity, StreamEnds
+from netbench.model.tester import Disturbance, Identity, Role, StreamEnds, ThreadDelay
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
-from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
 from netbench.statistics.uut_counters import CounterTotals
@@ -53,7 +53,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     float | None: st.none() | seconds,
     str: words,
     bool: st.booleans(),
-    Where: st.sampled_from(Where),
+    PathSection: st.sampled_from(PathSection),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
     dict[str, int]: st.dictionaries(words, frames, max_size=3),
@@ -257,8 +257,8 @@ def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(path, store):
 
 
 def test_warnings_are_kept_once_and_in_order(store):
-    few = Warning(WarningKind.FEW_REPETITIONS, "one repetition")
-    busy = Warning(WarningKind.HOST_WAS_BUSY, "load average 7")
+    few = CampaignWarning(WarningKind.FEW_REPETITIONS, "one repetition")
+    busy = CampaignWarning(WarningKind.HOST_WAS_BUSY, "load average 7")
     store.keep_warnings([few, busy])
     store.keep_warnings([busy, few])
     assert store.warnings() == (few, busy)
@@ -329,7 +329,7 @@ def test_damage_is_told(path, store, sql, ask, says):
     timed = stream_counts("s1", delay=spread(1, 2, 3), counters=(count("bridge", "nft drop", "dropped", 3),))
     reasons = (Reason(ReasonKind.NOT_DRAINED, "s1", ""),)
     store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), reasons=reasons, boot=1))
-    store.keep_warnings([Warning(WarningKind.SHORT_TRIALS, "short")])
+    store.keep_warnings([CampaignWarning(WarningKind.SHORT_TRIALS, "short")])
     store.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(sql)

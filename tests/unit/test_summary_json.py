@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.noise_floor import NoiseFloor
+from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report.summary_json import campaign_summary, selftest_summary, write_summary
 from tests.unit.comparison_factory import made_up, trials_of
 from tests.unit.results_factory import campaign
@@ -21,7 +21,7 @@ SEARCH = SearchResult(
 def test_a_campaign_has_its_findings_verdicts_and_maxima():
     spoilt = trials_of()
     spoilt[-1] = replace(spoilt[-1], reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),), thrown_away=((),))
-    busy = Warning(WarningKind.HOST_WAS_BUSY, "busy")
+    busy = CampaignWarning(WarningKind.HOST_WAS_BUSY, "busy")
     told = campaign_summary(replace(campaign(spoilt, warnings=(busy,)), noise_floor=NoiseFloor(0.08, 5, "a trial")))
     assert (told["schema"], told["schema_version"], told["kind"]) == ("netbench-summary", 1, "run")
     assert told["trials"] == {

@@ -12,9 +12,9 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.linux.changes import AddNamespace, AddVeth, KeepPort, MovePort, OffloadsOff, SetSysctl, SetUp
-from netbench.model.paths import stream_paths
 from netbench.model.profile import SinkSpec
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.base_changes import base_changes
@@ -26,7 +26,7 @@ from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest, Ready, UutPlan
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu.command import qemu_program
 from tests.unit.fakes import fake_ports as ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from netbench.model.duration_estimate import Pace
+from netbench.model.virtualisation import DurationEstimate
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.static_plan import StaticPlan
@@ -12,7 +12,7 @@ from netbench.plan.time_left import TimeLeft
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "fast", "kind": "raw"}, {"name": "slow", "kind": "raw"})
-PACES = {"fast": Pace(bring_up_s=0.1), "slow": Pace(bring_up_s=4.0)}
+PACES = {"fast": DurationEstimate(bring_up_s=0.1), "slow": DurationEstimate(bring_up_s=4.0)}
 
 
 def is_told(left: float, really: float) -> bool:

@@ -15,12 +15,11 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
-from netbench.generators.frames import build_frame, flow_ports
-from netbench.generators.trex.client_package import BEGINS_LATER_S, no_client
-from netbench.generators.trex.owner_name import own_name
-from netbench.generators.trex.trex import Trex
-from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_source import TrexSource
+from netbench.generators.frame_template import build_frame
+from netbench.generators.frames import flow_ports
+from netbench.generators.trex.trex import Trex, TrexSource
+from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own_name
+from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
 from netbench.model.frame_mix import FrameMix
@@ -287,7 +286,7 @@ def test_options():
 def test_a_python_that_is_too_new_is_told():
     assert "needs a Python older than 3.12, and this is 3.13" in no_client((3, 13))
     assert no_client((3, 11)) == ""
-    assert Trex(TrexOptions(ports={"tx1": 0})).unfit(LocalHost("local", "test")) == ""
+    assert Trex(TrexOptions(ports={"tx1": 0})).unsupported_reason(LocalHost("local", "test")) == ""
 
 
 def test_its_worker_outlives_netbench_and_is_told_all(server):

@@ -10,10 +10,10 @@ from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, find
 from netbench.errors import MissingError, UsageError
-from netbench.generators.trex.client_package import no_client
-from netbench.generators.trex.flow_counts import delay_of
 from netbench.generators.trex.trex import Trex
-from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_counts import delay_of
+from netbench.generators.trex.trex_package import no_client
+from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import DelayClass, SoftwareDelay
 from netbench.model.frame_mix import FrameMix

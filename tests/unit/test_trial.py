@@ -8,9 +8,9 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.paths import stream_paths
-from netbench.model.points import ALL_RULES, CounterReading, Kind, forwarding_point
+from netbench.model.points import ALL_RULES, CounterReading, PointKind, forwarding_point
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.receiving import Recording
@@ -285,9 +285,9 @@ NEW_MAC = "02:00:00:00:00:77"
 @pytest.mark.parametrize(
     ("kind", "place", "reasons"),
     [
-        (Kind.IP_LAYER, "ingress NIC (rx_otherhost_dropped)", [ReasonKind.LINK_CHANGED]),
+        (PointKind.IP_LAYER, "ingress NIC (rx_otherhost_dropped)", [ReasonKind.LINK_CHANGED]),
         # A copy that the IP layer drops is not lost where a bridge forwards.
-        (Kind.BRIDGE, "bridge (between ingress NIC and egress NIC)", []),
+        (PointKind.BRIDGE, "bridge (between ingress NIC and egress NIC)", []),
     ],
 )
 def test_frames_for_another_mac_address_are_lost_at_the_ingress_nic_of_a_router(measure, kind, place, reasons):

@@ -13,17 +13,22 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
-from netbench.linux.requirements import Facility
-from netbench.model.paths import stream_paths
+from netbench.linux.needs import Facility
+from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm import virtualbox
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.boot_disc import LOADER, disc_of
-from netbench.vmm.virtualbox import VirtualBox
-from netbench.vmm.virtualbox_command import KERNEL_WORDS, BoxFiles, BridgedNic, VirtualBoxStart, box_command
-from netbench.vmm.virtualbox_guest import VirtualBoxGuest
-from netbench.vmm.virtualbox_options import VirtualBoxOptions
+from netbench.vmm.virtualbox import virtualbox
+from netbench.vmm.virtualbox.guest import (
+    KERNEL_WORDS,
+    BoxFiles,
+    BridgedNic,
+    VirtualBoxGuest,
+    VirtualBoxStart,
+    box_command,
+)
+from netbench.vmm.virtualbox.virtualbox import VirtualBox, VirtualBoxOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology_in_vm
 
@@ -120,7 +125,7 @@ def test_the_script_gets_what_it_takes(tmp_path):
     for name in ("VBoxManage", "VBoxHeadless", "mount"):
         (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/told\n')
         (tools / name).chmod(0o755)
-    script = Path(virtualbox.__file__).with_name("virtualbox_guest.sh")
+    script = Path(virtualbox.__file__).with_name("guest.sh")
     argv = ["sh", str(script), str(tmp_path / "own"), "g", "/d.iso", "--memory", "256"]
     subprocess.run(argv, check=True, env={"PATH": f"{tools}:/usr/bin:/bin"})
     told = (tmp_path / "told").read_text().splitlines()

@@ -97,7 +97,7 @@ def test_netbench_is_brought_to_a_vm_with_numpy_once_and_when_it_is_wanted(tmp_p
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert "netbench/sinks/flush.py" in archive.getnames()
     before = len(vm.commands)
-    module_command_on(host, "netbench.sinks.count_there")
+    module_command_on(host, "netbench.sinks.remote_capture_count")
     assert (len(vm.commands), len(vm.sent)) == (before, 1)
     with pytest.raises(MissingError, match="somebody.elses cannot run there"):
         module_command_on(host, "somebody.elses")

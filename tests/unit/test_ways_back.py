@@ -19,8 +19,9 @@ from netbench.linux.changes import (
     SetPromiscuous,
     SetUp,
 )
-from netbench.model.paths import StreamId, each_nic_once, stream_paths
-from netbench.model.points import Kind
+from netbench.model.paths import StreamId, each_nic_once
+from netbench.model.points import PointKind
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
 from netbench.report.directions_section import directions_section
@@ -28,7 +29,7 @@ from netbench.report.sections import views
 from netbench.report.styles import styles
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
-from netbench.sinks.tcpdump_command import tcpdump_command
+from netbench.sinks.tcpdump_process import tcpdump_command
 from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
@@ -43,8 +44,8 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
 from netbench.vmm.attachment import Macvtap, Tap, Veth
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_options import EsxiOptions
+from netbench.vmm.esxi.esxi import Esxi
+from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND
@@ -310,7 +311,7 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
             "egress": passed(tx=1000, rx=700),
             "sink": passed(rx=1000, tx=700),
         },
-        points=BY_KIND[Kind.BRIDGE],
+        points=BY_KIND[PointKind.BRIDGE],
         sink_sends=sink_sends,
     )
 

@@ -5,10 +5,10 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
-from netbench.capture.arrival_times import ArrivalTimes
-from netbench.model.counts import MeasuringWindow
+from netbench.capture.capture_counts import ArrivalTimes
+from netbench.model.received import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.window import measured_time
+from netbench.sinks.measuring_window import measured_time
 
 START_NS = 1_700_000_000_000_000_000
 

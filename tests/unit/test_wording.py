@@ -14,8 +14,17 @@ from netbench.errors import UsageError
 from netbench.model.fields import parse_percent
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
-from netbench.model.unit_hints import bit_rate_hint, load_hint, memory_hint, percent_hint, time_hint
-from netbench.model.units import Load, parse_bit_rate, parse_mebibytes, parse_seconds
+from netbench.model.units import (
+    Load,
+    bit_rate_hint,
+    load_hint,
+    memory_hint,
+    parse_bit_rate,
+    parse_mebibytes,
+    parse_seconds,
+    percent_hint,
+    time_hint,
+)
 
 
 def meant(hint: str) -> list[str]:

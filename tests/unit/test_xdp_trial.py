@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.generators.frames import build_frame
-from netbench.generators.xdp.program_trial import Shared, XdpTrial
+from netbench.generators.frame_template import FrameTemplate, build_frame
+from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux import xdp_devices
 from netbench.model.frame_mix import FrameMix
 from netbench.model.traffic import Sent, Traffic
@@ -17,6 +17,10 @@ def traffic(frame_size) -> Traffic:
     return Traffic("s1", *macs, *ips, frame_size, None, 1.0, 1, 0)
 
 
+def trial_of(traffic: Traffic, shared: Shared, spare: int = 0) -> XdpTrial:
+    return XdpTrial(traffic, FrameTemplate.of(traffic), shared, spare)
+
+
 def shorter(trial: XdpTrial) -> list[int]:
     """By how much the program cuts the frames of each shape."""
     return [int.from_bytes(shape[40:], "little") for shape in trial.shapes]
@@ -24,7 +28,7 @@ def shorter(trial: XdpTrial) -> list[int]:
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_what_is_spare_at_the_end_of_a_live_frame_is_cut_off_every_frame(spare):
-    one, mix = XdpTrial(traffic(64), Shared(), spare), XdpTrial(traffic(FrameMix("two", (64, 128))), Shared(), spare)
+    one, mix = trial_of(traffic(64), Shared(), spare), trial_of(traffic(FrameMix("two", (64, 128))), Shared(), spare)
     assert one.frame == build_frame(traffic(64), 64) + bytes(spare)
     assert shorter(one) == [1] * spare, "frames of one size need no shape, unless something is to be cut off"
     assert len(mix.frame) == 124 + spare
@@ -52,7 +56,7 @@ def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):
 def ended(traffic: Traffic, *, seen_ms: float, blocks: int, stalled_ms: float = 0.0, stalls: int = 0) -> Sent:
     """Return the report of a finished trial whose program sent `blocks` of 16 frames, and ran last at `seen_ms`."""
     shared = Shared()
-    trial = XdpTrial(traffic, shared)
+    trial = trial_of(traffic, shared)
     trial.begin(time.monotonic_ns() - 2_000_000_000)
     begun_ns, lasting_ns = time.monotonic_ns() - 1_000_000_000, round(traffic.duration_s * 1e9)
     trial.start_ns = shared.start_ns = begun_ns

@@ -14,19 +14,17 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import MachineState
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.model.paths import stream_paths
+from netbench.linux.nics import NicCounters
+from netbench.model.stream_paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_links, places_of, read_links
-from netbench.vmm import xen, xen_changes
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.xen import Xen, XenGuest
-from netbench.vmm.xen_changes import AddDomain, PlaceVif
-from netbench.vmm.xen_config import domain_config, kernel_words
-from netbench.vmm.xen_console import Overheard
-from netbench.vmm.xen_domain import backend, domain_0, listed, parse_list
-from netbench.vmm.xen_options import XenOptions
+from netbench.vmm.xen import domain, xen
+from netbench.vmm.xen.console import Overheard
+from netbench.vmm.xen.domain import AddDomain, PlaceVif, backend, domain_0, listed, parse_list
+from netbench.vmm.xen.xen import Xen, XenGuest, XenOptions, domain_config, kernel_words
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 
@@ -170,8 +168,8 @@ def image(monkeypatch):
     class Found:
         kernel, initrd = "/i/vmlinux", "/i/initrd"
 
-    monkeypatch.setattr(xen_changes, "find_image", lambda name: Found)
-    monkeypatch.setattr(xen_changes, "brought", lambda image, host: image)
+    monkeypatch.setattr(domain, "find_image", lambda name: Found)
+    monkeypatch.setattr(domain, "brought", lambda image, host: image)
 
 
 ADD = AddDomain(NAME, "/run/d.cfg", domain_config(SPEC, XenOptions()), "micro")
@@ -194,7 +192,7 @@ def test_an_hvm_domain_boots_from_a_disc_with_the_words_for_its_kernel(image, mo
         discs.append(words)
         return "/d/1.iso"
 
-    monkeypatch.setattr(xen_changes, "disc_of", disc_of)
+    monkeypatch.setattr(domain, "disc_of", disc_of)
     path = stream_paths(topology(1))[0]
     uut = Guest(Xen(XenOptions(mode="hvm")))
     (add,) = (step for step in uut.plan(Assignment("g", (path,))).steps if isinstance(step, AddDomain))

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from netbench.linux.machine import Machine
-from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.testbed.base_changes import base_changes

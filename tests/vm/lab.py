@@ -18,8 +18,8 @@ from netbench.images.build import ImageOrder, build
 from netbench.images.library import cache_directory
 from netbench.linux.machine import Machine
 from netbench.model.host_spec import HostSpec
-from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.testbed.base_changes import base_changes

@@ -19,8 +19,8 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.esxi import Esxi
-from netbench.vmm.esxi_api import session
+from netbench.vmm.esxi.api import session
+from netbench.vmm.esxi.esxi import Esxi
 from tests import vcsim
 from tests.commands import FEW, netbench, rows
 from tests.contract.vmm_contract import VmmContract
@@ -163,7 +163,7 @@ def test_a_clone_of_a_template_keeps_its_nics_and_gets_ours(simulator, machine, 
         assert machine.undo() == []
     finally:
         switch_to("PowerOnVM_Task")
-    with pytest.raises(TestbedError, match="no template or VM is called nowhere"):
+    with pytest.raises(TestbedError, match="no template or VM has the name nowhere"):
         machine.make(driver(simulator, disk=None, template="nowhere").changes(spec))
 
 
@@ -176,7 +176,7 @@ def refused(simulator, spec, machine, match, **more):
 
 def test_a_wrong_password_is_one_sentence(simulator, machine, spec, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, "wrong-one")
-    refused(simulator, spec, machine, "user netbench is not let in: .* password is wrong", password_env=ENVIRONMENT)
+    refused(simulator, spec, machine, "login of user netbench failed: wrong name or password", password_env=ENVIRONMENT)
     assert machine.point == 1, "the directory of its sockets, on this machine"
 
 
@@ -249,7 +249,7 @@ def add_machine(host):
     spec = vim.vm.ConfigSpec(
         name=NAME, guestId="otherGuest64", files=vim.vm.FileInfo(vmPathName=f"[LocalDS_0] {NAME}/{NAME}.vmx")
     )
-    host.session.wait(host.datacenter.vmFolder.CreateVM_Task(spec, host.compute.resourcePool, host.system), 10.0)
+    host.session.wait(host.datacenter.vmFolder.CreateVM_Task(spec, host.system.parent.resourcePool, host.system), 10.0)
 
 
 def remove_machine(host):
@@ -263,7 +263,9 @@ def remove_machine(host):
         (add_port_group, remove_port_group, f"the port group {INGRESS}"),
         (add_machine, remove_machine, f"the VM {NAME}"),
         (
-            lambda host: host.make_directory(f"[LocalDS_0] {NAME}"),
+            lambda host: host.session.content.fileManager.MakeDirectory(
+                f"[LocalDS_0] {NAME}", host.datacenter, createParentDirectories=False
+            ),
             lambda host: host.remove_directory(f"[LocalDS_0] {NAME}"),
             rf"\[LocalDS_0\] {NAME}",
         ),
@@ -295,9 +297,9 @@ def test_a_guest_that_tells_no_address_is_given_up(simulator, machine, spec):
     vmm = driver(simulator, channel={**vcsim.WAY_IN, "address": None})
     machine.make(vmm.changes(spec))
     guest = vmm.start(spec, machine.host())
-    with pytest.raises(TestbedError, match="it tells no address within 0.5 s .*open-vm-tools"):
+    with pytest.raises(TestbedError, match="VMware Tools reported no address within 0.5 s .*open-vm-tools"):
         guest.await_answer(0.5)
-    with pytest.raises(TestbedError, match="nobody has been let in yet"):
+    with pytest.raises(TestbedError, match="there is no SSH connection to it yet"):
         guest.host()
 
 
@@ -338,7 +340,7 @@ def test_what_cannot_be_undone_for_want_of_a_password_is_undone_later(simulator,
     simulator.password_file.chmod(0o644)
     failures = machine.undo()
     assert len(failures) == 3
-    assert all(f"others may read or write {simulator.password_file}" in words for words in failures)
+    assert all(f"other users may read or write {simulator.password_file}" in words for words in failures)
     simulator.password_file.chmod(0o600)
     assert machine.undo() == []
 
@@ -421,7 +423,7 @@ def test_a_campaign_without_a_password_or_with_a_wrong_one_says_so(topology, res
     monkeypatch.setenv(ENVIRONMENT, "wrong-one")
     done = netbench("run", topology(), "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "user netbench is not let in" in done.stdout + done.stderr
+    assert "login of user netbench failed" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -439,7 +441,7 @@ def test_what_a_killed_netbench_left_is_cleaned_by_who_knows_the_password(
     monkeypatch.delenv(ENVIRONMENT)
     done = netbench("clean")
     assert (done.returncode, simulator.inventory()) == (4, left), done.stderr
-    assert "have it in the environment as NETBENCH_ESXI_PASSWORD" in done.stdout + done.stderr
+    assert "put it into the environment variable NETBENCH_ESXI_PASSWORD" in done.stdout + done.stderr
     monkeypatch.setenv(ENVIRONMENT, vcsim.PASSWORD)
     done = netbench("clean")
     assert (done.returncode, simulator.inventory()) == (0, before), done.stderr

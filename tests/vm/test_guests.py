@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from netbench.results.directory import ResultDirectory
-from netbench.vmm.acceleration import CACHE
-from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu.acceleration import CACHE
+from netbench.vmm.qemu.command import qemu_program
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, pids_in, wait_for
 
@@ -292,8 +292,8 @@ import os, sys, time
 from pathlib import Path
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
+from netbench.vmm.qemu.options import QemuOptions
 directory, host = Path(sys.argv[1]), LocalHost("local", "netbench-test-lives")
 guest = Qemu(QemuOptions(accelerator="tcg")).start(GuestSpec("g", directory), host)
 guest.await_answer(90)

@@ -16,8 +16,8 @@ from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.host_wrappers import MonitoredHost
 from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
-from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import QemuProcess
+from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu.process import QemuProcess
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 

@@ -5,8 +5,8 @@ import pytest
 from netbench.model.host_spec import HostSpec
 from netbench.results.directory import ResultDirectory
 from netbench.vmm.base import Vmm
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu.options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 

@@ -110,7 +110,7 @@ def test_without_its_image_nothing_is_begun(results, tmp_path):
 
 
 def test_auto_takes_afpacket_where_there_is_no_pktgen_and_says_so(results):
-    if not PktGen(PktGenOptions()).unfit(LocalHost("here", "nbt")):
+    if not PktGen(PktGenOptions()).unsupported_reason(LocalHost("here", "nbt")):
         pytest.skip("this machine's own kernel has pktgen")
     small = settings(generator="auto", frame_sizes=64, loads="5000fps", duration="100ms")
     done = netbench("run", "netns", "quick", "-o", results, *PATIENT, *small, "--uut", "bridge")

@@ -16,15 +16,13 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import marked_processes
 from netbench.linux.changes import MachineState
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import guest_directory
-from netbench.vmm.libvirt import Libvirt
-from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_changes import OwnDomain, own_uuid
-from netbench.vmm.libvirt_options import LibvirtOptions
+from netbench.vmm.libvirt.api import OwnDomain, libvirt_module, own_uuid
+from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
@@ -161,7 +159,7 @@ def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
     with fresh_yard("nbt-pin") as yard, ExitStack() as stack:
         uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(of_uut(yard), tmp_path))}
         pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, **uri)
-        stack.enter_context(yard.uut(pinned, "g", (), Entitlement((last,), weight=1000)))
+        stack.enter_context(yard.uut(pinned, "g", (), CpuShares((last,), weight=1000)))
         (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
         found = threads(qemu)
         assert (found.pop("CPU 0/TCG"), *set(found.values())) == ("0", str(last))
@@ -330,7 +328,7 @@ def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, result
 KILLED_AS_IT_STARTS = """
 import os, signal, sys, threading
 from netbench.cli.main import main
-from netbench.vmm.libvirt_api import LibvirtConnection
+from netbench.vmm.libvirt.api import LibvirtConnection
 
 create = LibvirtConnection.create
 

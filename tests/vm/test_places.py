@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 
 pytestmark = [pytest.mark.root, pytest.mark.vm]
@@ -26,4 +26,4 @@ BREAKAGES = [
 def test_in_a_guest_and_at_its_doors_the_right_hop_is_named_with_the_right_count(tmp_path):
     spec = UutSpec.model_validate({"name": "guest", "kind": "qemu", "nic": "e1000", "forward": "route"})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {breakage.name: breakage.said for breakage in [*BREAKAGES, NOTHING]}
+    assert said == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}

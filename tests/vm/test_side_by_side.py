@@ -13,14 +13,14 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vmm.container_memory import AddMemoryGroup, doors
-from netbench.vmm.qemu import Qemu
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.container.cgroups import AddMemoryGroup, doors
+from netbench.vmm.qemu.options import QemuOptions
+from netbench.vmm.qemu.qemu import Qemu
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -63,7 +63,7 @@ def test_two_guests_each_with_its_own_part_of_the_machine(yard):
     """One has streams; the other has none, and no NICs."""
     first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
     s1, _ = yard.paths
-    free, limited = Entitlement((first_cpu,), weight=200), Entitlement((last_cpu,), weight=50, limit=0.2)
+    free, limited = CpuShares((first_cpu,), weight=200), CpuShares((last_cpu,), weight=50, limit=0.2)
     with yard.uut(guest(), "g", (s1,), free) as one, yard.uut(guest(), "g.second", (), limited) as other:
         pids = pid_of(yard, "g"), pid_of(yard, "g.second")
         assert [allowed(pid) for pid in pids] == [{str(first_cpu)}, {str(last_cpu)}]
@@ -94,7 +94,7 @@ def test_two_guests_each_with_its_own_part_of_the_machine(yard):
 def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
     first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
     s1, s2 = yard.paths
-    everywhere = Entitlement(tuple(usable_cpus()))
+    everywhere = CpuShares(tuple(usable_cpus()))
     pinned = guest(forward="bridge", pin={"vcpus": [[last_cpu]], "io": [first_cpu]})
     with yard.uut(guest(), "g", (s1,)) as first:
         with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
@@ -117,7 +117,7 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
     kernel = Machine("lab", host)
     before = run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"])
     uut = Raw(RawOptions())
-    entitlement = Entitlement((1,), weight=50, limit=0.2)
+    entitlement = CpuShares((1,), weight=50, limit=0.2)
     own = Assignment("u", (), entitlement, "uut", "nbt-lab-0123456789ab")
     active = bring_up(uut, Site(own, kernel, {"uut": lab.host("uut")}))
     group = "/sys/fs/cgroup/nb-0123456789ab-u"

@@ -8,11 +8,11 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.model.entitlement import Entitlement
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.host_spec import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import UutSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording
@@ -20,9 +20,8 @@ from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
-from netbench.vmm.xen import Xen
-from netbench.vmm.xen_domain import parse_list
-from netbench.vmm.xen_options import XenOptions
+from netbench.vmm.xen.domain import parse_list
+from netbench.vmm.xen.xen import Xen, XenOptions
 from tests.breakages import NOTHING, PROFILE, SENT, Broken, measured_on, no_route_in_guest, ruled
 from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -76,7 +75,7 @@ def test_a_domain_that_never_becomes_ready_is_given_up_with_its_last_words(lab):
 
 def test_a_pvh_domain_has_its_weight_its_cap_and_its_cpus(lab):
     uut = Guest(Xen(XenOptions(mode="pvh", boot_limit=BOOT_LIMIT, pin=((1,),))))
-    with lab.uut(uut, "g", (lab.paths[0],), Entitlement((), 50, 0.5)) as active:
+    with lab.uut(uut, "g", (lab.paths[0],), CpuShares((), 50, 0.5)) as active:
         facts = active.ready.facts
         assert (facts["mode"], facts["nic_kind"], facts["pin"]) == ("pvh", "paravirtual", "1")
         assert (facts["virtualisation"], facts["scheduler"]) == ("hardware-assisted", "credit2")
@@ -187,7 +186,7 @@ def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_s
             name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
             for name, (*counted, kinds) in said.items()
         }
-        assert without_time == {breakage.name: breakage.said for breakage in [*BREAKAGES, NOTHING]}
+        assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
 
 

@@ -11,7 +11,7 @@ from netbench.sinks.base import Incoming, Sink, SinkKind
 
 
 class NicCounter(SinkKind):
-    """The NIC's own counter of received frames, whoever sent them."""
+    """The NIC's own counter of received frames, from any sender."""
 
     def sink(self) -> "NicCounterSink":
         return NicCounterSink()
@@ -35,7 +35,7 @@ class NicCounterSink(Sink):
         self.after = self.count()
 
     def received(self, sent: Sent) -> Received:
-        return Received(frames=self.after - self.before, no_delay="a NIC's counter tells no times")
+        return Received(frames=self.after - self.before, no_delay="a NIC's counter has no times")
 
     def count(self) -> int:
         """Frames received since the NIC was made."""

@@ -27,7 +27,7 @@ class PlainWorker(Worker):
     def prepare(self, traffic: Traffic) -> None:
         fps = traffic.fps or 1000.0
         self.frame, self.count, self.gap_ns = (
-            FrameBlock(traffic, capacity=1),
+            FrameBlock(traffic, 1, self.template),
             round(fps * traffic.duration_s),
             1e9 / fps,
         )

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from netbench.generators.base import Generator
+from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host
 from netbench.linux.requirements import ON_VETH, Feature, Probes
@@ -27,12 +27,13 @@ class AfPacket(Generator):
 
     Options = AfPacketOptions
     sends_mixes: ClassVar[bool] = True
+    auto_source = SourcePreference(rank=1)
     may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Probes.packet),)
 
     def __init__(self, options: AfPacketOptions) -> None:
         self._options = options
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         return no_netbench(host)
 
     def source(self) -> "AfPacketSource":

@@ -3,13 +3,21 @@
 It imports only numpy and the standard library, so that it starts quickly.
 """
 
+import errno
+import gc
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
-from netbench.generators.afpacket.io_submit import Context
-from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES
-from netbench.generators.afpacket.sending import AfPacketTrial
-from netbench.generators.worker_process import Worker, serve
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
+from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
+from netbench.generators.afpacket.time_spent import Spent, TimeSpent
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.frames import FrameBlock
+from netbench.generators.worker_process import Halt, Worker, serve, use_realtime
 from netbench.model.traffic import Sent, Traffic
 
 # linux/if_packet.h; the socket module does not name them.
@@ -18,6 +26,12 @@ _PACKET_QDISC_BYPASS = 20
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h; x86 and Arm have it
 # Frames that wait in a ring use up the socket's send buffer: a full buffer would make sending wait for the ring.
 _SEND_BUFFER_BYTES = 1 << 28
+
+# The queue to the NIC is full: try again.
+_FULL = (errno.ENOBUFS, errno.EAGAIN)
+# A trial that takes longer than this many times its duration, and some seconds, is given up.
+_MOST_TIMES = 3
+_GRACE_S = 2
 
 
 class AfPacketWorker(Worker):
@@ -40,7 +54,7 @@ class AfPacketWorker(Worker):
             self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
         rings = self._rings if traffic.receive == "napi" else ()
         sockets = [packet_socket.fileno() for packet_socket in self._sockets]
-        self._trial = AfPacketTrial(traffic, sockets, self._cpus, self.halt, rings, self.realtime)
+        self._trial = AfPacketTrial(traffic, self.template, sockets, self._cpus, self.halt, rings, self.realtime)
 
     def send(self, at_monotonic_ns: int) -> Sent:
         return self._trial.run(at_monotonic_ns)
@@ -56,6 +70,186 @@ def _open_socket() -> socket.socket:
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
     return opened
+
+
+class _Sender:
+    """The socket and buffers of one thread, and its counts."""
+
+    def __init__(self, fd: int, cpu: int | None, frames: FrameBlock, ring: Context | None) -> None:
+        self.fd = fd
+        self.cpu = cpu
+        self.frames = frames
+        # Frames that a full ring at the other end drops were offered: the next frame is due regardless.
+        self.messages = (
+            Submissions(frames.buffer, frames.lengths, fd, ring) if ring else Messages(frames.buffer, frames.lengths)
+        )
+        self.row = 0  # of the buffer, of the first frame of the block at hand
+        self.sent = 0
+        self.errors = 0
+        self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
+        self.free_ns = 0  # CLOCK_MONOTONIC from which it could have made its next send
+        self.time = TimeSpent()
+        self.spent = Spent(None, 0.0)
+
+
+class AfPacketTrial:
+    """The frames of one trial, built; `run` sends them once.
+
+    There is one thread per socket in `fds`, packet sockets bound to the interface. Threads are pinned to `cpus` in
+    turn. They take consecutive blocks of one numbering, so that the sequence numbers of all threads together are
+    0 … sent − 1. Blocks of several threads may overtake each other on their way to the kernel.
+    """
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        template: FrameTemplate,
+        fds: Sequence[int],
+        cpus: Sequence[int],
+        halt: Halt,
+        rings: Sequence[Context] = (),
+        realtime: int = 0,
+    ) -> None:
+        """`rings` has one context of MAX_BLOCK_FRAMES writes per socket where frames go to a ring; else it is empty.
+
+        `realtime` is the priority of the threads in SCHED_FIFO; 0: another class.
+        """
+        self._halt, self._realtime = halt, realtime
+        self._traffic = traffic
+        self._senders = [
+            _Sender(
+                fd, cpus[index % len(cpus)] if cpus else None, FrameBlock(traffic, MAX_BLOCK_FRAMES, template), ring
+            )
+            for index, (fd, ring) in enumerate(zip_longest(fds, rings))
+        ]
+        self._pacing = threading.Lock()
+        self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME
+
+    def run(self, at_ns: int) -> Sent:
+        """Send from `at_ns` (CLOCK_MONOTONIC) to the end of the last frame's slot, or until halted."""
+        traffic = self._traffic
+        pacer: Pacer
+        if traffic.fps is None or traffic.frames is None:
+            pacer = Unpaced(traffic.duration_s, at_ns, self._halt)
+        else:
+            pacer = Paced(
+                traffic.frames,
+                traffic.later_fps or traffic.fps,
+                at_ns,
+                self._halt,
+                traffic.longest_s,
+                gently=traffic.receive == "napi",
+                first=None if traffic.first_fps is None else (traffic.first_frames, traffic.first_fps),
+                catch_up=traffic.catch_up,
+            )
+        longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
+        give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
+        threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]
+        gc.disable()  # a collection during the trial would show as lateness
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            gc.enable()
+        return self._result(pacer)
+
+    def _send(self, sender: _Sender, pacer: Pacer, give_up_ns: int) -> None:
+        """Send the blocks of one thread until the end."""
+        try:
+            if sender.cpu is not None:
+                os.sched_setaffinity(0, {sender.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
+            use_realtime(self._realtime)
+            sender.time.begin()
+            while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
+                pass
+            sender.spent = sender.time.spent(max(sender.returned_ns, pacer.due_ns) if sender.returned_ns else None)
+        except Exception as error:  # no caller of a thread could catch it
+            self._halt.set(f"the sending thread failed: {error!r}")
+
+    def _next_block(self, sender: _Sender, pacer: Pacer) -> int:
+        """Wait for the next block and stamp it; return the number of its frames, 0 at the end.
+
+        The wait and the stamp are under the lock, so that send times rise with sequence numbers, and
+        only one thread at a time spins on the clock.
+        """
+        with self._pacing:
+            block = pacer.next_block()
+            if block is None:
+                return 0
+            count = len(block)
+            now_ns = time.time_ns()
+            if block.start == 0:
+                self._first_ns = (time.monotonic_ns(), now_ns)
+            sender.row = sender.frames.stamp(block.start, count, now_ns)
+            sender.free_ns = max(sender.returned_ns, pacer.due_ns)
+            return count
+
+    def _hand_over(self, sender: _Sender, count: int, give_up_ns: int) -> bool:
+        """Hand all frames of a stamped block to the kernel; return False when that has become impossible."""
+        done = 0
+        while done < count:
+            sender.time.enter(sender.free_ns)
+            taken = sender.messages.send(sender.fd, sender.row + done, count - done)
+            sender.free_ns = sender.returned_ns = sender.time.leave(taken)
+            if taken > 0:
+                done += taken
+                sender.sent += taken
+                continue
+            sender.errors += 1
+            if -taken not in _FULL:
+                self._halt.set(f"sending failed: {errno.errorcode[-taken]} ({os.strerror(-taken)})")
+            if self._halt.is_set() or sender.returned_ns > give_up_ns:
+                break
+        if sender.returned_ns > give_up_ns:
+            self._halt.set(f"sending was stopped after {_MOST_TIMES} times its duration and {_GRACE_S} s")
+        return done == count
+
+    def _result(self, pacer: Pacer) -> Sent:
+        frames = sum(sender.sent for sender in self._senders)
+        error = self._halt.reason
+        if frames:
+            returned_ns = max(sender.returned_ns for sender in self._senders)
+            end_ns = max(returned_ns, pacer.end_ns(frames))
+            if self._traffic.catch_up is not None and not error:  # missing frames were due, and count as unsent
+                end_ns = max(end_ns, pacer.start_ns + round(self._traffic.duration_s * 1e9))
+            self._halt.sleep_until(end_ns)
+        first_monotonic_ns, first_ns = self._first_ns
+        spent = [sender.spent for sender in self._senders]
+        cpus = {sender.cpu for sender in self._senders}
+        return Sent(
+            frames=frames,
+            errors=sum(sender.errors for sender in self._senders),
+            # From the due time, not from the first send: a late first frame does not raise the rate.
+            duration_s=(end_ns - pacer.start_ns) / 1e9 if frames else 0.0,
+            first_ns=first_ns if frames else None,
+            last_ns=first_ns + returned_ns - first_monotonic_ns if frames else None,
+            max_burst_frames=pacer.max_burst_frames,
+            max_lateness_s=pacer.max_lateness_ns / 1e9,
+            error=error,
+            in_order=len(self._senders) == 1,
+            link_s=_link_s([sender.spent for sender in self._senders if sender.sent]),
+            away_s=max(thread.away_s for thread in spent),
+            unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
+            ran_s=_sum(thread.ran_s for thread in spent),
+            wait_s=_sum(thread.wait_s for thread in spent),
+            turns=None if any(thread.turns is None for thread in spent) else sum(thread.turns or 0 for thread in spent),
+            stalled_s=_sum(None if thread.wait_s is None else thread.away_s for thread in spent),
+            cpu=cpus.pop() if len(cpus) == 1 else None,
+        )
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """Return the sum over all threads; None where one value is unknown."""
+    known = list(seconds)
+    return None if None in known else sum(filter(None, known))
+
+
+def _link_s(threads: Sequence[Spent]) -> float | None:
+    """Return the mean backpressure time of the threads in seconds; None where one value is unknown."""
+    known = [spent.link_s for spent in threads if spent.link_s is not None]
+    return sum(known) / len(known) if known and len(known) == len(threads) else None
 
 
 if __name__ == "__main__":

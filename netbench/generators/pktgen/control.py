@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.device import PktgenDevice
-from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
+from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, PktgenFiles, thread_file
 from netbench.generators.pktgen.parameters import NO_DELAY, Settings
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
@@ -73,7 +72,7 @@ class Control:
         self._round: _Round | None = None
         self.loaded_by_us = False  # the kernel module
 
-    def unfit(self) -> str:
+    def unsupported_reason(self) -> str:
         """Return why pktgen cannot be used, as a phrase; empty when it can. Touches nothing."""
         host = self._files.host.name
         if self._files.loaded():

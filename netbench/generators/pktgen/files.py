@@ -6,9 +6,10 @@ of each CPU N, and a file for each device (Documentation/networking/pktgen.rst o
 
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
-from netbench.generators.pktgen.device import PktgenDevice, parse_device
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 
@@ -29,6 +30,63 @@ TIMER_LIST = "/proc/timer_list"
 # Clock 1 is CLOCK_REALTIME (`enum hrtimer_base_type`): its offset from CLOCK_MONOTONIC in ns, as `print_base` in the
 # kernel's kernel/time/timer_list.c writes it.
 _REALTIME_OFFSET = re.compile(r"^ clock 1:\n(?: +\..*\n)*? +\.offset: +(\d+) nsecs$", re.MULTILINE)
+
+# The format of a device file is that of `pktgen_if_show` and `show_results` in net/core/pktgen.c.
+_SETTING = re.compile(r"(\w+): (\S*)")
+_FLAGS = re.compile(r" Flags: (.*)\n")
+_CURRENT = re.compile(
+    r"pkts-sofar: (?P<frames>\d+)  errors: (?P<errors>\d+)\n"
+    r"(?s:.*?)started: (?P<started>\d+)us  stopped: (?P<stopped>\d+)us"
+)
+_ENDED = re.compile(r"OK: \d+\(c\d+\+d(?P<idle>\d+)\) usec, \d+ \(\d+byte,-?\d+frags\)\n +\d+pps ")
+
+
+@dataclass(frozen=True, slots=True)
+class PktgenDevice:
+    """A device file. `settings` are those before `Current:`, by the kernel's names, and the count.
+
+    A set flag is `on`, an unset flag is missing. A `burst` of 1 is not in the file.
+
+    Times are CLOCK_MONOTONIC (`ktime_get`). During a run, `stopped_us` is the current time. `errors` counts failed
+    sends. `result` is the kernel's result of the last command or run.
+    """
+
+    settings: Mapping[str, str]
+    frames: int
+    errors: int
+    started_us: int
+    stopped_us: int
+    result: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last run has ended; also False when a command came after it."""
+        return _ENDED.match(self.result) is not None
+
+    @property
+    def idle_us(self) -> int:
+        """The time in µs that the thread waited in the last run, for a frame's turn or the CPU; 0 until its end."""
+        ended = _ENDED.match(self.result)
+        return int(ended["idle"]) if ended else 0
+
+
+def parse_device(text: str) -> PktgenDevice:
+    """Parse a device file; TestbedError when `text` is not one."""
+    params, found_current, rest = text.partition("Current:\n")
+    current = _CURRENT.search(rest)
+    _, found_result, result = rest.partition("\nResult: ")
+    if not (params.startswith("Params: count ") and found_current and current and found_result):
+        raise TestbedError(f"pktgen wrote {text[:80]!r} where the state of a device was expected")
+    settings = dict(_SETTING.findall(params.replace("Params: count ", "count: ", 1)))
+    flags = _FLAGS.search(params)
+    return PktgenDevice(
+        settings={"burst": "1", **settings, **dict.fromkeys(flags[1].split() if flags else (), "on")},
+        frames=int(current["frames"]),
+        errors=int(current["errors"]),
+        started_us=int(current["started"]),
+        stopped_us=int(current["stopped"]),
+        result=result.rstrip("\n"),
+    )
 
 
 def thread_file(cpu: int) -> str:

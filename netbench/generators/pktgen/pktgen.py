@@ -6,10 +6,9 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.base import Generator, Source
+from netbench.generators.base import Generator, Source, SourcePreference
 from netbench.generators.pktgen.control import Control, PktgenSender
-from netbench.generators.pktgen.device import PktgenDevice
-from netbench.generators.pktgen.files import CONTROL, DIRECTORY, realtime_offset_ns
+from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, realtime_offset_ns
 from netbench.generators.pktgen.parameters import (
     NS_PER_S,
     PktGenOptions,
@@ -45,6 +44,7 @@ class PktGen(Generator):
     """pktgen, driven by the files in /proc/net/pktgen of any host that has it or can load it."""
 
     Options = PktGenOptions
+    auto_source = SourcePreference(rank=2)
     may_need = (
         Feature(
             "pktgen",
@@ -63,8 +63,8 @@ class PktGen(Generator):
         self._controls: dict[tuple[str, str | None], Control] = {}
         self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
-    def unfit(self, host: Host) -> str:
-        return self.control(host).unfit()
+    def unsupported_reason(self, host: Host) -> str:
+        return self.control(host).unsupported_reason()
 
     def source(self) -> "PktGenSource":
         return PktGenSource(self._options, self)

@@ -1,17 +1,216 @@
-"""The generator and sink trex: its options, and its requirements on a machine."""
+"""A source of kind trex: one port of a TRex server."""
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from typing import Any, ClassVar
 
-from netbench.generators.base import Generator
-from netbench.generators.trex.client_package import LARGEST_FRAME, REMEDY, look_for_client, newer, no_client
-from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_servers import TrexServers
-from netbench.generators.trex.trex_sink import TrexSink
-from netbench.generators.trex.trex_source import TrexSource
+from netbench.errors import TestbedError
+from netbench.generators.base import Generator, Source
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.trex.trex_counts import FlowCounts, flow_counts_of
+from netbench.generators.trex.trex_package import (
+    BEGINS_LATER_S,
+    LARGEST_FRAME,
+    PACKAGE,
+    REMEDY,
+    look_for_client,
+    newer,
+    no_client,
+)
+from netbench.generators.trex.trex_servers import TrexOptions, TrexServer, TrexServers
 from netbench.generators.worker_source import no_netbench
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.requirements import Facility
-from netbench.sinks.base import SinkKind
+from netbench.linux.needs import Facility
+from netbench.model.documents import plain
+from netbench.model.frame_mix import FrameMix
+from netbench.model.received import OfSize, Received
+from netbench.model.tester import Identity
+from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
+from netbench.sinks.base import Incoming, Sink, SinkKind
+
+# Time limit for a stop and the report of what was sent.
+_STOP_S = 5.0
+
+SINK_NAME = "TRex"
+
+
+class TrexSource(Source):
+    """One port of a running server, or of one that netbench starts.
+
+    TRex's field engine numbers the frames. It cannot write times, so frames have none, and delay is unavailable."""
+
+    def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
+        self._options, self._servers = options, servers
+        self._server: TrexServer | None = None
+        self._started = 0  # the number of the request whose reply reports what was sent
+        self.version = ""
+
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        self._servers.require_sense(interface)
+        if self._options.path is not None and self._servers.count:
+            return [f"# {interface}: a port of the TRex server that its host has for all sources and sinks"]
+        return self._servers.commands({interface: False}, cpus)
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Acquire the port of this interface; errors as in TrexServers.join."""
+        self._interface = interface
+        self._server = self._servers.join(self, host, interface, cpus)
+
+    def identity(self) -> Identity:
+        return identity_of(self._options, self._server)
+
+    def remarks(self) -> list[str]:
+        return [
+            "TRex does not tell when it sent single frames: how evenly, and how late, is unknown, and frames bear no "
+            "time; how long it took is known to about 20 ms, on a busy machine to what it took to have TRex start"
+        ]
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        return Stamps(stamped=False, first_sequence=None if self._delay_fps else 0)
+
+    def prepare(self, traffic: Traffic) -> None:
+        """Load the streams of the next trial; TestbedError when the worker died or cannot send there."""
+        template = FrameTemplate.of(traffic).to_json()
+        more = {"traffic": asdict(traffic), "template": template, "delay_fps": self._delay_fps}
+        self._opened.ask("prepare", self._interface, **more)
+
+    @property
+    def start_ahead_ns(self) -> int:
+        return super().start_ahead_ns + round(BEGINS_LATER_S * 1e9)
+
+    def start(self, at_monotonic_ns: int) -> None:
+        self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
+
+    def wait(self, timeout_s: float) -> Sent:
+        """Wait for the end of sending and return the sent frames; as in WorkerSource."""
+        server = self._opened
+        try:
+            try:
+                reply = server.reply(self._started, timeout_s)
+            except TimeoutError:
+                server.tell("stop", self._interface)
+                reply = server.reply(self._started, _STOP_S)
+            return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
+        except (KeyError, TypeError):
+            server.kill()
+            return replace(NOTHING_SENT, error=server.failure("does not say what it sent"))
+        except (TimeoutError, TestbedError) as error:
+            server.kill()  # it must stop sending, whatever its state
+            return replace(NOTHING_SENT, error=str(error))
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.leave(self)
+
+    @property
+    def _delay_fps(self) -> float:
+        return self._options.delay_fps if self._servers.count else 0.0
+
+    @property
+    def _opened(self) -> TrexServer:
+        if self._server is None:
+            raise TestbedError("a source of kind trex is used before open() or after close(); open it first")
+        return self._server
+
+
+def identity_of(options: TrexOptions, server: TrexServer | None) -> Identity:
+    """Return the identity of a source or sink: the versions of server and client, and the chosen options."""
+    client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
+    versions = ", ".join(text for text in (server.version if server else "", client) if text)
+    chosen = plain(options, exclude_unset=True)
+    return Identity("trex", versions, {name: str(value) for name, value in chosen.items()}, 1)
+
+
+class TrexSink(Sink):
+    """One port of a server, which distinguishes streams by their group numbers, but not frames of one stream."""
+
+    def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
+        self._options, self._servers = options, servers
+        self._server: TrexServer | None = None
+        self._counts: FlowCounts | None = None
+        self._failed = ""
+
+    def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
+        self._servers.require_sense(interface)
+        if self._options.path is None:
+            return [f"# port {self._options.ports[interface]} of the TRex server that the sources have"]
+        return self._servers.commands({incoming.path.source.interface: False, interface: True}, cpus)
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Acquire the port of this interface; errors as in TrexServers.join."""
+        self._interface = interface
+        self._server = self._servers.join(self, host, interface, cpus, receives=True)
+
+    def identity(self) -> Identity:
+        return replace(identity_of(self._options, self._server), threads=None, cpus=())
+
+    def remarks(self) -> list[str]:
+        remarks = [
+            "TRex counts what arrives of a stream, and knows no frame from another: duplicates, reordering, runs of "
+            "loss and frames of an earlier trial are unknown, and a duplicate makes up for a loss"
+        ]
+        if self._options.delay_fps:
+            remarks.append(
+                "TRex measures delay by its own software, of some frames of its own: coarse, as it includes how long "
+                "that took to look at what had arrived; it is told apart from delay that captures tell"
+            )
+        return remarks
+
+    def arm(self, incoming: Incoming) -> None:
+        self._incoming, self._counts, self._failed = incoming, None, ""
+        self._ask("listen")
+
+    def armed(self, timeout_s: float) -> bool:
+        return not self._failed
+
+    def stop(self, limit_s: float) -> None:
+        """Read the counts of the server; later frames are not counted."""
+        if self._failed:
+            return
+        if reply := self._ask("received", of=self._incoming.path.source.interface):
+            self._counts = flow_counts_of(reply["received"])
+
+    def received(self, sent: Sent) -> Received:
+        known = Received(counted_by=SINK_NAME, no_delay="TRex measures it in its own software only, which is coarse")
+        if self._counts is None:
+            return replace(known, error=self._failed or "TRex was not asked what it has counted")
+        counts, is_mix = self._counts, isinstance(self._incoming.traffic.frame_size, FrameMix)
+        if sent.error and not sent.frames:
+            return replace(known, error=f"what was sent is not known ({sent.error})")
+        if counts.frames > sent.frames:
+            return replace(
+                known,
+                error=f"TRex counted {counts.frames:,} frames of {sent.frames:,} that were sent, as after a link that "
+                "was down, or where frames are duplicated: what was lost is not known; sink: tcpdump tells duplicates",
+                matched=counts.frames,
+            )
+        if counts.missed < 0:
+            return replace(known, error="TRex's counters of what it could not take in went backwards")
+        return replace(
+            known,
+            frames=counts.frames,
+            matched=counts.frames,
+            dropped=counts.missed,
+            by_size={size: OfSize(frames, None) for size, frames in counts.by_size.items()} if is_mix else {},
+            software_delay=counts.delay,
+        )
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.leave(self)
+
+    def _ask(self, what: str, **more: object) -> Mapping[str, Any]:
+        """Return the server's reply; empty after a failure, which received() reports."""
+        if self._server is None:
+            raise TestbedError("a sink of kind trex is used before open() or after close(); open it first")
+        try:
+            return self._server.ask(what, self._interface, **more)
+        except TestbedError as error:
+            self._failed = str(error)
+            return {}
 
 
 class Trex(Generator, SinkKind):
@@ -34,7 +233,7 @@ class Trex(Generator, SinkKind):
         """The largest frame in bytes with FCS: limited only for a server that netbench starts."""
         return None if self._options.path is None else LARGEST_FRAME
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         if (missing := no_client() or no_netbench(host)) or host.shares_files:
             return missing
         # This machine's client is copied to that host.

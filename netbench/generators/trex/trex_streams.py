@@ -24,9 +24,10 @@ from lbr_trex_client.interactive.trex.stl.api import (
 )
 
 from netbench.errors import UsageError
-from netbench.generators.frames import PKTGEN_OFFSET, UDP_OFFSET, build_frame, flow_ports
-from netbench.generators.trex.client_package import BEGINS_LATER_S
-from netbench.generators.trex.packet_groups import Groups
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.frames import flow_ports
+from netbench.generators.trex.trex_counts import Groups
+from netbench.generators.trex.trex_package import BEGINS_LATER_S
 from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
@@ -62,7 +63,7 @@ class _Part:
     measures_delay: bool = False
 
 
-def streams_of(traffic: Traffic, groups: Groups) -> list[Any]:
+def streams_of(traffic: Traffic, template: FrameTemplate, groups: Groups) -> list[Any]:
     """Return the streams of a trial, which must start together; TRex counts their frames in `groups`.
 
     UsageError for more flows than the field engine has room for.
@@ -77,7 +78,7 @@ def streams_of(traffic: Traffic, groups: Groups) -> list[Any]:
     return [
         STLStream(
             name=str(place),
-            packet=_packet(traffic, part, numbered=not groups.delay_fps),
+            packet=_packet(traffic, template, part, numbered=not groups.delay_fps),
             mode=part.mode,
             isg=(BEGINS_LATER_S + part.begins_s) * 1e6,
             flow_stats=(
@@ -148,7 +149,7 @@ def _with_delay(part: _Part, stretch: _Stretch, step: int, delay_fps: float) -> 
             yield _Part(part.first, step, part.size, mode, part.begins_s, measures_delay=measures)
 
 
-def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
+def _packet(traffic: Traffic, template: FrameTemplate, part: _Part, *, numbered: bool) -> object:
     """Return the template frame with the program that writes its number and the ports of its flow."""
     program: list[object] = []
     if numbered:
@@ -159,7 +160,7 @@ def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
             STLVmFlowVar(
                 "number", init_value=first, min_value=0, max_value=numbers - 1, size=4, op="inc", step=part.step
             ),
-            STLVmWrFlowVar("number", PKTGEN_OFFSET + 4),
+            STLVmWrFlowVar("number", template.sequence_at),
         ]
     if traffic.flows > 1:
         words = [
@@ -169,6 +170,6 @@ def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
         in_turn = [words[(part.first + turn * part.step) % len(words)] for turn in range(turns)]
         program += [
             STLVmFlowVar("ports", value_list=in_turn, size=4, op="inc"),
-            STLVmWrFlowVar("ports", UDP_OFFSET),
+            STLVmWrFlowVar("ports", template.ports_at),
         ]
-    return STLPktBuilder(pkt_buffer=build_frame(traffic, part.size), vm=STLScVmRaw(program) if program else None)
+    return STLPktBuilder(pkt_buffer=template.frames[part.size], vm=STLScVmRaw(program) if program else None)

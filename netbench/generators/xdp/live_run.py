@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from netbench.bpf.live_frames import run_live
+from netbench.bpf.libbpf import run_live
 from netbench.errors import NetbenchError
 from netbench.generators.worker_process import use_realtime
 from netbench.linux.proc import SchedTimes, read_sched_times

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, Field
 
-from netbench.generators.base import Generator
+from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.requirements import ON_VETH, Feature, Probes
@@ -31,6 +31,7 @@ class Xdp(Generator):
 
     Options = XdpOptions
     sends_mixes: ClassVar[bool] = True
+    auto_source = SourcePreference(rank=1, above_fps=200_000)  # slower kinds keep their pace below, even on a busy CPU
     may_need = (
         Feature(
             "live-frames",
@@ -48,11 +49,16 @@ class Xdp(Generator):
         """`attach` is passed on to its sources."""
         self._options, self._attach = options or XdpOptions(), attach
 
+    @classmethod
+    def for_auto(cls, realtime: int) -> Self:
+        """Return the generator that `auto` uses: it attaches no program, because the user did not choose one."""
+        return cls(XdpOptions(realtime=realtime), attach=False)
+
     @property
     def largest_frame(self) -> int:
         return _LARGEST_FRAME
 
-    def unfit(self, host: Host) -> str:
+    def unsupported_reason(self, host: Host) -> str:
         return no_netbench(host)
 
     def source(self) -> "XdpSource":

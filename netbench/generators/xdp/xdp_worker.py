@@ -7,15 +7,14 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
-from netbench.bpf.dispatcher import keep_dispatched
-from netbench.bpf.libbpf import BpfError, load
-from netbench.bpf.live_frames import run_live
+from netbench.bpf.attaching import attach_xdp, keep_dispatched
+from netbench.bpf.libbpf import BpfError, Loaded, load, run_live
+from netbench.errors import MissingError
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
-from netbench.generators.xdp.claiming import claim, refusal
 from netbench.generators.xdp.live_run import LiveRun, take_signals
-from netbench.generators.xdp.program_trial import Shared, XdpTrial
-from netbench.linux.cgroups import exhausts_limit
+from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
+from netbench.linux.cpu_limits import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
@@ -26,6 +25,8 @@ _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its
 _LOOK_AT_LINK_NS = 500_000_000
 _LOOK_NS = 500_000
 _STOP_S = 2.0
+
+_OTHERWISE = "`generator: auto` takes what works"
 
 
 class XdpWorker(Worker):
@@ -51,7 +52,7 @@ class XdpWorker(Worker):
         self._await_end()
         # Again for each trial: an interface of the same name may have taken the place of the first.
         device = xdp_device(self._interface)
-        if why := _unfit(self._interface, device, traffic):
+        if why := _refusal_for(self._interface, device, traffic):
             raise OSError(why)
         self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
@@ -60,7 +61,7 @@ class XdpWorker(Worker):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
         # The kernel restores the length of a frame that the program has cut before it reuses the frame.
-        self._trial = XdpTrial(traffic, self._shared, spare=1 if device.alters_frames else 0)
+        self._trial = XdpTrial(traffic, self.template, self._shared, spare=1 if device.alters_frames else 0)
         for place, shape in enumerate(self._trial.shapes):
             self._loaded.map("shapes").put(place, shape)
         try:
@@ -110,7 +111,7 @@ class XdpWorker(Worker):
             self._running = None
 
 
-def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
+def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     """Return why the interface cannot send these frames in its present state; empty when it can."""
     if not device.up:
         return f"{interface} is down, or its link is"
@@ -121,6 +122,48 @@ def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     if largest > most:
         return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {largest}"
     return ""
+
+
+def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
+    """Make the interface accept frames until `stack` is closed; MissingError where it cannot.
+
+    Most NIC drivers accept them only while a program is attached to the NIC. `attach` attaches one that passes all
+    frames on.
+    """
+    device = xdp_device(interface)
+    if attach and device.takes_frames is False and device.runs_programs and device.kind != "veth":
+        try:
+            link = attach_xdp(loaded.program("attached"), device.index, "native")
+        except BpfError as error:
+            why = f"the driver ({device.kind}) of {interface} takes no frames from XDP programs, and {error}"
+            raise MissingError(f"{why}; {_OTHERWISE}") from error
+        stack.callback(link.close)
+        device = xdp_device(interface)
+    if why := refusal(interface, device):
+        raise MissingError(why)
+
+
+def refusal(interface: str, device: XdpDevice) -> str:
+    """Return why the interface accepts no frames from XDP programs, with the remedy; empty where it does."""
+    if device.takes_frames:
+        return ""
+    if device.takes_frames is None:
+        return (
+            f"Linux {os.uname().release} does not tell whether {interface} takes frames from XDP programs: "
+            f"that needs 6.3 or newer; {_OTHERWISE}"
+        )
+    if device.kind == "veth":
+        return (
+            f"{interface} is a veth whose other end receives without NAPI, and so takes no frames from XDP programs: "
+            f"have the link `receive: napi` in the topology (or `ethtool -K PEER gro on`); {_OTHERWISE}"
+        )
+    driver = f"the driver ({device.kind})" if device.kind else "the driver"
+    if device.runs_programs:
+        return (
+            f"{driver} of {interface} takes frames from XDP programs only while one is attached to it, "
+            "which `generator: xdp` does"
+        )
+    return f"{driver} of {interface} takes no frames from XDP programs (it has no ndo_xdp_xmit); {_OTHERWISE}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,172 @@
+"""One trial of a source: the input of the BPF program (bpf/programs/source.c), and its results."""
+
+import ctypes
+import time
+from sys import byteorder
+
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
+from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.linux.proc import SchedTimes
+from netbench.model.frame_mix import genome_of, mean_bytes
+from netbench.model.traffic import Sent, Traffic
+
+# A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.
+_PAUSE_NS = 1_000_000
+_FEW_STALLS = 10
+_HEADER_BYTES = 40  # of a frame, before the program numbers and stamps it
+_CLOCK_EVERY = 16  # frames between two readings of the clock, without a rate
+_FRACTION = 2**32  # the program's fractions of a ns
+# Batches are as small as the rate allows, as (highest frames/s, frames per batch). Returning a frame takes 0.1 µs.
+# Sending a single frame takes 2 µs where it wakes a thread on another CPU, and twice that for long frames. Batches of
+# long frames are therefore twice as large.
+_BATCHES = ((100_000.0, 1), (400_000.0, 4), (1_000_000.0, 8))
+_LARGEST_BATCH = 64
+_HEADROOM = 1.5
+_LONG_BYTES = 512
+# In the largest batch a frame waits for the next, up to the 16 that the kernel hands over at once (DEV_MAP_BULK_SIZE).
+_LONGEST_HOLD_NS = 1_000
+
+
+class Shared(ctypes.Structure):
+    """`struct trial` of the program, which documents the fields; in shared memory."""
+
+    _fields_ = (
+        ("headers", ctypes.c_uint8 * _HEADER_BYTES),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
+                *("first_frames", "later_gap_ns", "later_gap_fraction"),
+                *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
+                *("run", "held", "sent", "flow", "shapes", "place"),
+                *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst"),
+                *("seen_ns", "stalled_ns", "stalls", "done"),
+            )
+        ),
+    )
+
+
+def _shape(frame: bytes, shorter: int) -> bytes:
+    """Return `struct shape` of the program: the first bytes of a frame of a mix, and its difference to the largest."""
+    return frame[:_HEADER_BYTES] + shorter.to_bytes(8, byteorder)
+
+
+class XdpTrial:
+    """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
+
+    def __init__(self, traffic: Traffic, template: FrameTemplate, shared: Shared, spare: int = 0) -> None:
+        """`spare` bytes at the end of a live frame are never sent: the program cuts them off."""
+        genome = genome_of(traffic.frame_size)
+        largest = max(genome)
+        self.frame = template.frames[largest] + bytes(spare)
+        # Where all frames have the size of the live frame, no shapes are needed.
+        sizes = genome if len(genome) > 1 or spare else ()
+        self.shapes = [_shape(template.frames[size], largest - size + spare) for size in sizes]
+        self.program = "unpaced" if traffic.fps is None else "paced"
+        fps = traffic.highest_fps or float("inf")
+        if traffic.catch_up is not None:
+            fps *= _HEADROOM  # otherwise a batch takes as long as its frames, and no delay can be caught up
+        self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
+        if self.batch > 1 and mean_bytes(traffic.frame_size) > _LONG_BYTES:
+            self.batch = min(2 * self.batch, _LARGEST_BATCH)
+        self._traffic, self._shared = traffic, shared
+        ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
+        shared.done = 1  # until it begins
+
+    def begin(self, at_ns: int) -> None:
+        """Let the program send from `at_ns` on; a start time in the past becomes now, and counts as lateness."""
+        traffic, shared = self._traffic, self._shared
+        now_ns = time.monotonic_ns()
+        self._late_ns = max(0, now_ns - at_ns)
+        shared.start_ns = shared.due_ns = self.start_ns = max(now_ns, at_ns)
+        limit_s = traffic.duration_s
+        if traffic.fps is not None and traffic.frames is not None:
+            limit_s, highest_fps = traffic.longest_s, traffic.highest_fps or traffic.fps
+            shared.gap_ns, shared.gap_fraction = _gap(traffic.first_fps or traffic.fps)
+            shared.first_frames = traffic.first_frames
+            shared.later_gap_ns, shared.later_gap_fraction = _gap(traffic.later_fps or traffic.fps)
+            shared.least_gap_ns = int(1e9 / catch_up_fps(highest_fps, traffic.catch_up))
+            # Sent one by one, each frame would cost a call of the driver, and a high rate would never be caught up.
+            shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
+            if traffic.catch_up is not None:
+                shared.ahead_ns = max(shared.ahead_ns, round(at_once_s(highest_fps) * 1e9))
+            shared.frames = traffic.frames
+        shared.end_ns = self.start_ns + round(limit_s * 1e9)
+        shared.headers[:] = self.frame[:_HEADER_BYTES]
+        shared.flows = traffic.flows
+        shared.shapes = len(self.shapes)
+        shared.batch = self.batch
+        shared.hold_ns = _LONGEST_HOLD_NS if self.batch == _LARGEST_BATCH else 0
+        clocks = read_clocks(SystemClock())
+        self._realtime_ns = (clocks.least_ns + clocks.most_ns) // 2
+        shared.second = (self.start_ns + self._realtime_ns) // 1_000_000_000
+        shared.second_ns = shared.second * 1_000_000_000 - self._realtime_ns
+        shared.done = 0
+
+    @property
+    def nominal_end_ns(self) -> int:
+        """The scheduled end of sending, in ns."""
+        return self.start_ns + round(self._traffic.duration_s * 1e9)
+
+    @property
+    def end_ns(self) -> int:
+        """The latest end of the trial in ns, even if frames are left."""
+        return int(self._shared.end_ns)
+
+    def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None) -> Sent:
+        """Return the sent frames, after the end of the program; `error` is the reason for an early end.
+
+        `spent` has the CPU time and waits of its thread, which is bound to `cpu`.
+        """
+        traffic, shared = self._traffic, self._shared
+        frames = shared.sent
+        end_ns, late_ns, burst = shared.end_ns, shared.latest_ns, shared.longest_burst
+        over_ns = min(time.monotonic_ns(), end_ns)
+        tail_ns = max(0, over_ns - max(shared.seen_ns, self.start_ns))  # since the last run of the program
+        if traffic.fps is not None:
+            first = min(frames, traffic.first_frames)
+            slots_s = (frames - first) / (traffic.later_fps or traffic.fps)
+            if first and traffic.first_fps:
+                slots_s += first / traffic.first_fps
+            end_ns = max(shared.last_ns, self.start_ns + round(slots_s * 1e9))
+            if traffic.catch_up is not None and not error:  # missing frames were due, and count as unsent
+                end_ns = max(end_ns, self.nominal_end_ns)
+            if frames >= (traffic.frames or 0):
+                tail_ns = 0  # it had nothing left to send
+        else:
+            if error:
+                end_ns = shared.last_ns
+            pauses = frames // _CLOCK_EVERY + 1
+            late_ns = pause_beyond_usual_ns(max(shared.latest_ns, tail_ns), over_ns - self.start_ns, pauses)
+            burst = frames
+        return Sent(
+            frames=frames,
+            errors=0,
+            duration_s=(end_ns - self.start_ns) / 1e9 if frames else 0.0,
+            first_ns=shared.first_ns + self._realtime_ns if frames else None,
+            last_ns=shared.last_ns + self._realtime_ns if frames else None,
+            max_burst_frames=burst,
+            max_lateness_s=max(late_ns, self._late_ns) / 1e9,
+            error=error,
+            ran_s=spent.ran_ns / 1e9 if spent else None,
+            wait_s=spent.waited_ns / 1e9 if spent else None,
+            turns=spent.turns if spent else None,
+            stalled_s=self._stalled_s(tail_ns),
+            cpu=cpu,
+        )
+
+    def _stalled_s(self, tail_ns: int) -> float | None:
+        """Return for how many seconds the program did not run; None where its frames take too long to tell."""
+        shared = self._shared
+        stalled_ns, stalls = shared.stalled_ns, shared.stalls
+        if tail_ns > _PAUSE_NS:
+            stalled_ns, stalls = stalled_ns + tail_ns, stalls + 1
+        if self._traffic.fps is None and stalls > 1 and stalls * _FEW_STALLS > shared.sent // _CLOCK_EVERY:
+            return None
+        return float((stalled_ns + self._late_ns) / 1e9)
+
+
+def _gap(fps: float) -> tuple[int, int]:
+    """Return the gap between two frames at this rate: whole ns, and the rest in units of 1/_FRACTION ns."""
+    return divmod(round(1e9 / fps * _FRACTION), _FRACTION)

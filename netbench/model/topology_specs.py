@@ -1,0 +1,245 @@
+"""The parts of a topology: links, streams, UUTs and neighbours."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from netbench.model.cpu_shares import CpuLimit, Cpus, CpuShares, CpuWeight, Placement
+from netbench.model.documents import plain
+from netbench.model.fields import Name, NicName, StreamName, listed, percent_text
+from netbench.model.interfaces import split_endpoint
+from netbench.model.paths import TURNED_ROUND
+from netbench.model.traffic import NapiPolicy, Receive
+from netbench.model.units import MAX_MTU, USUAL_MTU, bit_rate_hint, format_bit_rate, parse_bit_rate
+
+
+class StrictModel(BaseModel):
+    """A model that rejects unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _positive_rate(value: object) -> float:
+    if not isinstance(value, str):
+        raise ValueError(f"a link rate needs a unit; write for example 1Gbit/s{bit_rate_hint(value)}")
+    rate = parse_bit_rate(value)
+    if rate <= 0:
+        raise ValueError("a link rate must be more than 0")
+    return rate
+
+
+_RATE_SCHEMA = {"type": "string", "examples": ["1Gbit/s"], "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
+BitRate = Annotated[
+    float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate), WithJsonSchema(_RATE_SCHEMA)
+]
+
+
+def _endpoint(text: str) -> str:
+    split_endpoint(text)
+    return text
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+class LinkSpec(StrictModel):
+    """A link of nominal rate `rate` (bit/s, L1).
+
+    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
+    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
+    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
+    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
+    must have it already; None is the usual one.
+    """
+
+    ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
+    """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
+    of VMs are cabled by netbench; a single port is cabled to an external device."""
+    rate: BitRate
+    """Line rate (L1). Nominal for veth pairs: shares of line rate refer to it."""
+    receive: Receive = "inline"
+    """How the UUT receives on a veth pair: inline, in the source's system call; napi, from a ring of 256 frames by a
+    kernel thread."""
+    mtu: Annotated[int, Field(strict=True, ge=USUAL_MTU, le=MAX_MTU)] | None = None
+    """MTU of both ends. A port must have it already."""
+
+    @property
+    def mtu_bytes(self) -> int:
+        """The MTU in effect."""
+        return self.mtu or USUAL_MTU
+
+
+class StreamSpec(StrictModel):
+    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
+
+    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
+    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
+    """
+
+    name: StreamName
+    """At most 9 characters."""
+    reverse: StreamName | None = None
+    """The stream whose reverse direction this is (RFC 2544, section 14); all NICs are then left out."""
+    source: Endpoint
+    """NIC that sends."""
+    ingress: Endpoint | None = None
+    """NIC at which frames enter the UUT; left out for `external` and `esxi`."""
+    egress: Endpoint | None = None
+    """NIC at which frames leave the UUT; left out for `external` and `esxi`."""
+    sink: Endpoint
+    """NIC that receives."""
+
+    @property
+    def nics(self) -> tuple[str, ...]:
+        """All its NICs in order from source to sink."""
+        return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
+
+
+class UutSpec(BaseModel):
+    """A unit under test: its name, its kind, and the options of that kind.
+
+    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
+    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
+    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
+    own are on this one.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+    """Name in results."""
+    kind: Name
+    """Kind of UUT."""
+    on: NicName | None = None
+    """VM or SSH host on which this UUT, its source and its sink run. Default: as `hosts` defines."""
+    host_cpus: Cpus = ()
+    """CPUs of the machine that the UUT may use. Default: all."""
+    cpu_weight: CpuWeight | None = None
+    """cgroup weight; 100 is the usual one."""
+    cpu_limit: CpuLimit | None = None
+    """Largest share of CPU time; 50% is half a CPU."""
+    napi_policy: NapiPolicy = "other"
+    """Scheduling policy of the kernel threads that receive for this UUT (`receive: napi`)."""
+    neighbours: dict[NicName, dict[str, Any]] = {}
+    """Deviating options of neighbours beside this UUT, by name."""
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the kind, as written."""
+        return dict(self.model_extra or {})
+
+    @property
+    def cpu_shares(self) -> CpuShares:
+        """Its CPU limits on its machine."""
+        return CpuShares(self.host_cpus, self.cpu_weight, self.cpu_limit)
+
+
+class NeighbourSpec(BaseModel):
+    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
+
+    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: NicName
+    """Name in scenarios and results."""
+    kind: Name | None = None
+    """Default: the UUT's kind, with its options except `pin`."""
+    streams: Annotated[tuple[StreamName, ...], BeforeValidator(listed)] = ()
+    """Streams through this neighbour. Without any it has no NICs."""
+    placement: Placement | None = None
+    """CPUs relative to the UUT: same-cpu, sibling, other-core; or CPU numbers. Default: the scheduler's choice."""
+    cpu_weight: CpuWeight | None = None
+    """cgroup weight."""
+    cpu_limit: CpuLimit | None = None
+    """Largest share of CPU time."""
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the kind, as written."""
+        return dict(self.model_extra or {})
+
+    def beside(self, uut: UutSpec) -> "NeighbourSpec":
+        """Return it with this UUT's changes; pydantic's ValidationError if they are invalid."""
+        changes = uut.neighbours.get(self.name, {})
+        return type(self).model_validate({**plain(self, exclude_none=True), **changes})
+
+    def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
+        """Return it as a UUT specification beside this UUT, without CPUs, which are assigned elsewhere.
+
+        `known` are the options of its kind. If it has no kind of its own, options that this kind lacks are left out:
+        they are for the kinds of other UUTs.
+        """
+        kind = self.kind or uut.kind
+        inherited = uut.options if kind == uut.kind else {}
+        meant = self.options
+        if self.kind is None:
+            for_this = uut.neighbours.get(self.name, {})
+            meant = {name: value for name, value in meant.items() if name in known or name in for_this}
+        options = {name: value for name, value in inherited.items() if name != "pin"} | meant
+        spec = {"name": f"{uut.name}.{self.name}", "kind": kind, **options}
+        if self.cpu_weight is not None:
+            spec["cpu_weight"] = self.cpu_weight
+        if self.cpu_limit is not None:
+            spec["cpu_limit"] = percent_text(self.cpu_limit)
+        return UutSpec.model_validate(spec)
+
+
+def with_reverse_streams(streams: object) -> object:
+    """Return the streams of a topology with the NICs of each way back filled in from the stream that it reverses.
+
+    pydantic's ValidationError, with its position, for an impossible way back.
+    """
+    if not isinstance(streams, list | tuple):
+        return streams
+    written = [dict(item) if isinstance(item, Mapping) else item for item in streams]
+    for place, stream in enumerate(written):
+        if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
+            if why := _not_reversible(stream["reverse"], written, place):
+                raise _problem_at(place, "reverse", stream["reverse"], why)
+            forth = next(item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"])
+            for role, turned in TURNED_ROUND.items():
+                own, given = forth.get(turned), stream.get(role)
+                if given not in (None, own):
+                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
+                    raise _problem_at(place, role, given, why)
+                if own is not None:
+                    stream[role] = own
+    return written
+
+
+def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
+    """Return why the stream at a place cannot be the way back of the named one; empty if it can."""
+    named = [
+        (number, item) for number, item in enumerate(streams) if isinstance(item, dict) and item.get("name") == name
+    ]
+    if not named:
+        known = (str(item["name"]) for item in streams if isinstance(item, dict) and "name" in item)
+        return f"there is no stream {name!r}; streams are {', '.join(known)}"
+    number, forth = named[0]
+    if number >= place:
+        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
+    if forth.get("reverse"):
+        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
+    for earlier in streams[:place]:
+        if isinstance(earlier, dict) and earlier.get("reverse") == name:
+            return f"stream {name} has a way back already, {earlier.get('name')}"
+    return ""
+
+
+def _problem_at(place: int, key: str, given: object, why: str) -> ValidationError:
+    """Return the problem of a key of the stream at a place; the caller adds the position in the file."""
+    kind = PydanticCustomError("stream_reverse", "{why}", {"why": why})
+    return ValidationError.from_exception_data("streams", [{"type": kind, "loc": (place, key), "input": given}])

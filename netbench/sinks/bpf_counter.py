@@ -1,0 +1,339 @@
+"""Data exchanged between the program bpf/programs/sink.c and netbench: its settings, and its counts of a trial.
+
+The structures match its source, field by field.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.bpf.attaching import BpfLink, HookTakenError, attach_tc_ingress, attach_xdp
+from netbench.bpf.libbpf import BpfError, BpfMap, Loaded, load
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.distribution import Distribution
+from netbench.capture.sequences import losses_of
+from netbench.errors import MissingError, UsageError
+from netbench.hosts.clock import ClockReading
+from netbench.linux.xdp_devices import XdpDevice, xdp_device
+from netbench.model.distributions import ClockOffset
+from netbench.model.frame_mix import only_size
+
+SAMPLE_BYTES = 240
+
+_STEP_BITS = 10
+_SPREAD = np.dtype([("count", "u8"), ("sum", "i8"), ("least", "i8"), ("most", "i8"), ("steps", "u4", 34 << _STEP_BITS)])
+_COUNTS = np.dtype(
+    [
+        *((name, "u4") for name in ("lock", "to_sample")),
+        *((name, "u8") for name in ("matched", "foreign", "control", "frames", "distinct", "reordered")),
+        *((name, "u8") for name in ("lowest", "next", "first_ns", "last_ns", "first_stamp_us", "last_stamp_us")),
+        *((name, "u8") for name in ("too_late", "ranges", "sampled", "low", "high")),
+        ("late", "u8", 256),
+        *((name, _SPREAD) for name in ("delay", "variation", "extent")),
+    ]
+)
+_SETTINGS = np.dtype(
+    [
+        *((name, "u8") for name in ("start", "stop", "from_us", "until_us")),
+        ("clock_ns", "i8"),
+        *((name, "u4") for name in ("source", "network", "netmask", "destination", "size", "snap_length")),
+        *((name, "u4") for name in ("stamped", "stamped_early", "number_mask", "time_shift", "sample_every", "_")),
+    ]
+)
+_SAMPLE = np.dtype([("at_ns", "u8"), ("length", "u8"), ("bytes", "u1", SAMPLE_BYTES)])
+# The least and the most sequence numbers with a bit: a page of the loss runs', and 256 MiB.
+_LEAST_ROOM, _MOST_ROOM = 1 << 16, 1 << 31
+# The highest rate of a source without a rate limit, in frames/s: twice the line rate of 10 Gbit/s, at 64 bytes.
+_MOST_FPS = 32_000_000
+# The most arrival times that are stored; with more numbers, only those of every second frame, every fourth …
+_MOST_TIMES = 1 << 20
+_MOST_SAMPLED = 1 << 14
+
+HookChoice = Literal["auto", "tcx", "xdp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store."""
+
+    numbers: int
+    sampled: int
+
+    @classmethod
+    def wanted(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
+        """Return the room for a trial of so many frames; None: as many as can be sent in its duration."""
+        expected = round(duration_s * _MOST_FPS) if frames is None else frames
+        room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
+        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1)
+
+    @property
+    def times(self) -> int:
+        """The number of arrival times that are stored."""
+        return min(self.numbers, _MOST_TIMES)
+
+    @property
+    def time_shift(self) -> int:
+        """The binary logarithm of n, if the time of every nth frame is stored."""
+        return (self.numbers // self.times).bit_length() - 1
+
+    def fits(self, other: "Capacity") -> bool:
+        """Return whether this room is at least as large as the other."""
+        return self.numbers >= other.numbers and self.sampled >= other.sampled
+
+
+class BpfCounter:
+    """The program with its maps in the kernel, for trials that need at most this room; removed by close()."""
+
+    def __init__(self, room: Capacity, program: str) -> None:
+        """Load the program of this name from its source; errors as in netbench.bpf.libbpf.load."""
+        self.room, self._program = room, program
+        sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
+        self._loaded: Loaded = load("sink", sizes, program)
+        maps = {name: self._loaded.map(name) for name in ("settings", "counts", "history", *sizes)}
+        self._maps: dict[str, BpfMap] = maps
+        self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
+        self._times = np.frombuffer(maps["times"].memory(), np.int64)
+        self._samples = np.frombuffer(maps["samples"].memory(), _SAMPLE)
+        self._now = room
+        self._counts: NDArray[Any] | None = None
+
+    @property
+    def program(self) -> int:
+        """The file descriptor of the program."""
+        return self._loaded.program(self._program)
+
+    def begin(
+        self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Capacity, sample_every: int
+    ) -> None:
+        """Count from 0 the expected frames, and other frames from their source's network; all within `room`."""
+        self._now, self._counts = room, None
+        self._arrived[: room.numbers // 8] = 0
+        self._times[: room.times] = 0
+        self._samples[: room.sampled] = 0
+        for name in ("counts", "history"):
+            self._maps[name].put(0, bytes(self._maps[name].value_bytes))
+        settings = np.zeros((), _SETTINGS)
+        stamps, addresses = expected.stamps_us, IPv4Network(network)
+        values = {
+            "start": expected.sequence.start,
+            "stop": expected.sequence.stop,
+            "from_us": stamps.start,
+            "until_us": stamps.stop,
+            "clock_ns": (clock.least_ns + clock.most_ns) // 2,
+            "source": int(IPv4Address(expected.src_ip)),
+            "network": int(addresses.network_address),
+            "netmask": int(addresses.netmask),
+            "destination": int(IPv4Address(expected.dst_ip)),
+            "size": only_size(expected.frame_size),
+            "snap_length": snap_length,
+            "stamped": expected.stamped,
+            "stamped_early": expected.stamped_early,
+            "number_mask": room.numbers - 1,
+            "time_shift": room.time_shift,
+            "sample_every": sample_every,
+        }
+        for name, value in values.items():
+            settings[name] = value
+        self._maps["settings"].put(0, settings.tobytes())
+
+    def end(self) -> None:
+        """Stop counting; later frames pass."""
+        self._maps["settings"].put(0, bytes(_SETTINGS.itemsize))
+        self._counts = np.frombuffer(self._maps["counts"].get(0), _COUNTS)[0]
+
+    @property
+    def matched(self) -> int:
+        """Frames for this sink from any sender."""
+        return int(self._ended["matched"])
+
+    @property
+    def too_late(self) -> int:
+        """Frames that arrived too late to compare their delays with those of their neighbours."""
+        return int(self._ended["too_late"])
+
+    def sample(self) -> list[tuple[int, int, bytes]]:
+        """Return for each sampled frame its arrival (ns since 1970), its length in bytes, and its first bytes."""
+        taken = self._samples[: min(int(self._ended["sampled"]), self._now.sampled)]
+        return [(int(frame["at_ns"]), int(frame["length"]), frame["bytes"].tobytes()) for frame in taken]
+
+    def counts(self, expected: Expected, network: str, clock: ClockReading) -> CaptureCounts:
+        """Return the counts that a capture of the same frames would give, now that the sent frames are known.
+
+        UsageError if counted frames turn out not to be the stream's, or could not be distinguished.
+        """
+        counted, numbers = self._ended, expected.sequence
+        frames, distinct = int(counted["frames"]), int(counted["distinct"])
+        lowest, highest = int(counted["lowest"]), int(counted["next"]) - 1
+        if expected.sent_frames > self._now.numbers:
+            raise UsageError(
+                f"the source sent {expected.sent_frames:,} frames, and in a trial as long as this one the sink bpf can "
+                f"tell {self._now.numbers:,} apart; choose a shorter duration, or sink: tcpdump"
+            )
+        stamps_us = [int(counted["first_stamp_us"]), int(counted["last_stamp_us"])]
+        own = lowest in numbers and highest in numbers and all(stamp in expected.stamps_us for stamp in stamps_us)
+        if frames and not own:
+            raise UsageError(
+                "frames with the stream's addresses bear numbers it did not send or times it did not send at: the "
+                "clock was set, or somebody else sent them; sink: tcpdump with keep_captures: invalid tells them apart"
+            )
+        losses = losses_of(self._arrived[: self._now.numbers // 8], numbers)
+        if losses.missing != len(numbers) - distinct:
+            raise UsageError(
+                f"its program counted {distinct:,} frames and noted the numbers of {len(numbers) - losses.missing:,}"
+            )
+        first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
+        size = only_size(expected.frame_size)
+        span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
+        shift = self._now.time_shift
+        kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()
+        stream = StreamCapture(
+            stream=expected.stream,
+            src_ip=expected.src_ip,
+            dst_ip=expected.dst_ip,
+            received=distinct,
+            duplicates=frames - distinct,
+            reordered=int(counted["reordered"]),
+            reordering_extent=_distribution(counted["extent"]).extent(),
+            missing=losses.missing,
+            loss_runs=losses.runs,
+            longest_loss_run=losses.longest_run,
+            loss_run_lengths=losses.lengths,
+            last_missing=losses.last,
+            min_seq=lowest if frames else None,
+            max_seq=highest if frames else None,
+            span=span,
+            delay=_distribution(counted["delay"]).spread(),
+            ipdv=_distribution(counted["variation"]).spread(),
+            arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
+        )
+        first_address, late = IPv4Network(network).network_address, counted["late"]
+        half_ns = (clock.most_ns - clock.least_ns + 1) // 2
+        return CaptureCounts(
+            flavour="",
+            link_type="Ethernet",
+            snap_length=None,
+            span=span,
+            foreign_frames=int(counted["foreign"]),
+            late_from={str(first_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()},
+            control_frames=int(counted["control"]),
+            flush_frames=0,
+            clock_offset=ClockOffset(-half_ns, half_ns),
+            too_short_frames=0,
+            odd_length_frames=0,
+            leftover_bytes=0,
+            damaged_at=None,
+            damage="",
+            streams=(stream,),
+        )
+
+    def close(self) -> None:
+        """Release program and maps; harmless if called twice."""
+        self._loaded.close()
+
+    @property
+    def _ended(self) -> Any:  # noqa: ANN401 - a record of numpy's has no better type
+        assert self._counts is not None, "end() comes first"
+        return self._counts
+
+
+def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
+    """Return the distribution of a `struct spread`: steps up to 2,047 are single integers, then 1,024 per doubling."""
+    steps = np.flatnonzero(spread["steps"])
+    shifts = np.maximum((steps >> _STEP_BITS) - 1, 0)
+    values = steps - (shifts << _STEP_BITS) << shifts
+    bounds = (int(spread[name]) for name in ("sum", "least", "most"))
+    return Distribution.of(values, spread["steps"][steps].astype(np.int64), *bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class BpfHook:
+    """A place on the path of a frame, its program, and the function that attaches it by the interface's index."""
+
+    name: str
+    program: str
+    attach: Callable[[int, int], BpfLink]
+
+
+TCX = BpfHook("tcx ingress", "nb_sink_tcx", attach_tc_ingress)
+NATIVE = BpfHook("xdp, native", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "native"))
+GENERIC = BpfHook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "generic"))
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedCounter:
+    """A program that counts at its hook, and the reason for that hook.
+
+    `by_ring`: because of the program, a veth receives from a ring of 256 frames, where it could otherwise do so inline.
+    """
+
+    counter: BpfCounter
+    link: BpfLink
+    hook: BpfHook
+    why: str
+    by_ring: bool
+
+    def with_room(self, room: Capacity) -> "AttachedCounter":
+        """Return a replacement with this room at the same hook; this one is closed."""
+        counter = BpfCounter(room, self.hook.program)
+        self.link.replace(counter.program)
+        self.counter.close()
+        return replace(self, counter=counter)
+
+    def close(self) -> None:
+        """Detach the program; harmless if called twice."""
+        self.link.close()
+        self.counter.close()
+
+
+def attach(interface: str, wanted: HookChoice, room: Capacity, *, by_napi: bool) -> AttachedCounter:
+    """Attach a program at the best hook of an interface of this namespace, and return it.
+
+    `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
+    interface.
+    """
+    device = xdp_device(interface)
+    hooks, why = _order(wanted, device.kind, by_napi=by_napi)
+    refused: list[str] = []
+    taken = False
+    for hook in hooks:
+        try:
+            return _attached(hook, device, room, "; ".join(refused) or why)
+        except (BpfError, MissingError) as error:
+            refused.append(str(error))
+            taken |= isinstance(error, HookTakenError)
+    if taken:
+        refused.append(
+            "a NIC runs one XDP program, and where the source xdp sends the way back from it has its own: `hook: tcx` "
+            "has room beside it"
+        )
+    raise MissingError("; ".join(dict.fromkeys(refused)))
+
+
+def _order(wanted: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
+    """Return the hooks in the order in which they are tried, and the reason for the first one."""
+    if wanted == "tcx":
+        return (TCX,), "as the profile says"
+    if wanted == "xdp" and kind == "tun":
+        return (GENERIC,), "the driver tun does not count frames that a program takes in it"
+    if wanted == "xdp":
+        return (NATIVE, GENERIC), "as the profile says"
+    if kind != "veth":
+        return (TCX, GENERIC), "a driver that runs programs may take its link down for a moment, and hide tags"
+    if by_napi:
+        return (NATIVE, TCX, GENERIC), "costs least where frames come in by NAPI"
+    # Frames from a sending system call lack the headroom that XDP requires: each would be copied.
+    return (TCX, NATIVE, GENERIC), "costs least where frames come in without NAPI"
+
+
+def _attached(hook: BpfHook, device: XdpDevice, room: Capacity, why: str) -> AttachedCounter:
+    counter = BpfCounter(room, hook.program)
+    try:
+        link = hook.attach(counter.program, device.index)
+    except BpfError:
+        counter.close()
+        raise
+    return AttachedCounter(counter, link, hook, why, by_ring=hook is NATIVE and device.kind == "veth")

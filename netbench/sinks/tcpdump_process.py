@@ -1,0 +1,228 @@
+"""The tcpdump of a trial: its command, and the process, which reports counts at its end and on signals (SIGUSR1)."""
+
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from netbench.capture.capture_counts import Expected
+from netbench.capture.live import LiveCapture
+from netbench.hosts.base import Host
+from netbench.hosts.lines import end
+from netbench.sinks.base import Incoming
+
+# Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames and of flush frames.
+_LINK_LOCAL = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0)"
+# Of these, the address of flush frames.
+_FLUSH = "ether[4:2] = 0x000f"
+# In the ring, a frame takes its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
+_RING_OVERHEAD_BYTES = 112
+_RING_SECONDS = 1.0
+_MIN_RING_BYTES = 4 << 20
+_MAX_RING_BYTES = 256 << 20
+_UNKNOWN_RATE_RING_BYTES = 128 << 20
+# The part of a host's free memory that the rings of all its sinks may take. The kernel does not swap them out.
+_RINGS_PART = 4
+
+_LISTENING = "listening on"
+_COUNT = re.compile(
+    r"(?:^(?:tcpdump: )?|, )(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
+)
+_VERSION = re.compile(r"tcpdump version (\d+)\.(\d+)")
+_LEAST_VERSION = (4, 99)  # SIGUSR2 kills older ones
+_REPLY_S = 0.2
+# The number of queries whether it is idle, and the pause between them.
+_QUERIES, _PAUSE_S = 20, 0.0005
+
+
+def ring_bytes(fps: float | None, snap_length: int, most: int = _MAX_RING_BYTES) -> int:
+    """Return the size of the kernel's capture ring in bytes: the frames expected in a second, within bounds.
+
+    `most` is the limit due to the available memory, in bytes.
+    """
+    expected = _UNKNOWN_RATE_RING_BYTES
+    if fps is not None:
+        expected = int(fps * _RING_SECONDS * (min(snap_length, 1514) + _RING_OVERHEAD_BYTES))
+    return max(_MIN_RING_BYTES, min(_MAX_RING_BYTES, most, expected))
+
+
+def most_ring_bytes(meminfo: str, sinks: int) -> int:
+    """Return how many bytes the ring of one of so many sinks may take of MemAvailable in /proc/meminfo (proc(5))."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.M)
+    return int(available[1]) * 1024 // (_RINGS_PART * sinks) if available else _MAX_RING_BYTES
+
+
+def tcpdump_command(
+    interface: str, cpus: Sequence[int], incoming: Incoming, target: Path | None, most_ring: int = _MAX_RING_BYTES
+) -> list[str]:
+    """Return the command that captures this stream's frames, control and flush frames to the file `target`, or stdout.
+
+    Frames are snapped. This stream's frames include those of earlier trials, whose sources had other addresses of the
+    same network. `most_ring` is the `most` of ring_bytes().
+    """
+    pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
+    traffic = incoming.traffic
+    buffer_kib = ring_bytes(traffic.fps, incoming.snap_length, most_ring) >> 10
+    # Not `inbound`: libpcap itself filters the first blocks of a capture again, without their direction.
+    stream_frames = f"udp and src net {incoming.path.src_network} and dst host {traffic.dst_ip}"
+    control_frames = _LINK_LOCAL
+    if incoming.path.has_reverse:
+        # A UUT that redirects all frames delivers flush frames of the other end's sink, which are not this sink's.
+        sink_mac = incoming.path.sink.mac or "MAC"  # known once the testbed is up
+        control_frames = f"({_LINK_LOCAL} and not ({_FLUSH} and not ether src {sink_mac}))"
+    expression = f"({stream_frames}) or {control_frames} or ether proto 0x88cc"
+    # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
+    options = ["-n", "-p", "-Z", "root", "-s", str(incoming.snap_length), "-B", str(buffer_kib)]
+    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), expression]
+
+
+def capture_file(incoming: Incoming) -> Path:
+    """Return the final file of a capture on this machine; unused if it is counted while it is made."""
+    return incoming.record.with_name(f"{incoming.record.name}.pcap")
+
+
+def is_counted_live(incoming: Incoming) -> bool:
+    """Return whether a capture is counted while it is made, and never written to a disk.
+
+    Both ends must be on this machine: its clock separates frames of the trial from late ones of earlier trials before
+    the source reports its times.
+    """
+    return not incoming.keep and incoming.path.source.machine is None and incoming.path.sink.machine is None
+
+
+def target_of(incoming: Incoming, scratch: str = "/tmp") -> Path | None:
+    """Return the file that the sink's host writes the capture to; None if it is counted while it is made.
+
+    A host that does not share this machine's files stores it in the directory `scratch` until it has ended.
+    """
+    if incoming.path.sink.machine is not None:
+        return Path(scratch, capture_file(incoming).name)
+    return None if is_counted_live(incoming) else capture_file(incoming)
+
+
+def buffer_kib(command: Sequence[str]) -> int:
+    """Return the buffer size of a tcpdump command, in KiB."""
+    return int(command[command.index("-B") + 1])
+
+
+def with_buffer(command: Sequence[str], kib: int) -> list[str]:
+    """Return the command with a buffer of this size instead."""
+    at = command.index("-B") + 1
+    return [*command[:at], str(kib), *command[at + 1 :]]
+
+
+def counts_in(output: str) -> Mapping[str, int]:
+    """Return the latest count of each kind in the output of tcpdump; empty if there is none."""
+    return {what: int(count) for count, what in _COUNT.findall(output)}
+
+
+def reports_while_running(version: str) -> bool:
+    """Return whether a tcpdump with this version text reports its counts on signals."""
+    match = _VERSION.search(version)
+    return match is not None and tuple(map(int, match.groups())) >= _LEAST_VERSION
+
+
+class TcpdumpProcess:
+    """A running tcpdump, its command, and its output on stderr so far."""
+
+    def __init__(self, host: Host, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self.process = host.spawn(command)
+        self.live: LiveCapture | None = None  # counts its capture while it is made
+        self.output = ""
+
+    @property
+    def buffer_kib(self) -> int:
+        """The size of its buffer, in KiB."""
+        return buffer_kib(self.command)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended, for any reason."""
+        return self.process.poll() is not None
+
+    def serves(self, command: Sequence[str]) -> bool:
+        """Return whether it runs with this command, and with at least its buffer."""
+        is_same = with_buffer(self.command, 0) == with_buffer(command, 0)
+        return is_same and self.buffer_kib >= buffer_kib(command) and not self.has_ended()
+
+    def listens(self) -> bool:
+        """Return whether its output so far reports that it is listening."""
+        assert self.process.stderr is not None
+        descriptor = self.process.stderr.fileno()
+        if select.select([descriptor], [], [], 0)[0]:
+            self.output += os.read(descriptor, 4096).decode(errors="replace")
+        return _LISTENING in self.output
+
+    def count_live(self, expected: Expected, from_ns: int, cpus: Sequence[int]) -> None:
+        """Count these frames of its capture from `from_ns` on while it is made, by a thread on some CPUs."""
+        assert self.process.stdout is not None
+        self.live = LiveCapture(expected, from_ns)
+        self.live.begin(os.dup(self.process.stdout.fileno()), cpus)
+        self.process.stdout.close()  # otherwise the reader of the rest at the end would share it
+
+    def final_counts(self) -> Mapping[str, int] | None:
+        """Return its counts once it is idle and has written every counted frame; None if it does not report them.
+
+        Its handler of SIGUSR2 writes the output buffer, even while tcpdump modifies it. tcpdump did not modify it if it
+        captured nothing between two replies, the second of which follows the writing.
+        """
+        earlier = self._query(signal.SIGUSR1)
+        for _ in range(_QUERIES):
+            now = self._query(signal.SIGUSR1)
+            if earlier is None or now is None:
+                return None
+            if now == earlier:
+                last = self._query(signal.SIGUSR2, signal.SIGUSR1)
+                return last if last == now else None
+            earlier = now
+            time.sleep(_PAUSE_S)
+        return None
+
+    def signal_end(self) -> None:
+        """Signal the process to end, without waiting for it; no effect on an ended process."""
+        self.process.send_signal(signal.SIGINT)
+
+    def wait_end(self, limit_s: float) -> None:
+        """Read the rest of its output, and wait for its end; it is killed after `limit_s`."""
+        ended_before = self.has_ended()
+        self.output += end(self.process, limit_s)
+        if not ended_before and self.process.returncode == -signal.SIGKILL:
+            self.output += f"\ntcpdump did not stop within {limit_s:g} s of SIGINT and was killed"
+        if self.live:
+            self.live.end()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        end(self.process)
+        if self.live:
+            self.live.end()
+
+    def failure(self) -> str:
+        """Return why it ended too early, with the last line of its output."""
+        exit_code = self.process.returncode
+        if exit_code is None:
+            return "tcpdump cannot be killed: it is blocked in the kernel"
+        lines = [line.strip() for line in self.output.splitlines() if line.strip() and not _COUNT.match(line)]
+        ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        remark = f": {lines[-1]}" if lines and _LISTENING not in lines[-1] else ""
+        return f"tcpdump ended before the trial did ({ending}){remark}"
+
+    def _query(self, *signals: int) -> Mapping[str, int] | None:
+        """Send these signals and return the counts in the reply; None if it contains none."""
+        assert self.process.stderr is not None
+        descriptor, reply, deadline = self.process.stderr.fileno(), b"", time.monotonic() + _REPLY_S
+        for number in signals:
+            self.process.send_signal(number)
+        while not reply.endswith(b"\n"):
+            in_time = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]
+            piece = os.read(descriptor, 4096) if in_time else b""
+            if not piece:
+                break
+            reply += piece
+        text = reply.decode(errors="replace")
+        self.output += text
+        counts = counts_in(text)
+        return counts if "captured" in counts and text.endswith("\n") and text.count("\n") == 1 else None

@@ -1,0 +1,405 @@
+"""VMM `container`: guests that share their machine's kernel, run by a container runtime."""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from netbench.errors import MachineGoneError, TestbedError, UsageError
+from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost, outside
+from netbench.hosts.local import MARK
+from netbench.hosts.pipes import Tail, end
+from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.images.on_host import root_on
+from netbench.images.unpacked import roots
+from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
+from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.model.fields import Memory
+from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
+from netbench.vmm.attachment import Veth
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
+from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, doors, with_limit
+from netbench.vmm.container.lxc import Lxc
+from netbench.vmm.container.podman import Podman
+from netbench.vmm.container.runtime import Root, Runtime
+from netbench.vmm.libvirt.api import BINDINGS
+from netbench.vmm.libvirt.domain import driver_sign
+from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver
+
+
+class ContainerHost(RemoteByCommand):
+    """A container of a machine, found by its first process; commands start from `outside`, a host on that machine.
+
+    It has its own files: those of the machine have other paths inside it. GoneError once the first process has ended.
+    """
+
+    def __init__(
+        self, name: str, title: str, machine: Host, outside: Host, pid: int, memory_mib: int | None = None
+    ) -> None:
+        """`memory_mib` limits the memory of all its processes together; None: no separate limit."""
+        super().__init__(name, title)
+        self._machine = machine
+        self._outside = outside
+        self._pid = pid
+        self._memory_mib = memory_mib
+
+    def read(self, path: str) -> str:
+        """Return the content of a file; available memory is capped at its limit, so that no load exceeds it."""
+        text = super().read(path)
+        return with_limit(text, self._memory_mib) if path == MEMINFO and self._memory_mib else text
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        done = self._outside.run(self._command(argv), stdin=stdin, timeout_s=timeout_s)
+        if done.exit_code != 0:
+            self._command(argv)  # raises if the whole container, and the command with it, was killed
+        return replace(done, argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._outside.spawn(self._command(argv))
+
+    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
+        """Return at once if its first process is running; GoneError otherwise."""
+        self._command(())
+
+    def close(self) -> None:
+        """Do nothing: there is no connection to close."""
+
+    def _command(self, argv: Sequence[str]) -> list[str]:
+        if not is_there(self._machine, self._pid):
+            raise GoneError(f"{self}: its first process has ended")
+        return ["nsenter", "--target", str(self._pid), "--all", "--", *argv]
+
+
+_RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
+_LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # local connections only: files of another machine are not accessible
+_READY = "netbench-container: ready"
+# A shell that also reaps orphans, as the first process of a container must (wait(2)).
+_INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
+_BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the container has its own first process
+# Prints its process id. A runtime keeps the state of its containers below /run: there it sees the guest's directory. It
+# sees no control groups. Both mounts are private: `ip netns exec` unshares the mount namespace. The mark of the run is
+# passed on to the container. It is empty in a VM, which ends with the run anyway.
+_START = f'export {MARK}="${{{MARK}-}}" && '
+_START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+_FIRST = 1  # the process id of its first process inside the container
+_LAST_WORDS_S = 1.0
+_END_S = 5.0
+_POLL_S = 0.005
+_FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with: cpu_host_s is its processes alone"
+
+
+class ContainerOptions(GuestOptions):
+    """A container that forwards between two virtual Ethernet interfaces per stream.
+
+    `root` selects its programs: those of its `host`, or of a guest `image`. `image` is the name of a guest image made
+    by `netbench image build`, or the path (with a `/`) of a directory of its host with a root file system. `memory`
+    limits the memory of all its processes together, rounded to MiB; None: that of the machine. `domain` is the name of
+    a domain defined at the libvirt `uri`; the container is a copy of it, with the root and memory of that domain.
+    """
+
+    runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
+    """Container runtime."""
+    memory: Memory | None = None
+    """Memory limit of all processes, without swap. Default: none."""
+    root: Literal["host", "image"] = "host"
+    """Programs of the host, or of a guest image."""
+    image: str = DEFAULT_IMAGE
+    """root: image: guest image, or path (with a /) of a root file system."""
+    uri: Annotated[str, Field(pattern=_LIBVIRT_HERE)] | None = None
+    """libvirt that defines `domain`. Default: lxc:///system."""
+    domain: Annotated[str, Field(min_length=1)] | None = None
+    """runtime: libvirt: defined container of which this one is a copy."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether `image` is a directory of the user's."""
+        return "/" in self.image
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ContainerOptions":
+        if self.domain is None and self.uri is not None:
+            raise ValueError("uri: it is for `domain`; a container of netbench's own has a libvirtd of its own")
+        if self.domain is not None and self.runtime != "libvirt":
+            raise ValueError("domain: say runtime: libvirt, whose domain it is")
+        for option in ("root", "image", "memory") if self.domain is not None else ():
+            if option in self.model_fields_set:
+                raise ValueError(f"{option}: leave it out; with `domain` it is as the domain has it")
+        if self.root == "host" and self.image != DEFAULT_IMAGE:
+            raise ValueError(
+                "image: it is for root: image; with root: host a container has the programs of its machine"
+            )
+        if self.runtime == "libvirt" and self.memory:
+            raise ValueError("memory: libvirt has control groups of its own; take runtime lxc or podman for a limit")
+        return self
+
+
+class Container(Vmm):
+    """A container with a network namespace of its own: frames pass through its machine's kernel.
+
+    Its CPU entitlement applies to all its processes. Frames are forwarded by softirqs, which belong to no process: it
+    limits them only where the threads of its links are limited.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = ContainerOptions
+    may_need = (
+        Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
+        Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
+        Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
+        Facility(
+            "libvirt-lxc",
+            "containers with `runtime: libvirt`",
+            f"apt-get install {' '.join(PACKAGES)}",
+            find_lxc_driver,
+            signs=("libvirtd", "virsh", driver_sign("lxc")),
+            packages=PACKAGES,
+        ),
+        BINDINGS,
+        Tool("nsenter", "util-linux", "commands inside containers", optional=True),
+        Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
+        MEMORY_GROUPS,
+    )
+    kinds = (Virtualisation.OS_LEVEL,)
+    supports = replace(Vmm.supports, attachments=("veth",))
+    own_kernel: ClassVar[bool] = False
+    pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=0.6, trial_s=0.15)
+
+    def __init__(self, options: ContainerOptions) -> None:
+        super().__init__(options)
+        self._options = options
+        self._runtime = (
+            _RUNTIMES[options.runtime]() if options.domain is None else ExistingLxc(options.domain, options.uri)
+        )
+        self.entitles = self._runtime.entitles
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """Raise UsageError for a root that is unsuitable."""
+        # A root on another machine is checked there at the start; that includes guests without streams.
+        if self._options.is_directory and not on_vm(paths):
+            directory = Path(self._options.image)
+            if refusal := self._refusal(directory.resolve(), is_there=not paths or directory.is_dir()):
+                raise UsageError(refusal)
+
+    def needs(self) -> frozenset[str]:
+        needs = {"netns", "nsenter"} | self._runtime.needs
+        if self._of_image:
+            needs |= {"cpio", f"image:{self._options.image}"}
+        if self._options.memory:
+            needs.add(MEMORY_GROUPS.name)
+        return frozenset(needs)
+
+    def load_needs(self) -> frozenset[str]:
+        return frozenset({"stress-ng"} if self._options.root == "host" and self._options.domain is None else ())
+
+    def attachment(self, spec: GuestSpec) -> Veth:
+        return Veth(spec.own_netns)
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        yield AddRunDirectory(str(spec.directory))
+        yield AddNamespace(spec.own_netns)
+        yield from self._runtime.changes(spec)
+        if group := self._memory_group(spec):
+            yield group
+
+    def command(self, spec: GuestSpec) -> str:
+        planned = roots() / "DIGEST" if self._of_image else self._directory
+        within = ("ip", "netns", "exec", spec.own_netns)
+        group = self._memory_group(spec)
+        own = self._runtime.door(spec)
+        planned_doors = (own,) if own else ()
+        if group:
+            planned_doors = (f"{group.path}/cgroup.procs",)
+        return shlex.join([*within, *self._start(spec, Root(planned), planned_doors)])
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        machine = outside(host)
+        if not host.shares_files:
+            require_on_host(machine, (need for need in self.may_need if need.name in self.needs()))
+        root = Root.found(machine, self._source(machine))
+        if self._options.domain is None:
+            root.lay_out(machine, spec.directory / "root")
+        self._runtime.prepare(spec, machine, machine.run(["sh", "-c", f'echo "${MARK}"']).stdout.strip())
+        version = run_checked(host, self._runtime.version).split()[-1]
+        facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
+        memory = self._options.memory
+        if memory:
+            facts["memory"] = f"{memory} MiB"
+        ways_in = doors(host, self._runtime.door(spec), self._memory_group(spec))
+        command = self._start(spec, root, ways_in)
+        return ContainerGuest(spec, host, self._runtime, command, facts, ways_in, memory)
+
+    def _memory_group(self, spec: GuestSpec) -> AddMemoryGroup | None:
+        shares = Path(spec.door).parent.name if spec.door else ""
+        return AddMemoryGroup(spec.own_netns, self._options.memory, shares) if self._options.memory else None
+
+    @property
+    def _of_image(self) -> bool:
+        return self._options.root == "image" and not self._options.is_directory
+
+    @property
+    def _directory(self) -> Path:
+        """The root file system whose programs a container uses, unless it is one of netbench's images."""
+        return Path(self._options.image if self._options.root == "image" else "/")
+
+    def _source(self, machine: Host) -> Path:
+        """Return the path of the root on a machine; TestbedError if it cannot be the root of a container."""
+        if self._of_image:
+            return root_on(find_image(self._options.image), machine)
+        if not self._options.is_directory:
+            return self._directory
+        found = machine.run(["readlink", "-f", "--", self._options.image]).stdout.strip()
+        seen = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
+        if refusal := self._refusal(Path(found or self._options.image), is_there=seen):
+            raise TestbedError(f"{machine}: {refusal}")
+        return Path(found)
+
+    def _refusal(self, directory: Path, *, is_there: bool) -> str:
+        """Return why a directory cannot be the root of a container; empty if it can."""
+        if not is_there:
+            return f"image: there is no directory {self._options.image} for the root of a container"
+        if directory.is_relative_to("/run"):
+            return f"image: {directory} is below /run, of which a container's runtime has its own"
+        if self._options.runtime == "podman" and "," in str(directory):
+            return f"image: podman takes the comma in {directory} for the end of a path; rename it"
+        return ""
+
+    def _start(self, spec: GuestSpec, root: Root, ways_in: Sequence[str]) -> list[str]:
+        init = _INIT if self._options.domain is None else _BEFORE_ITS_OWN
+        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, init, ways_in)]
+
+    def _root_fact(self) -> str:
+        if self._options.domain is not None:
+            return f"domain {self._options.domain}"
+        if not self._of_image:
+            return self._options.image if self._options.root == "image" else "host"
+        image = find_image(self._options.image)
+        return f"image {image.name} {image.digest[:12]}"
+
+
+class ContainerGuest(RunningGuest):
+    """A container, represented by the process of its runtime, which lives as long as its first process does."""
+
+    def __init__(
+        self,
+        spec: GuestSpec,
+        here: Host,
+        runtime: Runtime,
+        command: Sequence[str],
+        facts: dict[str, str],
+        ways_in: Sequence[str] = (),
+        memory_mib: int | None = None,
+    ) -> None:
+        """`ways_in` are the cgroup.procs files of its control groups; one of these groups limits it to `memory_mib`."""
+        super().__init__(spec)
+        self._ways_in = ways_in
+        self._memory_mib = memory_mib
+        self._runtime = runtime
+        self._here = here
+        self._machine = outside(here)
+        self._facts = facts
+        self._inside: ContainerHost | None = None
+        self._pid = 0  # its first process
+        self.process = NamespaceHost(here, spec.own_netns).spawn(command)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._complaint = Tail(self.process.stderr)
+        # One reader for the process id and the console: late callers find both complete.
+        self._said = Tail(self.process.stdout)
+        try:
+            wait_until(self._has_started, _END_S, _POLL_S)
+            self._leader = int(self._said.text().partition("\n")[0])
+        except ValueError as error:
+            words = self._last_words  # before end(), which reads the rest of the pipe
+            end(self.process)
+            raise TestbedError(f"{spec.title}: its runtime cannot be started: {words}") from error
+        except BaseException:  # Ctrl-C: the process must not stay behind
+            end(self.process)
+            raise
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once its first process runs; TestbedError when it does not run or has ended."""
+        wait_until(lambda: _READY in self.console() or bool(self.death()), limit_s, _POLL_S)
+        if death := self.death():
+            raise TestbedError(death)
+        if _READY not in self.console():
+            raise TestbedError(f"{self.spec.title}: its first process does not run {limit_s:g} s after its start")
+        pids = self._runtime.first_processes(self._machine, self.spec.directory, self._leader)
+        if len(pids) != 1:
+            words = f"it has {len(pids)} first processes by what its runtime tells"
+            raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
+        (self._pid,) = pids
+        around: Host = ConfinedHost(self._here, self.spec.host_cpus)
+        for door in self._ways_in:
+            around = ConfinedHost(around, (), door)
+        known = self._pid, self._memory_mib
+        self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        if self._inside is None:
+            raise gone(f"{self.spec.title} was not waited for")
+        return MonitoredHost(self._inside, self.death_just_now, gone)
+
+    def death(self) -> str:
+        """Return the cause of death, as every guest does; MachineGoneError if its whole machine is gone."""
+        # A runtime may not notice the end of a container that is no longer waited for.
+        gone = not is_there(self._machine, self._pid or self._leader)
+        code = self.process.poll() if self.process else None
+        if code is None:
+            return f"{self.spec.title}: its first process has ended" if self._pid and gone else ""
+        words = self._last_words
+        return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
+
+    def death_just_now(self) -> str:
+        """Return `death` after a sign of it was seen: waits a moment for the runtime to end."""
+        wait_until(lambda: bool(self.death()), _LAST_WORDS_S, _POLL_S)
+        return self.death()
+
+    def memory_bytes(self) -> int | None:
+        """Return the memory of all its processes."""
+        return memory_of(self._machine, self._proc)
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all its processes so far, in seconds, with the reaped children of the first one."""
+        processes = processes_of(self._machine, self._proc)
+        if _FIRST not in (process.pid for process in processes):
+            raise TestbedError(self.death_just_now() or f"{self.spec.title}: its processes cannot be seen")
+        return sum(process.cpu_s + (process.children_s if process.pid == _FIRST else 0.0) for process in processes)
+
+    def console(self) -> str:
+        return self._said.text().partition("\n")[2]
+
+    def facts(self) -> dict[str, str]:
+        return {**self._facts, "forwarded_by": _FORWARDED_BY}
+
+    def stop(self) -> None:
+        """Kill all processes in its network namespace, which is its alone, until none are left: it may be starting."""
+        assert self.process is not None
+        end(self.process)
+        with suppress(MachineGoneError):  # the container is gone with its machine
+            wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
+
+    def _kill_all(self) -> bool:
+        """Kill the processes and return whether there were any; none once the namespace is gone."""
+        pids = self._machine.run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
+        if pids:
+            self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *pids])  # fails for processes that have ended
+        return bool(pids)
+
+    def _has_started(self) -> bool:
+        return "\n" in self._said.text() or (self.process is not None and self.process.poll() is not None)
+
+    @property
+    def _proc(self) -> str:
+        """Its /proc, as a path on its machine."""
+        return f"/proc/{self._pid}/root/proc"
+
+    @property
+    def _last_words(self) -> str:
+        lines = self._complaint.text(_LAST_WORDS_S).strip().splitlines()
+        return lines[-1] if lines else ""

@@ -1,0 +1,121 @@
+"""The seam between a container and its runtime: LXC, podman, libvirt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
+
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import confined
+from netbench.images.programs import SHELF
+from netbench.linux.changes import Change
+from netbench.vmm.base import GuestSpec
+
+# Directories of programs and of the files they read; symbolic links among them stay links.
+_SHARED = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr")
+_WHERE_USR_IS_MERGED = ("etc", "opt", "usr")
+_OWN = ("dev", "proc", "root", "run", "sys", "tmp", "var/log", "var/tmp")
+# Prints the type of each of the named paths that exists in a directory.
+_LOOK = """
+cd "$0" 2>/dev/null || exit 0
+for name; do
+    if [ -L "$name" ]; then
+        echo "link $name $(readlink "$name")"
+    elif [ -d "$name" ]; then
+        echo "directory $name -"
+    fi
+done
+"""
+# Packed commands of a guest image unpack themselves at their first use. A container cannot do that, because it mounts
+# them read-only: they are unpacked before.
+_UNPACK = """
+for packed in "/$0"/*.cpio.gz; do
+    [ ! -e "$packed" ] || "$(basename "$packed" .cpio.gz)" --version >/dev/null || exit
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A root file system at `source` on a host: a container sees its programs, but neither its homes nor its /var.
+
+    `shared` are the directories mounted from it; until detected, the usual ones. `links` are symbolic links, as pairs
+    of name and target.
+    """
+
+    source: Path
+    shared: tuple[str, ...] = _WHERE_USR_IS_MERGED
+    links: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def found(cls, host: Host, source: Path) -> Self:
+        """Return the root with its detected directories; with the usual ones if it has none."""
+        listing = run_checked(host, ["sh", "-c", _LOOK, str(source), *_SHARED])
+        seen = [line.split(" ", 2) for line in listing.splitlines()]
+        shared = tuple(name for what, name, _ in seen if what == "directory")
+        links = tuple((name, where) for what, name, where in seen if what == "link")
+        return cls(source, shared or _WHERE_USR_IS_MERGED, links)
+
+    def lay_out(self, host: Host, target: Path) -> None:
+        """Make all mount points below `target` on a host, and the links; TestbedError.
+
+        Shared commands that are still packed are unpacked.
+        """
+        if self.source == Path("/"):
+            run_checked(host, ["sh", "-c", _UNPACK, SHELF])
+        run_checked(host, ["mkdir", "-p", *(str(target / name) for name in (*_OWN, *self.shared))])
+        for name, where in self.links:
+            run_checked(host, ["ln", "-s", where, str(target / name)])
+
+
+DIRECTORY = "/run"  # private to the guest and its runtime: the files of the runtime are removed with the guest
+_LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour's name is UUT.NEIGHBOUR
+
+
+class Runtime(Protocol):
+    """Runs one container by a foreground command in the container's network namespace, on any machine."""
+
+    needs: ClassVar[frozenset[str]]  # requirements, as `netbench doctor` names them
+    version: ClassVar[tuple[str, ...]]  # a command; the last word of its output is the version
+    entitles: ClassVar[bool] = False  # as in a Vmm
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        """Return the changes it needs on the machine besides a directory and a network namespace."""
+        return iter(())
+
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        """Write its configuration files below the guest's directory; TestbedError where that fails.
+
+        `run_id` marks the processes of a run on that machine; empty where the machine ends with the run anyway.
+        """
+
+    def facts(self) -> dict[str, str]:
+        """Return further facts for RunningGuest.facts(), known once it is prepared."""
+        return {}
+
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
+        """Return the command that runs a container with the first process `init`.
+
+        Its root is laid out in `root` of the guest's directory. The command runs on the guest's CPUs, and in its
+        control groups, whose cgroup.procs files are `ways_in`.
+        """
+
+    def door(self, spec: GuestSpec) -> str:
+        """Return the cgroup.procs file of the control group with the guest's CPU shares; empty: none."""
+        return spec.door
+
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        """Return the container's first process, given the runtime's process; none before its start or after its end."""
+
+
+def within(command: Sequence[str], spec: GuestSpec, ways_in: Sequence[str]) -> list[str]:
+    """Return a command that runs another one on the guest's CPUs and in these control groups."""
+    command = confined(command, spec.host_cpus, "")
+    for door in ways_in:
+        command = confined(command, (), door)
+    return list(command)
+
+
+def host_name(spec: GuestSpec) -> str:
+    """Return the host name inside a container."""
+    return spec.name[:_LONGEST_HOST_NAME]

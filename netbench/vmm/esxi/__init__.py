@@ -1,0 +1,1 @@
+"""Guests of VMware ESXi."""

@@ -1,0 +1,1 @@
+"""Guests that libvirt starts under QEMU."""

@@ -1,0 +1,291 @@
+"""libvirt's API, with a time limit for each call: its bindings wait forever for a daemon that hangs."""
+
+import importlib
+import shlex
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Self, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host, exists
+from netbench.hosts.relay import within_reach
+from netbench.linux.changes import Change, MachineState
+from netbench.linux.changes.base import not_ours
+from netbench.linux.needs import Facility
+from netbench.model.interfaces import PREFIX
+
+R = TypeVar("R")
+
+_ANSWER_S = 20.0
+# Sockets of system daemons: that of the daemon for all drivers, or by driver that of a modular daemon (libvirtd(8)).
+_OF_ALL, _OF_ONE = (
+    "/run/libvirt/libvirt-sock",
+    {"qemu": "/run/libvirt/virtqemud-sock", "lxc": "/run/libvirt/virtlxcd-sock"},
+)
+# Where Debian's package python3-libvirt installs the bindings; virtual environments do not search there.
+_DEBIAN = "/usr/lib/python3/dist-packages"
+REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
+
+
+def libvirt_module(name: str = "libvirt") -> ModuleType:
+    """Return one of libvirt's Python bindings, from this Python or else Debian's; MissingError without them."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        sys.path.append(_DEBIAN)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingError(f"libvirt's Python bindings are not there ({error}): {REMEDY}") from error
+    finally:
+        sys.path.remove(_DEBIAN)
+
+
+def look_for_bindings(_: str) -> str:
+    """Return the version of libvirt that the bindings are for; MissingError without them."""
+    version = libvirt_module().getVersion()
+    return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings)
+
+
+class LibvirtConnection:
+    """A connection to a libvirtd. Every method raises TestbedError, with the prefix `whose`, when it fails.
+
+    A connection to another host is relayed through that Host: only this machine needs the bindings.
+    """
+
+    def __init__(self, whose: str, uri: str, host: Host | None = None) -> None:
+        """`uri` is written as on that host (None: this machine)."""
+        self.whose = whose
+        self.uri = uri
+        self._libvirt = libvirt_module()
+        # The default handler also prints errors to stderr.
+        self._libvirt.registerErrorHandler(lambda _, __: None, None)
+        with ExitStack() as way:
+            near = uri if host is None or host.shares_files else self._near(host, way)
+            self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
+
+    def defined(self, name: str) -> str:
+        """Return the XML of a domain that is shut off, for its next start; TestbedError if it is running."""
+        domain = self._ask("libvirt does not tell its domain", lambda: self._lookup(name))
+        if domain is None:
+            there = ", ".join(sorted(self._ask("libvirt lists no domains", self._names))) or "none"
+            raise TestbedError(f"{self.whose}: there is no domain {name} at {self.uri}, which has: {there}")
+        if self._ask("libvirt does not tell of its domain", domain.isActive):
+            shut_down = shlex.join(["virsh", "-c", self.uri, "shutdown", name])
+            raise TestbedError(
+                f"{self.whose}: domain {name} is running, and its disks and directories cannot serve two guests: "
+                f"shut it down ({shut_down}), or define another one for netbench"
+            )
+        inactive = self._libvirt.VIR_DOMAIN_XML_INACTIVE
+        xml: str = self._ask("libvirt does not tell its domain", lambda: domain.XMLDesc(inactive))
+        return xml
+
+    def has(self, name: str) -> bool:
+        """Return whether a domain of this name exists, running or not."""
+        return self._ask("libvirt does not tell its domains", lambda: self._lookup(name)) is not None
+
+    def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
+        """Start a transient domain, paused, and return it; its daemon ends it when this connection closes."""
+        flags = self._libvirt.VIR_DOMAIN_START_PAUSED | self._libvirt.VIR_DOMAIN_START_AUTODESTROY
+        return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
+
+    def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
+        """Resume a paused domain."""
+        self._ask("libvirt cannot resume its domain", domain.resume)
+
+    def state(self, domain: Any, *, resumed: bool) -> str:  # noqa: ANN401 - as above
+        """Return why a domain is not running; empty when it is, or when it is paused and was never `resumed`."""
+        what = "libvirt does not tell of its domain"
+        try:
+            state = self._ask(what, lambda: domain.state()[0])
+        except TestbedError as error:
+            cause: Any = error.__cause__  # libvirt's own error, if it has answered
+            if cause is not None and cause.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+                return "libvirt has no such domain any more: it was destroyed, or it has crashed"
+            raise
+        names = {
+            getattr(self._libvirt, f"VIR_DOMAIN_{name}"): text
+            for name, text in (
+                ("BLOCKED", ""),
+                ("RUNNING", ""),
+                ("PAUSED", "libvirt says that it is paused" if resumed else ""),
+                ("SHUTOFF", "libvirt says that it is shut off"),
+                ("CRASHED", "libvirt says that it has crashed"),
+            )
+        }
+        return names.get(state, f"libvirt says that it is in state {state}")
+
+    def cpu_s(self, domain: Any) -> float:  # noqa: ANN401 - as above
+        """Return the CPU time of a domain in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
+        nanoseconds: int = self._ask("libvirt does not tell its CPU time", lambda: domain.info()[4])
+        return nanoseconds / 1e9
+
+    def ask_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
+        """Return the answer of a domain's guest agent, through libvirt (virDomainQemuAgentCommand).
+
+        The wait is limited to 20 s.
+        """
+        module = libvirt_module("libvirt_qemu")  # also of libvirt's bindings
+        seconds = max(1, round(timeout_s))
+        answer: str = self._ask(
+            "its guest agent",
+            lambda: module.qemuAgentCommand(domain, command, seconds, 0),
+        )
+        return answer
+
+    def version(self) -> str:
+        """Return the version of its daemon."""
+        number: int = self._ask("libvirt does not tell its version", lambda: self._connection.getLibVersion())
+        return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+    def destroy(self, domain: Any) -> None:  # noqa: ANN401 - as above
+        """End a domain at once; TestbedError also when it has ended already."""
+        self._ask("libvirt cannot end its domain", domain.destroy)
+
+    def destroy_own(self, uuid: str) -> None:
+        """End the domain with this UUID at once, also during its start; harmless if it does not exist (any more)."""
+
+        gone = self._libvirt.VIR_ERR_NO_DOMAIN, self._libvirt.VIR_ERR_OPERATION_INVALID
+
+        def destroy() -> None:
+            try:
+                self._connection.lookupByUUIDString(uuid).destroy()
+            except self._libvirt.libvirtError as error:
+                if error.get_error_code() not in gone:
+                    raise
+
+        self._ask("libvirt cannot end its domain", destroy)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._ask("libvirt does not let go", self._connection.close)
+
+    def _near(self, host: Host, way: ExitStack) -> str:
+        """Return the URI on this machine of another host's daemon, valid while `way` is open."""
+        try:
+            driver, remote = _socket_of(self.uri, host)
+            socket = way.enter_context(within_reach(host, remote))
+        except TestbedError as error:
+            raise TestbedError(f"{self.whose}: {error}") from error
+        return f"{driver}+unix:///system?socket={socket}"
+
+    def _lookup(self, name: str) -> Any:  # noqa: ANN401 - as above
+        try:
+            return self._connection.lookupByName(name)
+        except self._libvirt.libvirtError as error:
+            if error.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    def _names(self) -> list[str]:
+        return [domain.name() for domain in self._connection.listAllDomains()]
+
+    def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
+        """Return the result of a call. It runs in its own thread, which a daemon that hangs may block forever."""
+        answers: list[R] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                answers.append(call())
+            except Exception as error:  # our own defects too are raised again in the calling thread
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(_ANSWER_S)
+        if errors and not isinstance(errors[0], self._libvirt.libvirtError):
+            raise errors[0]
+        if errors:
+            raise TestbedError(f"{self.whose}: {otherwise}: {errors[0]}") from errors[0]
+        if not answers:
+            raise TestbedError(f"{self.whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
+        return answers[0]
+
+
+def _socket_of(uri: str, host: Host) -> tuple[str, str]:
+    """Return the driver of a URI, and the socket of the daemon on the host that it addresses.
+
+    TestbedError if the URI addresses a daemon elsewhere.
+    """
+    parts = urlsplit(uri)
+    driver = parts.scheme.removesuffix("+unix")
+    if driver not in _OF_ONE or parts.netloc or parts.path != "/system":
+        usual = "lxc" if driver.startswith("lxc") else "qemu"
+        raise TestbedError(
+            f"uri {uri} leads on from {host}: say which daemon of that host it is, {usual}:///system or "
+            f"{usual}+unix:///system?socket=PATH"
+        )
+    paths = parse_qs(parts.query).get("socket")
+    own = _OF_ONE[driver]
+    return driver, paths[0] if paths else own if not exists(host, _OF_ALL) and exists(host, own) else _OF_ALL
+
+
+def is_of_libvirt(error: TestbedError) -> bool:
+    """Return whether the error comes from libvirt itself, not from a timeout."""
+    return error.__cause__ is not None
+
+
+_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # namespace of the domains' UUIDs: arbitrary, but fixed
+
+
+def own_uuid(name: str) -> str:
+    """Return the UUID of netbench's domain `name`: it distinguishes the domain from others of the same name."""
+    return str(uuid.uuid5(_NAMES, name))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDomain(Change):
+    """Reserves the name `name` at `uri` for a domain of netbench, identified by its UUID; undo ends the domain.
+
+    Starting the guest creates the domain. libvirt itself ends it once the netbench that created it has gone. This
+    change covers the cases in which libvirt does not notice that.
+    """
+
+    uri: str
+    name: str
+
+    @property
+    def command(self) -> str:
+        """A command that succeeds if no domain has that name."""
+        return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
+
+    def found(self, look: MachineState) -> Self:
+        libvirt = self._connection(look.host)
+        try:
+            if libvirt.has(self.name):
+                raise not_ours(f"the domain {self.name} at {self.uri}")
+        finally:
+            libvirt.close()
+        return self
+
+    def make(self, host: Host) -> None:
+        """Do nothing: the domain needs NICs that do not exist yet."""
+
+    def undo(self, host: Host) -> None:
+        if not self.name.startswith(PREFIX):
+            return
+        try:
+            libvirt = self._connection(host)
+        except MissingError:
+            return  # an SSH host that undoes the change alone: QEMU bears the mark of the run and was ended by that
+        except TestbedError as error:
+            if is_of_libvirt(error):
+                return  # no daemon that could start it; a QEMU that is left bears the mark of the run
+            raise
+        try:
+            libvirt.destroy_own(own_uuid(self.name))
+        finally:
+            libvirt.close()
+
+    def _connection(self, host: Host) -> LibvirtConnection:
+        return LibvirtConnection(f"domain {self.name}", self.uri, host)

@@ -1,0 +1,174 @@
+"""Choose between KVM and emulation: KVM is used only where a guest has booted under it.
+
+An openable /dev/kvm is no proof: inside another hypervisor, guests may still crash or hang.
+"""
+
+import json
+import os
+import tempfile
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from netbench.errors import MissingError, NetbenchError, TestbedError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.local import LocalHost
+from netbench.images.library import DEFAULT_IMAGE, Image, find_image
+from netbench.images.on_host import brought
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu.process import QemuProcess
+
+KVM_DEVICE = Path("/dev/kvm")
+_CPUINFO = Path("/proc/cpuinfo")
+_MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}  # CPU flag → kernel module
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# A guest boots in 1 to 2 s under KVM, and in 10 s under nested KVM.
+PROBE_LIMIT_S = 20.0
+PROBE_IN_VM_LIMIT_S = 100.0  # the CPU of such a VM is usually emulated
+CACHE = STATE_DIRECTORY / "acceleration.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """How guests' CPUs run on this host: `kvm` or `tcg` (emulated); `why` is a phrase that explains emulation."""
+
+    accelerator: str
+    why: str = ""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether results describe the emulator rather than the VMM."""
+        return self.accelerator == "tcg"
+
+
+def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
+    """Return how a guest runs if `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
+
+    `directory` is for the sockets of the probe. MissingError when `kvm` is wanted and does not work.
+    """
+    if wanted == "tcg":
+        return Acceleration("tcg", "the topology asks for emulation")
+    if wanted == "kvm" and not host.shares_files and exists(host, str(KVM_DEVICE)):
+        return Acceleration("kvm")  # one of netbench's VMs: a probe takes as long as booting the guest itself
+    found = _found(host, directory, image_name)
+    if wanted == "kvm" and found.emulated:
+        raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
+    return found
+
+
+def try_kvm(image_name: str) -> str:
+    """Boot a guest under KVM and return the result as `netbench doctor` prints it.
+
+    MissingError when no guest boots; TestbedError when KVM could not be tried.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="netbench-kvm-") as directory:
+            found = choose("auto", LocalHost("local", "requirements"), Path(directory), image_name)
+    except NetbenchError as error:
+        raise TestbedError(f"not tried: {error}") from error
+    if found.emulated:
+        raise MissingError(found.why)
+    return "a guest boots under it"
+
+
+def known_of_kvm(image_name: str) -> str:
+    """Return the same without a try, from an earlier probe and /dev/kvm; empty when the result is unknown."""
+    if not KVM_DEVICE.exists():
+        raise MissingError("this host has no /dev/kvm")
+    try:
+        known = remembered(CACHE, find_image(image_name))
+    except MissingError:  # the image is missing, so nothing was tried
+        return ""
+    if known and known.emulated:
+        raise MissingError(known.why)
+    return "a guest boots under it" if known else ""
+
+
+def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
+    """Return the remedy for missing KVM: loading the module of the CPU, or another machine."""
+    flags = set(cpuinfo.read_text().split())
+    module = next((module for flag, module in _MODULES.items() if flag in flags and not KVM_DEVICE.exists()), "")
+    if module:
+        return f"modprobe {module}"
+    elsewhere = "use a machine, or an outer VM, with hardware virtualisation"
+    return f"{elsewhere}; until then guests are emulated, but for those of topology lab-kvm, in a VM that has it"
+
+
+def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
+    if not exists(host, str(KVM_DEVICE)):
+        where = "this host" if host.shares_files else str(outside(host))
+        return Acceleration("tcg", f"{where} has no /dev/kvm")
+    try:
+        image = find_image(image_name)
+    except MissingError as error:
+        return Acceleration("tcg", f"/dev/kvm is there, but cannot be tried: {error}")
+    if not host.shares_files:
+        return _found_elsewhere(host, image, directory)
+    known = remembered(CACHE, image)
+    if known is None:
+        known = probe(host, image, directory)
+        remember(CACHE, image, known)
+    return known
+
+
+def _found_elsewhere(host: Host, image: Image, directory: Path) -> Acceleration:
+    """Return the same for another machine, which stores the result itself."""
+    machine, note = outside(host), f"{CACHE}.{image.digest[:12]}"
+    if exists(machine, note):
+        return Acceleration(**json.loads(machine.read(note)))
+    found = probe(host, brought(image, host), directory, PROBE_IN_VM_LIMIT_S)
+    machine.write(note, json.dumps(asdict(found)))
+    return found
+
+
+def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
+    """Boot `image` under KVM and return the result; the sockets are in a new directory in `directory`."""
+    files = RunFiles(directory / "kvm-probe")
+    run_checked(host, ["mkdir", str(files.directory)])
+    machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
+    qemu = QemuProcess(machine, files)
+    try:
+        qemu.start(host)
+        guest = MonitoredHost(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)
+        with closing(guest):
+            guest.await_answer(limit_s, qemu.hopeless)
+    except TestbedError as error:
+        return Acceleration("tcg", f"/dev/kvm is there, but no guest boots under it: {error}")
+    finally:
+        qemu.stop()
+    return Acceleration("kvm")
+
+
+def remembered(cache: Path, image: Image) -> Acceleration | None:
+    """Return the result of a probe of this image since this host booted; None without one."""
+    try:
+        return Acceleration(**_notes(cache)[image.digest])
+    except (LookupError, TypeError):
+        return None  # not probed, or probed by another version of netbench
+
+
+def remember(cache: Path, image: Image, found: Acceleration) -> None:
+    """Store the result of a probe; if that fails, the next run probes again."""
+    new = cache.with_suffix(f".{os.getpid()}")
+    notes = {**_notes(cache), image.digest: asdict(found)}
+    with suppress(OSError):  # the next run probes again
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps({"boot": _boot(), "found": notes}))
+        new.replace(cache)
+
+
+def _notes(cache: Path) -> dict[str, dict[str, str]]:
+    """Return the results since this host booted, by the digest of the image."""
+    try:
+        known = json.loads(cache.read_text())
+        return dict(known["found"]) if known["boot"] == _boot() else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text().strip()

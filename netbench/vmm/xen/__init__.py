@@ -1,0 +1,1 @@
+"""Domains of Xen."""

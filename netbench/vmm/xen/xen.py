@@ -1,0 +1,304 @@
+"""VMM `xen`: domains of Xen; the UUT's machine is domain 0: a VM of netbench's own, or this machine."""
+
+import json
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import Explained, outside
+from netbench.hosts.search_path import search_path
+from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.linux.changes import AddRunDirectory, Change
+from netbench.linux.needs import Facility
+from netbench.model.cpu_shares import Cpus
+from netbench.model.fields import Memory, Vcpus
+from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.qemu.process import trouble_in
+from netbench.vmm.xen.console import Overheard, console_of
+from netbench.vmm.xen.domain import (
+    DISC,
+    INITRD,
+    KERNEL,
+    REMEDY,
+    AddDomain,
+    Listed,
+    TapOfDomain,
+    Vif,
+    destroy,
+    domain_0,
+    listed,
+)
+
+Mode = Literal["pv", "pvh", "hvm"]
+NIC_KINDS: Mapping[str, NicKind] = {"vif": "paravirtual", "e1000": "emulated", "rtl8139": "emulated"}
+
+
+class XenOptions(GuestOptions):
+    """A domain of Xen that forwards between two virtual NICs per stream.
+
+    `mode` is the kind of domain. NICs other than `vif` are emulated by a QEMU in domain 0; only hvm supports them.
+    `pin` has a list of the machine's CPUs for each vCPU. `image` is the name of a guest image made by `netbench image
+    build`. Memory is rounded to MiB.
+    """
+
+    mode: Mode = "pv"
+    nic: Literal["vif", "e1000", "rtl8139"] = "vif"
+    cpus: Vcpus = 1
+    memory: Memory = 256
+    pin: tuple[Cpus, ...] = ()
+    image: str = DEFAULT_IMAGE
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.nic != "vif" and self.mode != "hvm":
+            raise ValueError(f"nic: a domain of mode {self.mode} has only vif; {self.nic} needs mode: hvm")
+        if len(self.pin) > self.cpus:
+            raise ValueError(f"pin: names CPUs for {len(self.pin)} vCPUs; the guest has {self.cpus}")
+        if "/" in self.image:
+            raise ValueError("image: name a guest image that `netbench image build` made, no path")
+        return self
+
+
+# netbench adds the NIC to its own bridge, in any namespace: no hotplug script of Xen may do that.
+_NO_SCRIPT = "/bin/true"
+_USUAL_WEIGHT = 256  # of a domain (xl.cfg(5)); that of a control group is 100
+
+
+def domain_config(spec: GuestSpec, options: XenOptions) -> str:
+    """Return the file for `xl create`, with KERNEL and INITRD, or DISC, as placeholders of paths."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _settings(spec, options))
+
+
+def _settings(spec: GuestSpec, options: XenOptions) -> Iterator[tuple[str, object]]:
+    yield "name", spec.own_netns
+    yield "type", options.mode
+    if options.mode == "hvm":
+        # Reads in large blocks; QEMU's own kernel loader takes minutes under Xen, byte by byte.
+        drive = f"if=none,id=boot,media=cdrom,readonly=on,format=raw,file={DISC}"
+        # No network boot: on a machine without iPXE's files such a NIC would be missing otherwise.
+        no_rom = () if options.nic == "vif" else ("-global", f"{options.nic}.romfile=")
+        yield (
+            "device_model_args_hvm",
+            [
+                *("-device", "ahci,id=discs", "-drive", drive),
+                *("-device", "ide-cd,bus=discs.0,drive=boot,bootindex=0"),
+                *no_rom,
+            ],
+        )
+        yield from (("vga", "none"), ("vnc", 0), ("usb", 0))
+    else:
+        yield from (("kernel", KERNEL), ("ramdisk", INITRD), ("cmdline", kernel_words(options)))
+    yield "vcpus", options.cpus
+    yield "memory", options.memory
+    if cpus := _affinity(spec, options):
+        yield "cpus", cpus
+    if spec.weight is not None:
+        yield "cpu_weight", max(1, round(_USUAL_WEIGHT * spec.weight / 100))
+    if spec.limit is not None:
+        yield "cap", max(1, round(100 * spec.limit))
+    yield "vif", [_vif(nic.mac, options) for nic in spec.nics]
+    # The domain stays, so that netbench can see how it ended.
+    yield from (("on_poweroff", "preserve"), ("on_reboot", "preserve"), ("on_crash", "preserve"))
+    if options.mode != "pv":
+        yield "tsc_mode", "native"  # otherwise Xen emulates RDTSCP, which fails on a CPU emulated by QEMU
+
+
+def kernel_words(options: XenOptions) -> str:
+    """Return the command line of its kernel; with emulated NICs, it stops Linux from unplugging them.
+
+    `pci=noearly` avoids two early scans of all 256 PCI buses. Each read of an emulated PC's register wakes domain 0,
+    and the scans take most of a minute on emulated CPUs.
+    """
+    words = "console=hvc0 quiet panic=-1 no_timer_check netbench.channel=/dev/hvc0"
+    if options.mode == "hvm":
+        words += " pci=noearly"
+    return words if options.nic == "vif" else f"{words} xen_emul_unplug=never"
+
+
+def _affinity(spec: GuestSpec, options: XenOptions) -> list[str]:
+    """Return the CPUs of each vCPU; empty: any."""
+    everywhere = ",".join(map(str, spec.host_cpus)) or "all"
+    pinned = [",".join(map(str, cpus)) or everywhere for cpus in options.pin]
+    each = [*pinned, *[everywhere] * (options.cpus - len(pinned))]
+    return [] if set(each) == {"all"} else each
+
+
+def _vif(mac: str, options: XenOptions) -> str:
+    kind = {"vif": "type=vif"}.get(options.nic, f"type=ioemu,model={options.nic}") if options.mode == "hvm" else ""
+    return ",".join(word for word in (f"mac={mac}", f"script={_NO_SCRIPT}", kind) if word)
+
+
+_IMITATED_PC_S = 90.0  # boot time with emulated devices: each access to one wakes domain 0
+_LOOK_S = 2.0  # `xl list` takes as much of domain 0's CPU time as some frames
+DOMAIN_0 = Path("/proc/xen/capabilities")
+_INFO = re.compile(r"^(xen_version|xen_scheduler)\s*: (.*)$", re.MULTILINE)
+
+
+def look_for_xl(_: str) -> str:
+    """Return the path of `xl`; MissingError without it, or if this machine is not domain 0 of Xen."""
+    path = shutil.which("xl", path=search_path())
+    if path is None:
+        raise MissingError("xl is not on this host")
+    if not DOMAIN_0.exists() or "control_d" not in DOMAIN_0.read_text():
+        raise MissingError(f"this host is no domain 0 of Xen ({DOMAIN_0} does not say so)")
+    return path
+
+
+class Xen(Vmm):
+    """A domain of Xen: PV, PVH or HVM; its NICs are bridged to NICs of domain 0, which works for every domain.
+
+    Its weight and limit become weight and cap of Xen's scheduler. Its CPU time is that of its vCPUs. The back ends of
+    its NICs run in domain 0, whose CPU time is that of the machine.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = XenOptions
+    kinds = (Virtualisation.PARA, Virtualisation.HARDWARE)
+    nic_models = NIC_KINDS
+    supports = replace(Vmm.supports, attachments=("vif", "tap"), pinning=("the whole guest", "each vCPU"))
+    entitles: bool = True
+    pace: ClassVar[DurationEstimate] = DurationEstimate(
+        bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0
+    )  # emulated
+    may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl, signs=("xl", str(DOMAIN_0))),)
+
+    def __init__(self, options: XenOptions) -> None:
+        super().__init__(options)
+        self._options = options
+
+    def pace_of(self, paths: Sequence[StreamPath]) -> DurationEstimate:
+        pace = super().pace_of(paths)
+        return replace(pace, bring_up_s=_IMITATED_PC_S) if self._options.mode == "hvm" else pace
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"xl", f"image:{self._options.image}"})
+
+    @property
+    def virtualisation(self) -> Virtualisation:
+        return Virtualisation.PARA if self._options.mode == "pv" else Virtualisation.HARDWARE
+
+    @property
+    def nic_model(self) -> str:
+        return self._options.nic
+
+    def attachment(self, spec: GuestSpec) -> Vif:
+        kind = Vif if self._options.nic == "vif" else TapOfDomain
+        return kind(spec.own_netns, self._options.nic, tuple(nic.interface for nic in spec.nics))
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        """Yield the changes that create the domain, paused: its NICs exist only then."""
+        yield AddRunDirectory(str(spec.directory))
+        options, file = self._options, str(spec.directory / "domain.cfg")
+        disc_words = kernel_words(options) if options.mode == "hvm" else ""
+        yield AddDomain(spec.own_netns, file, domain_config(spec, options), options.image, disc_words)
+
+    def command(self, spec: GuestSpec) -> str:
+        return shlex.join(["xl", "unpause", spec.own_netns])
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        domain_0_host = outside(host)
+        domain = listed(domain_0_host, spec.own_netns)
+        if domain is None:
+            raise TestbedError(f"{spec.title}: its domain {spec.own_netns} is gone")
+        guest = XenGuest(spec, domain_0_host, domain.number, self._options)
+        try:
+            run_checked(domain_0_host, ["xl", "unpause", spec.own_netns])
+        except BaseException:  # Ctrl-C too
+            guest.stop()
+            raise
+        return guest
+
+
+class XenGuest(RunningGuest):
+    """A running domain, and the connection to its agent over its console."""
+
+    quiet_time_s = 0.2
+
+    def __init__(self, spec: GuestSpec, machine: Host, number: int, options: XenOptions) -> None:
+        super().__init__(spec)
+        self._machine = machine
+        self._options = options
+        self._looked_s = 0.0
+        self._console: Overheard = console_of(machine, number, spec.title, self.death)
+        self._agent = AgentHost(spec.name, AgentChannel(spec.title, self._console))
+
+    def await_answer(self, limit_s: float) -> None:
+        MonitoredHost(self._agent, self.death).await_answer(limit_s, self._hopeless)
+        self._console.booted()
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        return MonitoredHost(self._agent, self.death, gone)
+
+    def death(self) -> str:
+        domain = listed(self._machine, self.spec.own_netns)
+        if domain is None:
+            return f"{self.spec.title}: its domain {self.spec.own_netns} is gone"
+        if not domain.trouble:
+            return ""
+        # A domain does not report that it is paused: its last output is the agent's.
+        return f"{self.spec.title}: its domain {domain.trouble}{'' if domain.is_paused else self._last_words()}"
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of its vCPUs in seconds; Xen's resolution is 0.1 s."""
+        return self._domain.cpu_s
+
+    def memory_bytes(self) -> int:
+        return self._domain.memory_mib << 20
+
+    def console(self) -> str:
+        return self._console.words(recent=True)
+
+    def facts(self) -> dict[str, str]:
+        options = self._options
+        info = dict(_INFO.findall(run_checked(self._machine, ["xl", "info"])))
+        image = find_image(options.image)
+        return {
+            "mode": options.mode,
+            "xen": info.get("xen_version", "unknown"),
+            "scheduler": info.get("xen_scheduler", "unknown"),
+            "dom0_vcpus": str(domain_0(self._machine).vcpus),
+            "image": f"{image.name} {image.digest[:12]}",
+            **({"nic": options.nic} if self.spec.nics else {}),
+            **({"pin": " ".join(",".join(map(str, cpus)) for cpus in options.pin)} if options.pin else {}),
+            "cpus": str(options.cpus),
+            "memory": f"{options.memory} MiB",
+        }
+
+    def stop(self) -> None:
+        """Destroy it; harmless when it is gone."""
+        with suppress(TestbedError):  # domain 0 has gone or does not answer; undoing AddDomain reports it
+            destroy(self._machine, self.spec.own_netns)
+        self._agent.close()
+
+    @property
+    def _domain(self) -> Listed:
+        domain = listed(self._machine, self.spec.own_netns)
+        if domain is None:
+            raise TestbedError(f"{self.spec.title}: its domain {self.spec.own_netns} is gone")
+        return domain
+
+    def _hopeless(self) -> str:
+        """Return why it will never answer; checked every 2 s only."""
+        if time.monotonic() - self._looked_s < _LOOK_S:
+            return ""
+        self._looked_s = time.monotonic()
+        trouble = trouble_in(self._console.words())
+        return f"{self.spec.title}: {trouble}" if trouble else self.death()
+
+    def _last_words(self) -> str:
+        console = self._console.words(recent=True)
+        words = trouble_in(console) or next(reversed(console.splitlines()), "")
+        return f": {words}" if words else ""
