@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
 from netbench.model.campaign import Boot, EndedSweep, Maximum, NoiseFloor, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,

@@ -7,7 +7,6 @@ from typing import ClassVar, Protocol, Self
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-from netbench.linux.requirements import Requirement
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity

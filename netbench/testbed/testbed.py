@@ -22,10 +22,7 @@ from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurem
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.proc import lacking_capabilities
-from netbench.linux.refresh import catch_up, catch_up_there
-from netbench.linux.running import Other, Presence, present, when_alone
-from netbench.linux.safety import refuse_unsafe_port
-from netbench.linux.state import STATE_DIRECTORY, lock_testbed
+from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.cgroups import door, find_controller
+from netbench.linux.cgroups import cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.fields import percent_text
 from netbench.model.interfaces import PREFIX, InterfaceRef
@@ -260,7 +260,7 @@ def group_changes(own: Assignment) -> list[AddCgroup]:
 
 def way_in(host: Host, own: Assignment) -> str:
     """Return the cgroup.procs file of that group on a host; empty without a group."""
-    return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
+    return cgroup_procs(host, find_controller(host), _group(own)) if group_changes(own) else ""
 
 
 def planned_way_in(own: Assignment) -> str:

@@ -6,10 +6,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, model_validator
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
-from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import Change, GroOn, SteerReceived
-from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point

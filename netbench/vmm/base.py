@@ -11,8 +11,8 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import end
 from netbench.linux.changes import Change
-from netbench.linux.needs import Need
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
+from netbench.linux.requirements import Requirement
 from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath

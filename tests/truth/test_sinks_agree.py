@@ -17,7 +17,7 @@ import pytest
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frame_template import build_frame
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff

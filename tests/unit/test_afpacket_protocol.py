@@ -13,7 +13,6 @@ from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import FrameTemplate
-from netbench.hosts import json_conversation
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 

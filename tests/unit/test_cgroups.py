@@ -11,9 +11,7 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
 from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.model.entitlement import Entitlement
-from netbench.uut.base import Assignment
-from netbench.uut.entitling import group_changes, planned_way_in, way_in
+from netbench.uut.base import Assignment, group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost
 
 V1 = """proc /proc proc rw 0 0

@@ -39,7 +39,7 @@ from netbench.linux.changes import (
     SetUp,
     SteerReceived,
 )
-from netbench.linux.journal import from_json, to_json
+from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.libvirt.api import OwnDomain
 from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer

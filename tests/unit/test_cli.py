@@ -16,7 +16,7 @@ import pytest
 
 from netbench.campaign import runner as campaign
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
-from netbench.linux.cleaning import Cleaned
+from netbench.linux.watchdog.journal import Cleaned
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store

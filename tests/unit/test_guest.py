@@ -14,7 +14,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, GoneError, run_checked
 from netbench.images.library import Image
 from netbench.linux.changes import AddCgroup, AddRunDirectory
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.uut import forwarding

@@ -34,7 +34,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.points import CountingPoint, PointKind
+from netbench.model.points import CountingPoint
 from netbench.model.stream_paths import stream_paths
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.forwarding import forwarding_changes

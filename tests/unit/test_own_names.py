@@ -13,7 +13,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddNamespace
 from netbench.linux.locks import state_is_written
 from netbench.linux.proc import lacking_capabilities
-from netbench.model.topology_problems import topology_problems
+from netbench.model.topology import topology_problems
 from netbench.results.atomic import write_atomically
 from netbench.results.directory import ResultDirectory
 from tests.unit.inputs import topology

@@ -8,7 +8,7 @@ import pytest
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import free_port
 from netbench.hosts.trusted_code import module_command, search_path
-from netbench.uut.impairments import Impairments
+from netbench.uut.forwarder_process import Impairments
 
 HOSTILE = ("array", "base64", "json", "netbench", "numpy", "os", "pydantic", "runpy", "socket", "struct", "time")
 

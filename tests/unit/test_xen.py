@@ -14,7 +14,6 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import MachineState
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.linux.nics import NicCounters
 from netbench.model.stream_paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment

@@ -14,7 +14,7 @@ from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
-from netbench.linux.cpu_limits import exhausts_limit
+from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netbench.linux.counters.nft_rules import Dropper, NftHook
-from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, Kind, Points, Where
+from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, PathSection, PointKind, Points
 
 FORWARDED = "ForwDatagrams"
 _IP_DROPS = {
@@ -26,7 +26,7 @@ _IP_DROPS = {
     "Udp": ("NoPorts",),
 }
 CLASSIFIERS = ("ingress", "clsact")
-_STACKS = (Kind.BRIDGE, Kind.IP_LAYER)
+_STACKS = (PointKind.BRIDGE, PointKind.IP_LAYER)
 _HOOK_OF_DIRECTION = {"rx": "ingress", "tx": "egress"}
 _STACK_HOOKS = ("prerouting", "forward", "postrouting")
 _NO_QUEUE = ("noqueue", "noop")
@@ -142,7 +142,7 @@ class _Hop(NamedTuple):
         Drops behind a sink's NIC come after the capture.
         """
         end = self.point.where, self.point.direction
-        return "repeated" if end in ((Where.SOURCE, "tx"), (Where.SINK, "rx")) else "dropped"
+        return "repeated" if end in ((PathSection.SOURCE, "tx"), (PathSection.SINK, "rx")) else "dropped"
 
 
 def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
@@ -150,7 +150,7 @@ def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
     members: dict[str | None, dict[CountingPoint, None]] = {}
     for along in points.values():
         for point in along:
-            if point.place and point.kind not in (Kind.NOTHING, Kind.BACKLOG):
+            if point.place and point.kind not in (PointKind.NOTHING, PointKind.BACKLOG):
                 members.setdefault(point.place.netns, {})[point] = None
     return {netns: list(points_there) for netns, points_there in members.items()}
 
@@ -165,10 +165,10 @@ def readings_at_points(
         hops = [hop for hop in along if hop.point.place and hop.point.place.netns == netns]
         for hop in hops:
             readings += _nic_readings(hop, counters)
-        readings += _interface_readings([hop for hop in hops if hop.point.kind is Kind.INTERFACE], counters)
+        readings += _interface_readings([hop for hop in hops if hop.point.kind is PointKind.INTERFACE], counters)
         readings += _rule_readings(hops, counters)
-        readings += _ip_readings(_first(hops, *_STACKS) or _first(hops, Kind.IP_COUNTERS), counters)
-    backlog = _first(along, Kind.BACKLOG)
+        readings += _ip_readings(_first(hops, *_STACKS) or _first(hops, PointKind.IP_COUNTERS), counters)
+    backlog = _first(along, PointKind.BACKLOG)
     if softnet_drops is not None and backlog:
         # The rx_dropped of the NIC includes them too (net/core/dev.c, enqueue_to_backlog).
         readings.append(CounterReading("", backlog.name, "dropped", "repeated", softnet_drops))
@@ -201,7 +201,7 @@ def parse_ip_counters(text: str) -> tuple[IpCounter, ...]:
     return tuple(drops if passed is None else [IpCounter(FORWARDED, "passed", passed), *drops])
 
 
-def _first(hops: Iterable[_Hop], *kinds: Kind) -> CountingPoint | None:
+def _first(hops: Iterable[_Hop], *kinds: PointKind) -> CountingPoint | None:
     return next((hop.point for hop in hops if hop.point.kind in kinds), None)
 
 
@@ -209,18 +209,18 @@ def _nic_readings(hop: _Hop, counters: NamespaceCounters) -> Iterator[CounterRea
     """Yield the counters of a NIC, of its driver, and of its egress queue; unknown ones are left out."""
     stream, point = hop
     interface, direction = hop.interface, point.direction
-    if point.kind is Kind.NIC:
+    if point.kind is PointKind.NIC:
         nic = counters.nics[interface]
         roles = {direction: "passed", f"{direction}_dropped": "dropped", f"{direction}_errors": "errors"}
         for counter, role in roles.items():
             yield CounterReading(stream, point.name, counter, role, getattr(nic, counter))
         if direction == "rx":
             yield CounterReading(stream, point.name, OTHERHOST, "dropped", nic.rx_otherhost_dropped or 0)
-    elif point.kind is Kind.BUFFERS and interface in counters.out_of_buffers:
+    elif point.kind is PointKind.BUFFERS and interface in counters.out_of_buffers:
         # Reported by the driver; the kernel never had these frames.
         frames = counters.out_of_buffers[interface]
         yield CounterReading(stream, point.name, "rx_out_of_buffers", "dropped", frames)
-    elif point.kind is Kind.QUEUE:
+    elif point.kind is PointKind.QUEUE:
         for queue in counters.queues:
             if queue.interface == interface and queue.kind not in CLASSIFIERS:
                 handle = _queue_handle(point, queue)
@@ -258,7 +258,7 @@ def _queue_counter(queue: Queue, direction: str) -> str:
 
 
 def _rule_readings(hops: Sequence[_Hop], counters: NamespaceCounters) -> Iterator[CounterReading]:
-    at_interfaces = [hop for hop in hops if hop.point.kind is Kind.INTERFACE]
+    at_interfaces = [hop for hop in hops if hop.point.kind is PointKind.INTERFACE]
     stacks = [hop for hop in hops if hop.point.kind in _STACKS]
     if counters.generation is not None:
         for name, hop in {hop.point.name: hop for hop in stacks or at_interfaces}.items():
@@ -299,7 +299,7 @@ def _stream_properties(hops: Iterable[_Hop]) -> dict[str, set[str]]:
 
 def _rule_reading(rule: Dropper, stream: str, hop: _Hop) -> CounterReading:
     of_bridge = any(hook.family == "bridge" for hook in rule.hooks)
-    name = f"br_netfilter: {rule.name}" if hop.point.kind is Kind.BRIDGE and not of_bridge else rule.name
+    name = f"br_netfilter: {rule.name}" if hop.point.kind is PointKind.BRIDGE and not of_bridge else rule.name
     handle, owner = (hop.netns, rule.table, *rule.handle), f"{hop.netns} {rule.table}"
     counts = rule.frames is not None
     return CounterReading(stream, hop.point.name, name, hop.role, rule.frames, True, handle, owner, counts)
@@ -309,17 +309,17 @@ def _passes(hop: _Hop, hook: NftHook) -> bool:
     return hook.device == hop.interface and hook.name == _HOOK_OF_DIRECTION[hop.point.direction]
 
 
-def _in_stack(hook: NftHook, stack: Kind, bridged_ip: bool) -> bool:
+def _in_stack(hook: NftHook, stack: PointKind, bridged_ip: bool) -> bool:
     if hook.name not in _STACK_HOOKS:
         return False
     if hook.family == "bridge":
-        return stack is Kind.BRIDGE
-    return hook.family in ("ip", "inet") and (stack is Kind.IP_LAYER or bridged_ip)
+        return stack is PointKind.BRIDGE
+    return hook.family in ("ip", "inet") and (stack is PointKind.IP_LAYER or bridged_ip)
 
 
 def _ip_readings(stack: CountingPoint | None, counters: NamespaceCounters) -> Iterator[CounterReading]:
     """Yield the IP layer's counters if it forwards, or if br_netfilter passes it the frames of a bridge."""
-    if stack and (stack.kind is not Kind.BRIDGE or counters.bridged_ip):
-        prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
+    if stack and (stack.kind is not PointKind.BRIDGE or counters.bridged_ip):
+        prefix = "br_netfilter: " if stack.kind is PointKind.BRIDGE else ""
         for name, role, frames in counters.ip:
             yield CounterReading("", stack.name, f"{prefix}{name}", role, frames)

@@ -28,38 +28,38 @@ from netbench.linux.counters.counting_points import (
 from netbench.linux.counters.netlink_counters import LONGEST_REFRESH_S
 from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, own_tables, parse_droppers
 from netbench.linux.proc import busy_s
-from netbench.model.points import CountingPoint, Kind, Points
+from netbench.model.points import CountingPoint, PointKind, Points
 
 LIST_LINKS = ("ip", "-j", "-d", "-s", "-s", "link", "show")  # -s twice for the errors by kind as well
 _OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not report its state (operstates.rst)
 _MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"
 _OUTSIDE = "."  # not a valid name of a namespace
 
-_WITH_RULES = frozenset({Kind.INTERFACE, Kind.BRIDGE, Kind.IP_LAYER})
+_WITH_RULES = frozenset({PointKind.INTERFACE, PointKind.BRIDGE, PointKind.IP_LAYER})
 # The commands for a namespace, each with the kinds of points that need it; a missing tool prints nothing.
-_PARTS: Mapping[str, tuple[frozenset[Kind], str]] = {
+_PARTS: Mapping[str, tuple[frozenset[PointKind], str]] = {
     # First, because it makes drivers read their NIC now that otherwise do so every other second (e1000).
     "drivers": (
-        frozenset({Kind.NIC, Kind.BUFFERS}),
+        frozenset({PointKind.NIC, PointKind.BUFFERS}),
         f"""
 for nic in /sys/class/net/*; do
     if [ -e "$nic/device" ]; then echo "{_NIC}${{nic##*/}}"; ethtool -S "${{nic##*/}}"; fi
 done 2>/dev/null""",
     ),
-    "links": (frozenset({Kind.NIC}), f"{' '.join(LIST_LINKS)} || exit"),
+    "links": (frozenset({PointKind.NIC}), f"{' '.join(LIST_LINKS)} || exit"),
     "ip": (
-        frozenset({Kind.BRIDGE, Kind.IP_LAYER, Kind.IP_COUNTERS}),
+        frozenset({PointKind.BRIDGE, PointKind.IP_LAYER, PointKind.IP_COUNTERS}),
         "cat /proc/net/snmp /proc/net/netstat || exit",
     ),
     # Either file enables br_netfilter, for all bridges or for one.
     "bridged_ip": (
-        frozenset({Kind.BRIDGE}),
+        frozenset({PointKind.BRIDGE}),
         """
 for setting in /proc/sys/net/bridge/bridge-nf-call-iptables /sys/class/net/*/bridge/nf_call_iptables; do
     [ ! -r "$setting" ] || { read -r value < "$setting"; echo "$value"; }
 done""",
     ),
-    "queues": (frozenset({Kind.INTERFACE, Kind.QUEUE}), "tc -s -j qdisc show 2>/dev/null"),
+    "queues": (frozenset({PointKind.INTERFACE, PointKind.QUEUE}), "tc -s -j qdisc show 2>/dev/null"),
     "rules": (
         _WITH_RULES,
         f"""
@@ -116,7 +116,7 @@ def count(host: Host, points: Points) -> MachineReading:
         raise TestbedError(f"{host}: its counters are malformed: {error}") from error
     for netns, members in by_netns.items():
         for point in members:
-            if point.kind is Kind.NIC and point.place and point.place.interface not in counted[netns].nics:
+            if point.kind is PointKind.NIC and point.place and point.place.interface not in counted[netns].nics:
                 raise TestbedError(f"{host}: its NIC {point.place.interface} is gone")
     return MachineReading(readings_at_points(points, counted, softnet_drops), cpu_s)
 

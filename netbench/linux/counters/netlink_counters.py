@@ -32,7 +32,7 @@ from netbench.linux.netlink import Generic, Netlink, attribute, attributes, nest
 from netbench.linux.netns import within_each
 from netbench.linux.safety.foreign_hooks import foreign_tcx_programs, foreign_xdp_programs
 from netbench.model.foreign_text import encoded
-from netbench.model.points import CounterReading, CountingPoint, Kind, Points
+from netbench.model.points import CounterReading, CountingPoint, PointKind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -135,7 +135,7 @@ def read_counters(netlink: Netlink, host: Callable[[str | None], Host], points: 
 
 
 def _read_inside(points: Collection[CountingPoint]) -> _Inside:
-    interfaces = {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
+    interfaces = {point.place.interface for point in points if point.place and point.kind is PointKind.INTERFACE}
     indices = {}
     for interface in interfaces:
         with suppress(OSError):  # the interface is gone
@@ -143,7 +143,7 @@ def _read_inside(points: Collection[CountingPoint]) -> _Inside:
     with route_socket() as netlink:
         links = {name: _link(netlink, index) for name, index in indices.items()}
         bridges = {number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
-        bridge_calls_ip = any(point.kind is Kind.BRIDGE for point in points) and any(
+        bridge_calls_ip = any(point.kind is PointKind.BRIDGE for point in points) and any(
             number(nested(_link(netlink, index), _IFLA_LINKINFO, _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES))
             for index in bridges
         )

@@ -17,14 +17,14 @@ from netbench.linux.cgroups import (
     USUAL_DIRECTORY,
     CpuController,
     MemoryController,
-    door,
+    cgroup_procs,
     find_memory_controller,
     machine_root,
 )
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.interfaces import PREFIX
 
 MEMINFO = "/proc/meminfo"
@@ -130,7 +130,7 @@ def doors(host: Host, cpu_door: str, wanted: AddMemoryGroup | None) -> tuple[str
         return own
     controller = find_memory_controller(host)
     group = replace(wanted, directory=controller.directory, version=controller.version)
-    entry = door(host, controller, group.group)
+    entry = cgroup_procs(host, controller, group.group)
     return (entry,) if controller.version == 2 else (*own, entry)
 
 

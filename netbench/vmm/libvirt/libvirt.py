@@ -17,7 +17,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.libvirt.api import BINDINGS, OwnDomain
 from netbench.vmm.libvirt.domain import LibvirtDomain, PrivateDaemon, domain_name, driver_sign

@@ -21,7 +21,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change, MovePort
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.fields import Memory
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac

@@ -12,8 +12,8 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Host, Process, exists
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Explained, Namespaced, confined, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost, confined, outside
+from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.base import GuestSpec, RunningGuest
