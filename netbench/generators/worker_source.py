@@ -64,7 +64,7 @@ class WorkerSource(Source):
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
         worker, template = self._opened, FrameTemplate.of(traffic).to_json()
         request = {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
-        worker.tell(request)
+        worker.request(request)
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:

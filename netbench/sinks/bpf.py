@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAda
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
-from netbench.hosts.remote_code import has_netbench, module_command_on
+from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
 from netbench.hosts.worker_process import WorkerProcess
 from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
@@ -91,11 +91,11 @@ class RemoteCounting:
         return self._answer(_ANSWER_S)
 
     def _tell(self, request: Mapping[str, object]) -> None:
-        self._conversation.tell(request)
+        self._conversation.request(request)
 
     def _answer(self, timeout_s: float) -> Mapping[str, Any]:
         try:
-            answer = self._conversation.said(timeout_s)
+            answer = self._conversation.any_reply(timeout_s)
         except (TimeoutError, TestbedError) as error:
             self.close()
             raise TestbedError(str(error)) from error

@@ -22,7 +22,9 @@ from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurem
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.proc import lacking_capabilities
+from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
 from netbench.linux.safety.ports import refuse_unsafe_port
+from netbench.linux.watchdog.journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.remote_code import has_netbench, module_command_on
+from netbench.hosts.trusted_code import source_command
 from netbench.linux.changes import Change
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine

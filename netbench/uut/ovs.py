@@ -17,10 +17,11 @@ from pydantic import BaseModel
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.host_wrappers import outside
+from netbench.hosts.host_wrappers import ConfinedHost, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
+from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
@@ -186,7 +187,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return Confined(site.host, own.cpu_shares.cpus, way_in(site.host, own))
+        return ConfinedHost(site.host, own.cpu_shares.cpus, way_in(site.host, own))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, model_validator
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import Change, GroOn, SteerReceived
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.cpu_shares import Cpus
@@ -171,7 +172,7 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
-            inside=Confined(site.host, own.cpu_shares.cpus, way_in(site.host, own)),
+            inside=ConfinedHost(site.host, own.cpu_shares.cpus, way_in(site.host, own)),
             facts=facts | entitlement_facts(own.cpu_shares),
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )

@@ -9,6 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.counters.counting_points import NicCounters
+from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment, Site
 from netbench.uut.raw import Raw, RawOptions

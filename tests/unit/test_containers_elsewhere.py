@@ -15,6 +15,7 @@ from netbench.images.on_host import root_on
 from netbench.images.programs import SHELF
 from netbench.images.tree import File, Node, Symlink, archive
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.stream_paths import stream_paths
 from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions

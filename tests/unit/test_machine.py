@@ -34,7 +34,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
-from netbench.model.points import CountingPoint
+from netbench.model.points import CountingPoint, PointKind
 from netbench.model.stream_paths import stream_paths
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.forwarding import forwarding_changes
@@ -528,7 +528,9 @@ def test_counters_of_any_size_reach_their_own_nic(names, count):
 
 def test_a_machine_that_talks_nonsense_is_named():
     guest = Machine("lab", FakeHost({"sh": Completed((), 0, "what?", "")}, {"/proc/stat": "cpu0 1\n"}))
-    point = CountingPoint("ingress NIC", kind=Kind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx")
+    point = CountingPoint(
+        "ingress NIC", kind=PointKind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx"
+    )
     with pytest.raises(TestbedError, match="host fake: its counters are malformed"):
         guest.read_counters({"s1": [point]})
     with pytest.raises(TestbedError, match="host fake: its CPU time makes no sense"):

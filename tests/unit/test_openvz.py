@@ -12,6 +12,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment

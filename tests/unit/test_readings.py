@@ -54,7 +54,7 @@ def readings(
     for stream, point in points:
         along[stream].append(point)
     if stack:
-        along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=InterfaceRef(None, "uut", "")))
+        along["s1"].append(CountingPoint(stack, kind=PointKind(stack), place=InterfaceRef(None, "uut", "")))
     return [replace(reading, handle=(), owner="") for reading in readings_at_points(along, {"uut": there}, softnet)]
 
 

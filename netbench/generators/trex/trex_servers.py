@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.trex_package import MODULE, SERVER, no_client, no_server
-from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.remote_code import bring, module_command_on, scratch_of
 from netbench.hosts.trusted_code import module_command
 from netbench.hosts.worker_process import WorkerProcess

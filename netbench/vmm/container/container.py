@@ -20,6 +20,7 @@ from netbench.images.on_host import root_on
 from netbench.images.unpacked import roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
