@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
-from netbench.generators import worker_process, worker_source
+from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import FrameTemplate
+from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 

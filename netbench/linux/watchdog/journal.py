@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any, Self
 from zlib import crc32
 
-import netbench
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux import changes
@@ -220,7 +219,7 @@ def from_json(data: dict[str, Any]) -> Change:
 
 def _import_moved(name: str) -> None:
     """Import the module that now contains a change of an earlier version of netbench."""
-    package = Path(netbench.__file__).parent
+    package = Path(__file__).parents[2]
     for file in package.rglob("*.py"):
         if f"\nclass {name}(" in file.read_text():
             import_module(".".join(file.relative_to(package.parent).with_suffix("").parts))
