@@ -41,6 +41,15 @@ class TestbedError(NetbenchError):
     __test__ = False  # not a test class, whatever pytest reads into its name
 
 
+class ChangeError(TestbedError):
+    """A machine did not make a `change`; `reason` is the message of its tool."""
+
+    def __init__(self, message: str, change: object, reason: str) -> None:
+        super().__init__(message)
+        self.change = change
+        self.reason = reason
+
+
 class NotUndoneError(TestbedError):
     """Changes to this machine could not be undone. It is reported whatever else goes wrong."""
 

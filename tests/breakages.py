@@ -20,7 +20,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import Testbed, open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from tests.commands import FEW_FRAMES, HELD_UP

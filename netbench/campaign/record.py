@@ -23,7 +23,7 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
-from netbench.plan.time_left import TimeLeft
+from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import (
     ceilings_of,

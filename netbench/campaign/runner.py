@@ -12,8 +12,7 @@ from netbench.campaign.boots import Boots
 from netbench.campaign.record import CampaignRecord, Results
 from netbench.campaign.testbeds import Testbeds
 from netbench.config.against import with_base_versions
-from netbench.config.loading import load_profile, load_topology
-from netbench.config.overrides import TOPOLOGY_PREFIX
+from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
@@ -38,13 +37,11 @@ from netbench.model.topology import Topology, version_name
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, VmCosts
-from netbench.plan.making import make_schedule
+from netbench.plan.duration import TimeLeft, fitted
 from netbench.plan.schedule import Schedule
-from netbench.plan.steady import held_steady
-from netbench.plan.time_budget import fitted
-from netbench.plan.time_left import TimeLeft
+from netbench.plan.schedule_factory import held_steady, make_schedule
+from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files

@@ -416,7 +416,7 @@ def doctor(
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(wanted), {port.nic: port.addresses for port in wanted.ports()}
         if wanted.ssh_hosts:
-            from netbench.testbed.ssh_checks import check_hosts
+            from netbench.testbed.doctor.ssh_checks import check_hosts
 
             elsewhere = check_hosts(wanted)
     raise typer.Exit(examination.run_doctor(needs, addresses=addresses, elsewhere=elsewhere, as_json=as_json))

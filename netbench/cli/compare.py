@@ -44,9 +44,8 @@ from netbench.report.formats import at_least, count, mbps, mean, percent
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
-from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
+from netbench.results.comparability import Differs, schedule_of, split_versions, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
-from netbench.results.versions import split_versions
 from netbench.statistics.comparison import (
     ALL_CELLS,
     DISTURBING,

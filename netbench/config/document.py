@@ -1,18 +1,27 @@
 """A YAML file as plain data with the position of each value.
 
 Only the YAML that topologies and profiles need is accepted: mappings with text keys, lists and scalars. Tags, anchors,
-aliases and merge keys are refused, so a small file cannot unfold into a huge one.
+aliases and merge keys are refused, so a small file cannot unfold into a huge one. Words are those of YAML 1.1, in which
+`off` is false.
 """
 
 import os
 import re
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, StringMark
+from ruamel.yaml.error import YAMLError as YAMLError
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.resolver import VersionedResolver
 
 from netbench.errors import UsageError
+from netbench.model.fields import KeyPath
 
 MAX_BYTES = 1 << 18
 MAX_NODES = 10_000  # keys and values; a hundred streams with their links need a quarter of it
@@ -21,10 +30,43 @@ _MAX_KEY = 100
 _MAX_BITS = 64  # of a whole number
 # YAML 1.1 reads 010 as eight and 1:30 as ninety; authors rarely mean that, so it stays text.
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+_VERSION = "1.1"
+# Text here, although YAML 1.1 reads some of it as true, false or a number: mostly, such words are names.
+_TEXT = re.compile(r"[yYnN]|[-+]?[0-9_]+[eE].*|[-+]?[0-9_.]+[eE][0-9]+")
 
-
-KeyPath = tuple[str | int, ...]  # of keys and indices
 Position = tuple[int, int]  # line and column, from 1
+
+
+class _Resolver(VersionedResolver):
+    """Leaves `y`, `n` and `1e3` text, as most readers of YAML 1.1 do."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:  # noqa: ANN401 - as in ruamel.yaml
+        tag = super().resolve(kind, value, implicit)
+        return self.DEFAULT_SCALAR_TAG if kind is ScalarNode and implicit[0] and _TEXT.fullmatch(value) else tag
+
+
+def _safe_yaml(*, one_line: bool = False) -> YAML:
+    """Return a reader and writer of plain data."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Resolver = _Resolver
+    yaml.version = _VERSION
+    yaml.allow_unicode = True
+    yaml.default_flow_style = one_line
+    yaml.width = 1 << 16
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    return yaml
+
+
+def yaml_value(text: str | bytes) -> Any:  # noqa: ANN401 - any YAML
+    """Return the value of a YAML document; YAMLError if it is none."""
+    return _safe_yaml().load(text)
+
+
+def yaml_text(value: object, *, one_line: bool = False) -> str:
+    """Return a value as YAML, in blocks or (`one_line`) as it is written within a line."""
+    yaml, stream = _safe_yaml(one_line=one_line), StringIO()
+    yaml.dump(value, stream)
+    return stream.getvalue().removeprefix(f"%YAML {_VERSION}\n---").lstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,87 +126,96 @@ def read_document(path: Path) -> Document:
 
 def parse_document(text: str, name: str) -> Document:
     """Return the YAML mapping in `text`; errors call it `name`."""
+    yaml = _safe_yaml()
+    yaml.Composer = _Composer
     try:
-        loader = _Loader(text, name)
-        node = loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
+        node = yaml.compose(text)
+        if not isinstance(node, MappingNode):
+            raise UsageError(f"{name}: is empty or not a mapping; expected `key: value` lines")
+        reader = _Reader(yaml, name)
+        return Document(name, reader.mapping(node, ()), reader.values, reader.keys)
+    except _TooManyNodesError as error:
+        raise UsageError(
+            f"{name}:{error}: more than {MAX_NODES:,} keys and values; a topology or profile is a short file"
+        ) from error
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise UsageError(f"{name}{line}: is not valid YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
+    except YAMLError as error:
         raise UsageError(f"{name}: is not valid YAML: {str(error).splitlines()[0]}") from error
     except RecursionError as error:
         raise UsageError(f"{name}: is nested too deeply") from error
-    if not isinstance(node, yaml.MappingNode):
-        raise UsageError(f"{name}: is empty or not a mapping; expected `key: value` lines")
-    return Document(name, loader.mapping(node, ()), loader.values, loader.keys)
 
 
-class _Loader(yaml.SafeLoader):
-    """Converts a text to plain data, records the position of each value, and refuses unsupported YAML."""
+class _TooManyNodesError(Exception):
+    """The position of the first node that is one too many, as text."""
 
-    def __init__(self, text: str, name: str) -> None:
-        super().__init__(text)
-        self.name = name
-        self.values: dict[KeyPath, Position] = {}
-        self.keys: dict[KeyPath, Position] = {}
-        self._nodes = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not supported; write the value out",
-                problem_mark=self._next_mark(),
-            )
-        self._nodes += 1
-        if self._nodes > MAX_NODES:  # checked while parsing: parsing and validating the rest would take too long
-            mark = self._next_mark()
-            where = f"{self.name}:{mark.line + 1}:{mark.column + 1}"
-            raise UsageError(f"{where}: more than {MAX_NODES:,} keys and values; a topology or profile is a short file")
+class _Composer(Composer):
+    """Refuses aliases, and too many nodes: parsing and validating the rest of a huge file would take too long."""
+
+    nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - as in ruamel.yaml
+        mark: StringMark = self.parser.peek_event().start_mark
+        if self.parser.check_event(AliasEvent):
+            raise MarkedYAMLError(problem="aliases (*name) are not supported; write the value out", problem_mark=mark)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _TooManyNodesError(f"{mark.line + 1}:{mark.column + 1}")
         return super().compose_node(parent, index)
 
-    def _next_mark(self) -> yaml.Mark:
-        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML has no types
-        return mark
 
-    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+class _Reader:
+    """Converts nodes to plain data, records the position of each value, and refuses unsupported YAML."""
+
+    def __init__(self, yaml: YAML, name: str) -> None:
+        self._construct = yaml.constructor.construct_object
+        self._name = name
+        self.values: dict[KeyPath, Position] = {}
+        self.keys: dict[KeyPath, Position] = {}
+
+    def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, object]:
         """Return the values of a node at `path`, by key."""
-        found: dict[str, object] = {}
-        self.values[path] = _place(node)
+        data: dict[str, object] = {}
+        self.values[path] = _position(node)
         for key_node, value_node in node.value:
             where = self._where(key_node)
-            if not isinstance(key_node, yaml.ScalarNode):
+            if not isinstance(key_node, ScalarNode):
                 raise UsageError(f"{where}: a key must be plain text")
             key = self._encodable(key_node)
             if not key.isprintable() or len(key) > _MAX_KEY:
                 raise UsageError(f"{where}: {shortened(repr(key))} is no key: a key is short and on one line")
-            if key in found:
+            if key in data:
                 raise UsageError(f"{where}: {key!r} is given twice (first on line {self.keys[(*path, key)][0]})")
-            self.keys[(*path, key)] = _place(key_node)
-            found[key] = self._value(value_node, (*path, key))
-        return found
+            self.keys[(*path, key)] = _position(key_node)
+            data[key] = self._value(value_node, (*path, key))
+        return data
 
-    def _value(self, node: yaml.Node, path: KeyPath) -> object:
-        self.values[path] = _place(node)
+    def _value(self, node: Node, path: KeyPath) -> object:
+        self.values[path] = _position(node)
         if len(path) > _MAX_DEPTH:
             raise UsageError(f"{self._where(node)}: is nested too deeply")
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, MappingNode):
             return self.mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, SequenceNode):
             return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
         text = self._encodable(node)
-        return text if node.tag.endswith((":int", ":float")) and _OLD_NUMBER.fullmatch(text) else self._scalar(node)
+        return (
+            text if str(node.tag).endswith((":int", ":float")) and _OLD_NUMBER.fullmatch(text) else self._scalar(node)
+        )
 
-    def _scalar(self, node: yaml.Node) -> object:
+    def _scalar(self, node: Node) -> object:
         try:
-            value = self.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError) as error:
+            value = self._construct(node)
+        except (YAMLError, ValueError, OverflowError, LookupError, AttributeError) as error:
             raise self._unreadable(node, getattr(error, "problem", None) or str(error)) from error
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             raise self._unreadable(node, "too large a number")
         return value
 
-    def _encodable(self, node: yaml.Node) -> str:
+    def _encodable(self, node: Node) -> str:
         """Return the text of a node; UsageError if it cannot be encoded, such as half of a surrogate pair."""
         text = str(node.value)
         try:
@@ -173,11 +224,11 @@ class _Loader(yaml.SafeLoader):
             raise self._unreadable(node, error.reason) from error
         return text
 
-    def _where(self, node: yaml.Node) -> str:
-        line, column = _place(node)
-        return f"{self.name}:{line}:{column}"
+    def _where(self, node: Node) -> str:
+        line, column = _position(node)
+        return f"{self._name}:{line}:{column}"
 
-    def _unreadable(self, node: yaml.Node, why: str) -> UsageError:
+    def _unreadable(self, node: Node, why: str) -> UsageError:
         return UsageError(f"{self._where(node)}: {shortened(repr(node.value))} cannot be read: {why}")
 
 
@@ -186,5 +237,5 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _place(node: yaml.Node) -> Position:
+def _position(node: Node) -> Position:
     return node.start_mark.line + 1, node.start_mark.column + 1

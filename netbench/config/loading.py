@@ -1,34 +1,37 @@
 """Topologies and profiles from YAML, with overrides; every problem is reported with file, line, field and value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from netbench.config.document import Document, read_document
-from netbench.config.overrides import TOPOLOGY_PREFIX, overridden
+from netbench.config.document import Document, parse_document, read_document
 from netbench.config.problems import Kinds, Problems
-from netbench.config.wording import close_to
 from netbench.errors import UsageError
+from netbench.model.fields import KeyPath
 from netbench.model.profile import Profile
+from netbench.model.suggestions import choices, close_to
 from netbench.model.topology import Topology
 
+TOPOLOGY_PREFIX = "topology."
 # Keys that only topologies have, and keys that only profiles have.
 _OF_TOPOLOGIES = frozenset({"hosts", "links", "uuts", "neighbours"})
 _OF_PROFILES = frozenset({"frame_sizes", "loads", "repetitions", "duration", "scenarios", "generator", "sink"})
+# Keys that may have just a kind, without options.
+_KIND_ALONE = ("generator", "schedule", "sink", "maxima", "channel")
 
 
 def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -> Topology:
     """Return a topology file with its overrides (`topology.…=…`) applied; UsageError lists each problem."""
-    chosen = [text for text in overrides if text.startswith(TOPOLOGY_PREFIX)]
-    document, sources = overridden(_read(path, "topology", _OF_TOPOLOGIES, _OF_PROFILES), chosen)
-    document.data.setdefault("name", path.stem)
-    problems = Problems(document, sources)
+    document = _read(path, "topology", _OF_TOPOLOGIES, _OF_PROFILES)
+    problems = _overridden(document, [text for text in overrides if text.startswith(TOPOLOGY_PREFIX)])
     topology = problems.validate(Topology, document.data, ())
     for index, uut in enumerate(topology.uuts if topology else ()):
         problems.check_kind("UUT", uut.kind, uut.options, uut_kinds, ("uuts", index))
     problems.raise_if_any()
     assert topology is not None
     for index, neighbour in enumerate(topology.neighbours):
-        problems.check_meant_for_somebody(neighbour, topology.uuts, uut_kinds, ("neighbours", index))
+        problems.check_options_of_neighbour(neighbour, topology.uuts, uut_kinds, ("neighbours", index))
     for uut_index, uut in enumerate(topology.uuts):
         for index, neighbour in enumerate(topology.neighbours):
             changed = neighbour.name in uut.neighbours
@@ -40,30 +43,34 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
 
 def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str] = ()) -> Profile:
     """Return a profile file with its overrides applied, `kinds` by key; UsageError lists each problem."""
-    chosen = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
-    for text in chosen:
+    settings = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
+    for text in settings:
         key, _, below = text.partition("=")[0].strip().partition(".")
         if key in _OF_TOPOLOGIES or (below and close_to(key, [TOPOLOGY_PREFIX.rstrip(".")])):
             meant = TOPOLOGY_PREFIX + (text.strip() if key in _OF_TOPOLOGIES else text.strip().partition(".")[2])
             raise UsageError(f"--set {text}: {key} is no key of profiles; did you mean --set {meant}?")
-    document, sources = overridden(_read(path, "profile", _OF_PROFILES, _OF_TOPOLOGIES), chosen)
-    document.data.setdefault("name", path.stem)
-    problems = Problems(document, sources)
+    document = _read(path, "profile", _OF_PROFILES, _OF_TOPOLOGIES)
+    problems = _overridden(document, settings)
     profile = problems.validate(Profile, document.data, ())
     if profile:
-        generator, schedule, sink = profile.generator, profile.schedule, profile.sink
-        problems.check_kind("generator", generator.kind, generator.options, kinds["generator"], ("generator",))
-        problems.check_kind("schedule", schedule.kind, schedule.options, kinds["schedule"], ("schedule",))
-        if maxima := profile.maxima:
-            problems.check_kind("maxima", maxima.kind, maxima.options, kinds["maxima"], ("maxima",))
-        model = kinds["sink"].get(sink.kind)
-        if sink.kind != generator.kind or model is not kinds["generator"].get(sink.kind):
-            problems.check_kind("sink", sink.kind, sink.options, kinds["sink"], ("sink",))
-        elif sink.options:
-            problems.note(("sink",), f"one {sink.kind} sends and receives: its options stand under generator")
+        for key in ("generator", "schedule", "maxima", "sink"):
+            spec = getattr(profile, key)
+            if key == "sink" and _is_one_plugin(profile, kinds):
+                if spec.options:
+                    text = f"one {spec.kind} sends and receives: its options stand under generator"
+                    problems.note((key,), text)
+            elif spec is not None:
+                problems.check_kind(key, spec.kind, spec.options, kinds[key], (key,))
     problems.raise_if_any()
     assert profile is not None
     return profile
+
+
+def _is_one_plugin(profile: Profile, kinds: Mapping[str, Kinds]) -> bool:
+    """Return whether the same plug-in sends and receives."""
+    kind = profile.sink.kind
+    model = kinds["sink"].get(kind)
+    return kind == profile.generator.kind and model is not None and model is kinds["generator"].get(kind)
 
 
 def _read(path: Path, what: str, own: frozenset[str], others: frozenset[str]) -> Document:
@@ -75,4 +82,73 @@ def _read(path: Path, what: str, own: frozenset[str], others: frozenset[str]) ->
             f"{path}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
             "netbench run TOPOLOGY PROFILE"
         )
+    document.data.setdefault("name", path.stem)
     return document
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One `--set key=value`: the parts of its key, and its value."""
+
+    steps: tuple[str, ...]
+    value: object
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Override":
+        """Parse `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
+        key, equals, value = text.removeprefix(TOPOLOGY_PREFIX).partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text}: write it as key=value, for example repetitions=3")
+        value = value.strip()
+        if "," in value and value[0] not in "[{'\"":
+            value = f"[{value}]"
+        document = parse_document(f"value: {value}\n", f"--set {text}")
+        return cls(tuple(key.strip().split(".")), document.data["value"], text)
+
+
+def _overridden(document: Document, texts: Iterable[str]) -> Problems:
+    """Change the document, and return its problems, none so far; UsageError if an override has an impossible path."""
+    sources: dict[KeyPath, str] = {}
+    for override in map(Override.parse, texts):
+        sources[_put(document, override)] = f"--set {override.text}"
+    return Problems(document, sources)
+
+
+def _put(document: Document, override: Override) -> KeyPath:
+    """Put the value of an override into the document; return its path."""
+    parent: Any = document.data
+    steps, path = override.steps, KeyPath()
+    while True:
+        if isinstance(parent, dict):
+            step: str | int = steps[0]
+            steps = steps[1:]
+        elif isinstance(parent, list):
+            step, steps = _item(parent, steps, override)
+        else:
+            raise UsageError(f"--set {override.text}: {document.name} has no place for it")
+        path = (*path, step)
+        if not steps:
+            parent[step] = override.value
+            return path
+        if isinstance(parent, dict):
+            if step in _KIND_ALONE and isinstance(parent.get(step), str):
+                parent[step] = {"kind": parent[step]}
+            parent = parent.setdefault(step, {})
+        else:
+            parent = parent[step]
+
+
+def _item(items: Sequence[object], steps: tuple[str, ...], override: Override) -> tuple[int, tuple[str, ...]]:
+    """Return the index of an item, given by number or by name (which may contain dots), and the remaining steps."""
+    names = [str(item["name"]) if isinstance(item, dict) and "name" in item else "" for item in items]
+    for length in range(1, len(steps) + 1):
+        name = ".".join(steps[:length])
+        if name in names:
+            return names.index(name), steps[length:]
+    if steps[0].isdecimal() and int(steps[0]) < len(items):
+        return int(steps[0]), steps[1:]
+    known = list(filter(None, names))
+    by_name = f"{choices(steps[0], known)}, or " if known else ""
+    numbers = f"numbers from 0 to {len(items) - 1}" if items else "it is empty"
+    raise UsageError(f"--set {override.text}: there is no {steps[0]!r} in that list; {by_name}{numbers}")

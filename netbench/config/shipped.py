@@ -4,8 +4,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from netbench.config.wording import close_to
 from netbench.errors import UsageError
+from netbench.model.suggestions import choices
 
 TOPOLOGIES = "topologies"
 PROFILES = "pktgen-profiles"
@@ -35,10 +35,7 @@ def find(folder: str, name: str) -> Path:
             f"{name}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
             "netbench run TOPOLOGY PROFILE"
         )
-    close = close_to(name, list(files))
-    meant = f"did you mean {close}? " if close else ""
-    listed = ", ".join(files) or "none"
-    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {meant}there are {listed}")
+    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {choices(name, files)}")
 
 
 def schema_file(what: str) -> Path:

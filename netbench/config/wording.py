@@ -1,9 +1,10 @@
-"""Problems of values, in wording for authors of topologies and profiles."""
+"""Problems that pydantic finds in values, in wording for authors of topologies and profiles."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from netbench.model.suggestions import HINT, did_you_mean
 
 if TYPE_CHECKING:  # shell completion must not wait for this import
     from pydantic import ValidationError
@@ -12,37 +13,24 @@ if TYPE_CHECKING:  # shell completion must not wait for this import
 _WORDS = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "bytes_type": "text",
-    "dataclass_type": "`key: value` lines",
     "dict_type": "`key: value` lines",
     "finite_number": "a finite number",
     "float_parsing": "a number",
     "float_type": "a number",
-    "frozen_set_type": "a list, for example [a, b]",
     "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_parsing_size": "a whole number that is not that large",
     "int_type": "a whole number",
-    "ip_any_address": "an IP address, for example 198.18.0.1",
-    "ip_v4_address": "an IPv4 address, for example 198.18.0.1",
-    "ip_v6_address": "an IPv6 address",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "list_type": "a list, for example [a, b]",
-    "mapping_type": "`key: value` lines",
     "model_attributes_type": "`key: value` lines",
     "model_type": "`key: value` lines",
-    "multiple_of": "a multiple of {multiple_of}",
-    "none_required": "left out",
-    "path_type": "a path",
-    "set_type": "a list, for example [a, b]",
-    "string_sub_type": "text",
     "string_too_long": "at most {max_length} characters long",
     "string_too_short": "at least {min_length} characters long",
     "string_type": "text",
-    "string_unicode": "text",
     "tuple_type": "a list, for example [a, b]",
 }
 # The characters of names, by the patterns in netbench/model.
@@ -55,48 +43,45 @@ _PATTERNS = {
         "# and backslashes"
     ),
 }
-# `there is no stream 's9'; streams are s1, s2`, and the like
-_UNKNOWN_NAME = re.compile(
-    r"(?P<said>.*'(?P<name>[^']+)'[^';]*; )(?P<rest>(?:there|[A-Za-z]+) are (?P<known>.+))", re.S
-)
-_ONE_OF = re.compile(r"one of (?P<known>'?[a-z0-9-]+'?(?:, '?[a-z0-9-]+'?)*)")
+# The message of typer for an option with a fixed set of values.
+_CHOICES = re.compile(r"'[^']*' is not one of '(.+)'\.?")
 _TIME = re.compile(r".*\d\s*(?:us|ms|s|min|h)\s*")
 _MEMORY = re.compile(r".*\d\s*[MG]i?B?\s*")
-_ALIKE = 0.65  # of difflib's ratio: `rwa` matches `raw`
-HINT = "; did you mean "
 
 
 def words_for(problem: Mapping[str, Any]) -> str:
     """Return the allowed values or the fault of a value, given one of the errors of pydantic's ValidationError."""
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind in ("value_error", "assertion_error"):
-        return with_hint(str(problem["msg"]).partition(", ")[2], problem["input"])
-    if kind == "missing":
-        return "is missing"
-    if kind in ("literal_error", "enum"):
-        return "must be " + one_of(
-            problem["input"], re.findall(r"'((?:[^'\\]|\\.)*)'", str(context.get("expected", "")))
-        )
-    if kind == "union_tag_invalid":
-        expected = re.findall(r"'([^']*)'", context["expected_tags"])
-        return "the kind must be " + one_of(context["tag"], expected)
-    if kind == "union_tag_not_found":
-        return "needs a kind"
-    if kind == "string_pattern_mismatch":
-        pattern = context.get("pattern", "")
-        return f"must be {_PATTERNS.get(pattern, f'text that matches {pattern}')}"
-    if kind == "too_short":
-        return f"must have at least {context['min_length']} of them"
-    if kind == "too_long":
-        return f"must have at most {context['max_length']} of them"
-    if kind == "string_type" and isinstance(problem["input"], bool):
-        return "must be text; write a word that YAML takes for true or false in quotes"
-    if kind == "string_type" and isinstance(problem["input"], int | float):
-        return f'must be text; write it in quotes: "{problem["input"]}"'
+    kind, context, value = problem["type"], problem.get("ctx", {}), problem["input"]
+    match kind:
+        case "value_error" | "assertion_error":
+            text = str(problem["msg"]).partition(", ")[2]
+            is_choice = _CHOICES.fullmatch(text)
+            return text.removesuffix(".") + did_you_mean(value, is_choice[1].split("', '")) if is_choice else text
+        case "missing":
+            return "is missing"
+        case "literal_error" | "enum":
+            allowed = re.findall(r"'((?:[^'\\]|\\.)*)'", str(context.get("expected", "")))
+            return f"must be {_one_of(value, allowed)}"
+        case "union_tag_invalid":
+            allowed = re.findall(r"'([^']*)'", context["expected_tags"])
+            return f"the kind must be {_one_of(context['tag'], allowed)}"
+        case "union_tag_not_found":
+            return "needs a kind"
+        case "string_pattern_mismatch":
+            pattern = context.get("pattern", "")
+            return f"must be {_PATTERNS.get(pattern, f'text that matches {pattern}')}"
+        case "too_short":
+            return f"must have at least {context['min_length']} of them"
+        case "too_long":
+            return f"must have at most {context['max_length']} of them"
+        case "string_type" if isinstance(value, bool):
+            return "must be text; write a word that YAML takes for true or false in quotes"
+        case "string_type" if isinstance(value, int | float):
+            return f'must be text; write it in quotes: "{value}"'
     if kind in _WORDS:
-        limits = {name: _as_written(limit, problem["input"]) for name, limit in context.items()}
+        limits = {name: _as_written(limit, value) for name, limit in context.items()}
         return f"must be {_WORDS[kind].format_map(limits)}"
-    # Types of problems that only options of third-party plug-ins can have.
+    # Located errors, and types of problems that only options of third-party plug-ins can have.
     return re.sub(r"^(?:Input|Value) should ", "must ", str(problem["msg"]))
 
 
@@ -104,21 +89,6 @@ def first_problem(error: "ValidationError") -> str:
     """Return the problem of a value that no user wrote, in one line."""
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {words_for(problem)}"
-
-
-def _as_written(limit: object, value: object) -> str:
-    """Return a limit in the unit of the value that exceeds it."""
-    if not isinstance(limit, int | float) or not isinstance(value, str):
-        return str(limit)
-    if value.strip().endswith("%"):
-        return f"{100 * limit:g}%"
-    return f"{limit:g}{'s' if _TIME.fullmatch(value) else 'M' if _MEMORY.fullmatch(value) else ''}"
-
-
-def one_of(value: object, allowed: Sequence[str]) -> str:
-    """Return the allowed values, with a suggestion for the value that was meant."""
-    *others, last = allowed or [""]
-    return f"{' or '.join(filter(None, (', '.join(others), last)))}{did_you_mean(value, allowed)}"
 
 
 def joined(words: Sequence[str]) -> str:
@@ -129,28 +99,16 @@ def joined(words: Sequence[str]) -> str:
     return " or ".join(texts) + "".join(hints[:1])
 
 
-def did_you_mean(value: object, known: Sequence[str]) -> str:
-    """Return `; did you mean …?` if one of the known names resembles a value; empty otherwise."""
-    close = close_to(value, known)
-    return f"{HINT}{close}?" if close else ""
+def _one_of(value: object, allowed: Sequence[str]) -> str:
+    """Return the allowed values, with a suggestion for the value that was meant."""
+    *others, last = allowed or [""]
+    return f"{' or '.join(filter(None, (', '.join(others), last)))}{did_you_mean(value, allowed)}"
 
 
-def close_to(value: object, known: Sequence[str]) -> str:
-    """Return the known name that a value resembles; empty if there is none."""
-    by_small = {name.lower(): name for name in known}
-    small = str(value).lower()
-    begins = [name for name in by_small if len(small) > 1 and name.startswith(small)]
-    found = begins[:1] or difflib.get_close_matches(small, list(by_small), n=1, cutoff=_ALIKE)
-    return by_small[found[0]] if found else ""
-
-
-def with_hint(text: str, value: object = None) -> str:
-    """Return a message with a suggestion, if it lists the known names and names, or is about, another one."""
-    if "did you mean" in text:
-        return text
-    if found := _UNKNOWN_NAME.fullmatch(text):
-        close = close_to(found["name"], found["known"].split(", "))
-        return f"{found['said']}did you mean {close}? {found['rest']}" if close else text
-    if isinstance(value, str) and (allowed := _ONE_OF.search(text)):
-        return text.removesuffix(".") + did_you_mean(value, allowed["known"].replace("'", "").split(", "))
-    return text
+def _as_written(limit: object, value: object) -> str:
+    """Return a limit in the unit of the value that exceeds it."""
+    if not isinstance(limit, int | float) or not isinstance(value, str):
+        return str(limit)
+    if value.strip().endswith("%"):
+        return f"{100 * limit:g}%"
+    return f"{limit:g}{'s' if _TIME.fullmatch(value) else 'M' if _MEMORY.fullmatch(value) else ''}"

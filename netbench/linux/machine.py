@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.errors import MachineGoneError, MissingError, NetbenchError, TestbedError
+from netbench.errors import ChangeError, MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import NamedHost, NamespaceHost
 from netbench.linux.changes import AddNamespace, Change, KernelRequest, MachineState, MovePort
@@ -78,7 +78,7 @@ class Machine:
                     self._record.undone(numbers[place])  # made by somebody else at this very moment: not to be undone
                 if any(refusal in words for refusal in _REFUSALS):
                     raise MissingError(f"`{found[place].command}` failed: {words}; {_NEEDED}")
-                raise TestbedError(f"`{found[place].command}` failed: {words}")
+                raise ChangeError(f"`{found[place].command}` failed: {words}", found[place], words)
 
     def undo(self, to: int = 0) -> list[str]:
         """Undo changes, last first, down to a point; return a message for each failure.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from netbench.model.fields import PERCENT_SCHEMA, parse_percent, percent_text
+from netbench.model.suggestions import did_you_mean
 
 Cpu = Annotated[int, Field(strict=True, ge=0)]
 Cpus = tuple[Cpu, ...]
@@ -15,7 +16,10 @@ _WORDS = ("same-cpu", "sibling", "other-core")
 def _placement(value: object) -> object:
     listed = isinstance(value, list | tuple) and value and all(type(cpu) is int and cpu >= 0 for cpu in value)
     if not listed and value not in _WORDS:
-        raise ValueError(f"a neighbour's place is one of {', '.join(_WORDS)}, or CPUs by number, for example [1, 2]")
+        raise ValueError(
+            f"a neighbour's place is one of {', '.join(_WORDS)}, or CPUs by number, for example [1, 2]"
+            f"{did_you_mean(value, _WORDS)}"
+        )
     return value
 
 

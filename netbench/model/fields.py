@@ -12,9 +12,11 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     StringConstraints,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic_core import PydanticCustomError
 
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
 from netbench.model.units import (
@@ -40,6 +42,15 @@ PORT_NAME = r"""^[^\s\x00-\x1f\x7f-\x9f/#'"\\]{1,15}$"""
 PortName = Annotated[str, StringConstraints(pattern=PORT_NAME)]
 
 Shared = TypeVar("Shared", bound=Hashable)
+
+KeyPath = tuple[str | int, ...]  # of keys and indices in a document
+LOCATED = "located"  # the type of errors whose message has its subject, and needs neither field nor value
+
+
+def located_error(path: KeyPath, message: str, value: object = None, kind: str = LOCATED) -> ValidationError:
+    """Return an error of the value at a path below the one that is being validated."""
+    error = PydanticCustomError(kind, "{message}", {"message": message})
+    return ValidationError.from_exception_data("value", [{"type": error, "loc": path, "input": value}])
 
 
 def listed(value: object) -> object:

@@ -17,8 +17,17 @@ from pydantic import (
     model_validator,
 )
 
-from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, parse_frame_size, written_size
+from netbench.model.fields import (
+    FRAME_SIZE_SCHEMA,
+    Name,
+    NicName,
+    listed,
+    located_error,
+    parse_frame_size,
+    written_size,
+)
 from netbench.model.frame_mix import FrameSize, long_as
+from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind, load_hint, percent_hint
 
 VICTIM = "victim"  # the measured guest; all others are its neighbours
@@ -117,7 +126,7 @@ def _activity(value: object) -> Activity:
             return _same_network(rate, size) if isinstance(rate, str) and type(size) is int else _network(rate, size)
     raise ValueError(
         f"a neighbour does one of {', '.join(_NAMED)}, {{stress: {{cpu: N, vm: N}}}}, or {{network: RATE}}, RATE being "
-        "50% of the maximum measured in shared-idle, 20000fps, 10Mbit/s or max"
+        f"50% of the maximum measured in shared-idle, 20000fps, 10Mbit/s or max{did_you_mean(value, _NAMED)}"
     )
 
 
@@ -212,7 +221,9 @@ class Scenario(BaseModel):
         """Raise ValueError if a scenario has a reserved name of comparisons and the report, but another activity."""
         meant = _MEANT.get(self.name)
         if meant is not None and {self.activity, *self.neighbours.values()} != {meant}:
-            raise ValueError(f"{self.name} means that every neighbour is or does: {meant}; choose another name")
+            raise located_error(
+                ("name",), f"{self.name} means that every neighbour is or does: {meant}; choose another name"
+            )
         return self
 
     def of(self, neighbour: str) -> Activity:
@@ -228,22 +239,30 @@ def expanded(items: object) -> object:
     """
     if items in (None, [None]):
         raise ValueError("name at least one scenario, for example dedicated")
+    written = items if isinstance(items, list | tuple) else [items]
     found: list[object] = []
-    for item in items if isinstance(items, list | tuple) else [items]:
-        if isinstance(item, str):
-            found.append(_named(item))
-        elif isinstance(item, dict) and "network" in item:
-            found += _steps(item)
-        else:
-            found.append(item)
+    for index, item in enumerate(written):
+        try:
+            found += scenarios_of(item)
+        except ValueError as error:
+            key = str(error).partition(":")[0]
+            place = (key,) if isinstance(item, dict) and key in item else ()
+            raise located_error((index, *place) if written is items else place, str(error)) from error
     return tuple(found)
+
+
+def scenarios_of(item: object) -> list[object]:
+    """Return the scenarios that one item of a profile defines; ValueError if that is impossible."""
+    if isinstance(item, str):
+        return [_named(item)]
+    return _steps(item) if isinstance(item, dict) and "network" in item else [item]
 
 
 def _named(name: str) -> dict[str, object]:
     if name in _MEANT:
         return {"name": name, "activity": _MEANT[name]}
     raise ValueError(
-        f"{name!r} is no scenario; there are {DEDICATED}, {SHARED_IDLE}, cpu-light, cpu-heavy, "
+        f"{name!r} is no scenario; {choices(name, _MEANT)}, "
         "{network: [50%, 95%]}, and those you name yourself: {name: …, activity: …}"
     )
 

@@ -1,16 +1,16 @@
 """The topology of a testbed: hosts, NICs, links, streams and units under test; and its consistency checks."""
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from netbench.model.fields import NIC_NAME, Name, NicName
+from netbench.model.fields import NIC_NAME, KeyPath, Name, NicName, located_error
 from netbench.model.host_spec import HostSpec, PortSpec, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
+from netbench.model.suggestions import choices
 from netbench.model.topology_specs import (
     LinkSpec,
     NeighbourSpec,
@@ -65,8 +65,8 @@ class Topology(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for problem in topology_problems(self):
-            raise ValueError(problem)
+        for path, message in topology_problems(self):
+            raise located_error(path, message)
         return self
 
     def uut(self, name: str) -> UutSpec:
@@ -192,210 +192,254 @@ def cables(topology: Topology) -> list[Cable]:
 
 
 def devices(topology: Topology) -> dict[str, list[DevicePath]]:
-    """Return the VMs that are devices under test, each with the ways of streams through it."""
+    """Return the VMs that are devices under test, each with the paths of streams through it."""
     across = {end: far for cable in cables(topology) for end, far in (cable.ends, cable.ends[::-1])}
     found: dict[str, list[DevicePath]] = {name: [] for name, vm in topology.vms.items() if vm.forward}
     for stream in topology.streams:
         if stream.ingress is None and stream.source in across and stream.sink in across:
-            way = DevicePath(stream, across[stream.source], across[stream.sink])
-            ingress, egress = topology.vm_nic(way.ingress), topology.vm_nic(way.egress)
+            path = DevicePath(stream, across[stream.source], across[stream.sink])
+            ingress, egress = topology.vm_nic(path.ingress), topology.vm_nic(path.egress)
             if ingress and egress and ingress.vm == egress.vm in found:
-                found[ingress.vm].append(way)
+                found[ingress.vm].append(path)
     return found
 
 
-def topology_problems(topology: Topology) -> Iterator[str]:
-    """Yield the contradictions and impossible parts of a topology as text; nothing if it is valid."""
-    ends = [end for link in topology.links for end in link.ends]
-    yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
-    for end in ends:
-        host, nic = split_endpoint(end)
-        if host not in topology.hosts:
-            yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(topology.hosts)}"
-        elif nic not in topology.hosts[host].ports and not re.fullmatch(NIC_NAME, nic):
-            yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
-        elif owner := _stream_of_own(topology, topology.interface(end)):
-            yield (
-                f"link end {end}: {topology.interface(end)} is what netbench calls an interface that it makes for "
-                f"stream {owner}; choose another name"
-            )
+Problem = tuple[KeyPath, str]  # a contradiction in words, with the path of the value to change
+
+
+def topology_problems(topology: Topology) -> Iterator[Problem]:
+    """Yield the contradictions and impossible parts of a topology; nothing if it is valid."""
+    yield from _end_problems(topology)
     yield from _host_problems(topology)
-    outside = [
-        (topology.machine(host_of(end)), topology.interface(end)) for end in ends if not topology.netns(host_of(end))
-    ]
-    for (machine, name), n in Counter(outside).items():
-        if n > 1:
-            yield f"interface {name} would be on {machine or 'this machine'} twice"
-    ports = [
-        (topology.machine(name), port.nic) for name, host in topology.hosts.items() for port in host.ports.values()
-    ]
-    yield from (f"port {nic} is given to more than one NIC" for (_, nic), n in Counter(ports).items() if n > 1)
-    for link in topology.links:
-        kinds = {topology.is_port(end) for end in link.ends}
-        if len(kinds) == 2:
-            yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
-        if link.receive == "napi" and True in kinds:
-            yield f"link {' – '.join(link.ends)}: receive: a port takes frames in as its driver does; leave it out"
-        if len(link.ends) == 1 and kinds == {False}:
-            yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
     yield from _link_problems(topology)
-    used = Counter(nic for stream in topology.streams if not stream.reverse for nic in stream.nics)
-    yield from (
-        f"NIC {nic} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
-        for nic, n in used.items()
-        if n > 1
-    )
-    yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
-    for stream in topology.streams:
-        yield from _stream_problems(topology, stream)
-    if len({topology.machine(host_of(stream.ingress)) for stream in topology.streams if stream.ingress}) > 1:
-        yield "streams: the UUT's NICs are all on one machine; here they are on several"
-    yield from _twice("stream", [stream.name for stream in topology.streams])
-    yield from _twice("UUT", [uut.name for uut in topology.uuts])
+    yield from _stream_problems(topology)
+    yield from _repeated(_names("streams", (stream.name for stream in topology.streams)), "stream {!r} is there twice")
+    yield from _repeated(_names("uuts", (uut.name for uut in topology.uuts)), "UUT {!r} is there twice")
     yield from _neighbour_problems(topology)
 
 
-def _stream_of_own(topology: Topology, interface: str) -> str:
+def _repeated(values: Mapping[KeyPath, Hashable], message: str) -> Iterator[Problem]:
+    """Yield a problem for each value that equals an earlier one."""
+    seen: set[Hashable] = set()
+    for path, value in values.items():
+        if value in seen:
+            yield path, message.format(value)
+        seen.add(value)
+
+
+def _names(key: str, names: Iterable[str]) -> dict[KeyPath, Hashable]:
+    return {(key, index, "name"): name for index, name in enumerate(names)}
+
+
+def _ends(topology: Topology) -> dict[KeyPath, str]:
+    return {
+        ("links", number, "ends", position): end
+        for number, link in enumerate(topology.links)
+        for position, end in enumerate(link.ends)
+    }
+
+
+def _end_problems(topology: Topology) -> Iterator[Problem]:
+    yield from _repeated(_ends(topology), "NIC {} is an end of more than one link")
+    for path, end in _ends(topology).items():
+        host, nic = split_endpoint(end)
+        if host not in topology.hosts:
+            yield path, f"link end {end}: there is no host {host!r}; {choices(host, topology.hosts, 'hosts')}"
+        elif nic not in topology.hosts[host].ports and not re.fullmatch(NIC_NAME, nic):
+            yield path, f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
+        elif stream := _stream_with(topology, topology.interface(end)):
+            name = topology.interface(end)
+            yield (
+                path,
+                f"link end {end}: netbench itself makes an interface named {name} for stream {stream}; "
+                "choose another name",
+            )
+
+
+def _stream_with(topology: Topology, interface: str) -> str:
     """Return the stream for which netbench may make an interface of this name beside its NICs; empty for none.
 
     That is its bridge, or the attachment of a guest: the first letters of a kind and of `ingress` or `egress`.
     """
-    return next((s.name for s in topology.streams if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{s.name}", interface)), "")
+    names = (stream.name for stream in topology.streams)
+    return next((name for name in names if re.fullmatch(f"{PREFIX}(br|[a-z][ie])-{name}", interface)), "")
 
 
-def _neighbour_problems(topology: Topology) -> Iterator[str]:
-    yield from _twice("neighbour", [neighbour.name for neighbour in topology.neighbours])
-    known = [stream.name for stream in topology.streams]
-    for neighbour in topology.neighbours:
-        for name in neighbour.streams:
-            if name not in known:
-                yield (f"neighbour {neighbour.name}: there is no stream {name!r}; streams are {', '.join(known)}")
-        yield from _twice(f"neighbour {neighbour.name}: stream", list(neighbour.streams))
-    taken = Counter(stream for neighbour in topology.neighbours for stream in set(neighbour.streams))
-    yield from (f"stream {name} runs through more than one neighbour" for name, n in taken.items() if n > 1)
-    through = {stream: neighbour.name for neighbour in topology.neighbours for stream in neighbour.streams}
-    for stream in topology.streams:
-        if stream.reverse and through.get(stream.name) != through.get(stream.reverse):
-            yield (
-                f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
-                "same one"
-            )
-    if known and not topology.own_streams:
-        yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
-    names = [neighbour.name for neighbour in topology.neighbours]
-    if VICTIM in names:
-        yield f"neighbours: {VICTIM} is what the guest beside them is called; choose another name"
-    for uut in topology.uuts:
-        for name, changes in uut.neighbours.items():
-            if name not in names:
-                choices = f"neighbours are {', '.join(names)}" if names else "the topology has none"
-                yield f"UUT {uut.name}: neighbours: there is no {name!r}; {choices}"
-            for key in sorted({"name", "streams"} & set(changes)):
-                yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
-
-
-def _host_problems(topology: Topology) -> Iterator[str]:
+def _host_problems(topology: Topology) -> Iterator[Problem]:
+    addresses: dict[KeyPath, Hashable] = {}
     for name, host in topology.hosts.items():
-        if host.on is not None and host.on not in topology.vms | topology.ssh_hosts:
-            choices = f"; hosts of kind ssh are {', '.join(topology.ssh_hosts)}" if topology.ssh_hosts else ""
-            yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {_known_vms(topology)}{choices}"
+        machines = topology.vms | topology.ssh_hosts
+        if host.on is not None and host.on not in machines:
+            known = choices(host.on, machines, "VMs and SSH hosts") if machines else "there is none"
+            yield ("hosts", name, "on"), f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {known}"
         if vm := topology.vms.get(host.on or ""):
-            yield from (
-                f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"
-                for port in host.ports.values()
-                if port.nic not in vm.nics
-            )
-    yield from _one_machine_problems(topology)
-    yield from cable_problems(topology)
-    yield from _place_problems(topology)
+            for port, spec in host.ports.items():
+                if spec.nic not in vm.nics:
+                    path = ("hosts", name, "ports", port)
+                    yield path, f"host {name}: ports: VM {host.on} has no NIC {spec.nic}; name it under its nics"
+        if ssh := host.ssh:
+            addresses["hosts", name, "address"] = (ssh.address, ssh.ssh_port)
+    yield from _repeated(addresses, "hosts: {0[0]} is one machine; let it be one host, with all of its ports")
+    yield from _cable_problems(topology)
+    yield from _problems_of_vms_of_uuts(topology)
+    outside: dict[KeyPath, Hashable] = {
+        path: f"{topology.interface(end)} would be on {topology.machine(host_of(end)) or 'this machine'} twice"
+        for path, end in _ends(topology).items()
+        if not topology.netns(host_of(end))
+    }
+    yield from _repeated(outside, "interface {}")
+    ports: dict[KeyPath, Hashable] = {
+        ("hosts", name, "ports", key): (port.nic, topology.machine(name))
+        for name, host in topology.hosts.items()
+        for key, port in host.ports.items()
+    }
+    yield from _repeated(ports, "port {0[0]} is given to more than one NIC")
 
 
-def _one_machine_problems(topology: Topology) -> Iterator[str]:
-    at: dict[tuple[str, int | None], list[str]] = {}
-    for name, spec in topology.ssh_hosts.items():
-        at.setdefault((spec.address, spec.ssh_port), []).append(name)
-    for (address, _), names in at.items():
-        if len(names) > 1:
-            yield f"hosts {', '.join(names)}: {address} is one machine; let it be one host, with all of its ports"
-
-
-def _place_problems(topology: Topology) -> Iterator[str]:
-    """Yield the problems of the VMs that UUTs are on."""
+def _problems_of_vms_of_uuts(topology: Topology) -> Iterator[Problem]:
     fixed = [name for name, host in topology.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
-    for uut in topology.uuts:
+    for index, uut in enumerate(topology.uuts):
         if uut.on is None:
             continue
+        path = ("uuts", index, "on")
         if uut.on not in topology.vms:
-            yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {_known_vms(topology)}"
+            known = choices(uut.on, topology.vms, "VMs") if topology.vms else "there is none"
+            yield path, f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {known}"
         elif fixed:
-            yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
+            yield path, f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
         else:
-            yield from (f"UUT {uut.name}: on: {problem}" for problem in _link_problems(topology.on(uut.on)))
+            yield from ((path, f"UUT {uut.name}: on: {text}") for _, text in _links_apart(topology.on(uut.on)))
 
 
-def _link_problems(topology: Topology) -> Iterator[str]:
-    for link in topology.links:
-        apart = len({topology.machine(host_of(end)) for end in link.ends}) == 2
-        if apart and not topology.is_port(link.ends[0]):
+def _cable_problems(topology: Topology) -> Iterator[Problem]:
+    """Yield the problems of NICs of VMs."""
+    ends: dict[VmNic, str] = {}
+    for number, link in enumerate(topology.links):
+        yield from _cable_end_problems(topology, number, link)
+        for position, end in enumerate(link.ends):
+            nic = topology.vm_nic(end)
+            if nic and (earlier := ends.setdefault(nic, end)) != end:
+                path = ("links", number, "ends", position)
+                yield path, f"link end {end}: NIC {nic.nic} of VM {nic.vm} is {earlier} already"
+    for nic in (VmNic(name, nic) for name, vm in topology.vms.items() for nic in vm.nics):
+        if nic not in ends:
+            yield ("hosts", nic.vm, "nics", nic.nic), f"host {nic.vm}: nics: {nic.nic} is the end of no link"
+    for name, paths in devices(topology).items():
+        if not paths:
             yield (
-                f"link {' – '.join(link.ends)}: its ends are on different machines; only ports are cabled from one "
-                "to another"
+                ("hosts", name, "forward"),
+                f"host {name}: forward: no stream has both its source and its sink cabled to it",
             )
 
 
-def _stream_problems(topology: Topology, stream: StreamSpec) -> Iterator[str]:
-    if (stream.ingress is None) != (stream.egress is None):
-        yield f"stream {stream.name}: give both ingress and egress, or neither"
-    for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
-        if inner is not None and not any(set(link.ends) == {outer, inner} for link in topology.links):
-            yield f"stream {stream.name}: there is no link between {outer} and {inner}"
-    if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
-        yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
-    yield from _way_back_problems(topology, stream)
-
-
-def _way_back_problems(topology: Topology, stream: StreamSpec) -> Iterator[str]:
-    rates = {link.rate for link in topology.links if {stream.source, stream.sink} & set(link.ends)}
-    if stream.reverse and len(rates) > 1:
-        listed = " and ".join(map(format_bit_rate, sorted(rates)))
-        yield (
-            f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
-            f"{listed}; give both the lower one"
-        )
-
-
-def _known_vms(topology: Topology) -> str:
-    return f"VMs are {', '.join(topology.vms)}" if topology.vms else "there is none"
-
-
-def _twice(what: str, names: list[str]) -> Iterator[str]:
-    yield from (f"{what} {name!r} is there twice" for name, n in Counter(names).items() if n > 1)
-
-
-def cable_problems(topology: Topology) -> Iterator[str]:
-    """Yield the problems of NICs of VMs as text."""
-    used: dict[VmNic, str] = {}
-    for link in topology.links:
-        yield from _cable_end_problems(topology, link)
-        for end in link.ends:
-            if not (found := topology.vm_nic(end)):
-                continue
-            if used.setdefault(found, end) != end:
-                yield f"link end {end}: NIC {found.nic} of VM {found.vm} is {used[found]} already"
-    for nic in (VmNic(name, nic) for name, vm in topology.vms.items() for nic in vm.nics):
-        if nic not in used:
-            yield f"host {nic.vm}: nics: {nic.nic} is the end of no link"
-    for name, ways in devices(topology).items():
-        if not ways:
-            yield f"host {name}: forward: no stream has both its source and its sink cabled to it"
-
-
-def _cable_end_problems(topology: Topology, link: LinkSpec) -> Iterator[str]:
+def _cable_end_problems(topology: Topology, number: int, link: LinkSpec) -> Iterator[Problem]:
     ends = [topology.vm_nic(end) for end in link.ends]
     if not any(ends):
         return
-    title = f"link {' – '.join(link.ends)}"
     if len(ends) != 2 or not all(ends) or len({end.vm for end in ends if end}) != 2:
-        yield f"{title}: netbench cables NICs of two VMs (`nics` under hosts) with each other, and with nothing else"
+        yield (
+            ("links", number),
+            f"{link.title}: netbench cables NICs of two VMs (`nics` under hosts) with each other, with nothing else",
+        )
     if link.mtu is not None:
-        yield f"{title}: mtu: a cable between VMs is for frames of the usual size; leave it out"
+        path = ("links", number, "mtu")
+        yield path, f"{link.title}: mtu: a cable between VMs is for frames of the usual size; leave it out"
+
+
+def _link_problems(topology: Topology) -> Iterator[Problem]:
+    for number, link in enumerate(topology.links):
+        kinds = {topology.is_port(end) for end in link.ends}
+        if len(kinds) == 2:
+            yield ("links", number), f"{link.title}: one end is a port and the other is not; cable two ports or none"
+        if link.receive == "napi" and True in kinds:
+            path = ("links", number, "receive")
+            yield path, f"{link.title}: receive: a port takes frames in as its driver does; leave it out"
+        if len(link.ends) == 1 and kinds == {False}:
+            yield ("links", number, "ends"), f"{link.title}: a link with one end needs a port; name it under hosts"
+    yield from _links_apart(topology)
+
+
+def _links_apart(topology: Topology) -> Iterator[Problem]:
+    for number, link in enumerate(topology.links):
+        apart = len({topology.machine(host_of(end)) for end in link.ends}) == 2
+        if apart and not topology.is_port(link.ends[0]):
+            yield (
+                ("links", number),
+                f"{link.title}: its ends are on different machines; only ports are cabled from one to another",
+            )
+
+
+def _stream_problems(topology: Topology) -> Iterator[Problem]:
+    nics: dict[KeyPath, str] = {
+        ("streams", index, role): nic
+        for index, stream in enumerate(topology.streams)
+        if not stream.reverse
+        for role, nic in stream.nics_by_role.items()
+    }
+    yield from _repeated(
+        nics, "NIC {} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
+    )
+    ends = _ends(topology).values()
+    for path, nic in nics.items():
+        if nic not in ends:
+            yield path, f"NIC {nic} is used by a stream but is the end of no link"
+    for index, stream in enumerate(topology.streams):
+        for text in _problems_of_stream(topology, stream):
+            yield ("streams", index), f"stream {stream.name}: {text}"
+    if len({topology.machine(host_of(stream.ingress)) for stream in topology.streams if stream.ingress}) > 1:
+        yield ("streams",), "streams: the UUT's NICs are all on one machine; here they are on several"
+
+
+def _problems_of_stream(topology: Topology, stream: StreamSpec) -> Iterator[str]:
+    if (stream.ingress is None) != (stream.egress is None):
+        yield "give both ingress and egress, or neither"
+    for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
+        if inner is not None and not any(set(link.ends) == {outer, inner} for link in topology.links):
+            yield f"there is no link between {outer} and {inner}"
+    if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
+        yield "ingress and egress must be NICs of the same host, the UUT"
+    rates = {link.rate for link in topology.links if {stream.source, stream.sink} & set(link.ends)}
+    if stream.reverse and len(rates) > 1:
+        different = " and ".join(map(format_bit_rate, sorted(rates)))
+        yield (
+            f"both ways are sent at the same rate, and the links of {stream.reverse} have {different}; "
+            "give both the lower one"
+        )
+
+
+def _neighbour_problems(topology: Topology) -> Iterator[Problem]:
+    names = [neighbour.name for neighbour in topology.neighbours]
+    yield from _repeated(_names("neighbours", names), "neighbour {!r} is there twice")
+    known = [stream.name for stream in topology.streams]
+    neighbour_of: dict[str, str] = {}
+    for index, neighbour in enumerate(topology.neighbours):
+        for position, name in enumerate(neighbour.streams):
+            path: KeyPath = ("neighbours", index, "streams", position)
+            title = f"neighbour {neighbour.name}"
+            if name not in known:
+                yield path, f"{title}: there is no stream {name!r}; {choices(name, known, 'streams')}"
+            elif name in neighbour.streams[:position]:
+                yield path, f"{title}: stream {name!r} is there twice"
+            elif name in neighbour_of:
+                yield path, f"stream {name} runs through more than one neighbour"
+            neighbour_of[name] = neighbour.name
+        if neighbour.name == VICTIM:
+            path = ("neighbours", index, "name")
+            yield path, f"neighbours: {VICTIM} is the name of the guest beside them; choose another name"
+    for stream in topology.streams:
+        if stream.reverse and neighbour_of.get(stream.name) != neighbour_of.get(stream.reverse):
+            yield (
+                ("neighbours",),
+                f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
+                "same one",
+            )
+    if known and not topology.own_streams:
+        yield ("neighbours",), "neighbours: every stream runs through one of them; leave at least one to the UUT"
+    for index, uut in enumerate(topology.uuts):
+        for name, changes in uut.neighbours.items():
+            path, title = ("uuts", index, "neighbours", name), f"UUT {uut.name}: neighbours"
+            if name not in names:
+                hint = choices(name, names, "neighbours") if names else "the topology has none"
+                yield path, f"{title}: there is no {name!r}; {hint}"
+            for key in sorted({"name", "streams"} & set(changes)):
+                yield (*path, key), f"{title}: {name}: {key} is the same beside every UUT; change it above"

@@ -10,16 +10,15 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
 
 from netbench.model.cpu_shares import CpuLimit, Cpus, CpuShares, CpuWeight, Placement
 from netbench.model.documents import plain
-from netbench.model.fields import Name, NicName, StreamName, listed, percent_text
+from netbench.model.fields import Name, NicName, StreamName, listed, located_error, percent_text
 from netbench.model.interfaces import split_endpoint
 from netbench.model.paths import TURNED_ROUND
+from netbench.model.suggestions import choices
 from netbench.model.traffic import NapiPolicy, Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, bit_rate_hint, format_bit_rate, parse_bit_rate
 
@@ -75,6 +74,11 @@ class LinkSpec(StrictModel):
     """MTU of both ends. A port must have it already."""
 
     @property
+    def title(self) -> str:
+        """Its ends as messages name them: `link source/tx1 – uut/in1`."""
+        return f"link {' – '.join(self.ends)}"
+
+    @property
     def mtu_bytes(self) -> int:
         """The MTU in effect."""
         return self.mtu or USUAL_MTU
@@ -103,7 +107,12 @@ class StreamSpec(StrictModel):
     @property
     def nics(self) -> tuple[str, ...]:
         """All its NICs in order from source to sink."""
-        return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
+        return tuple(self.nics_by_role.values())
+
+    @property
+    def nics_by_role(self) -> dict[str, str]:
+        """The same by role: source, ingress, egress, sink."""
+        return {role: nic for role in TURNED_ROUND if (nic := getattr(self, role)) is not None}
 
 
 class UutSpec(BaseModel):
@@ -200,7 +209,7 @@ class NeighbourSpec(BaseModel):
 def with_reverse_streams(streams: object) -> object:
     """Return the streams of a topology with the NICs of each way back filled in from the stream that it reverses.
 
-    pydantic's ValidationError, with its position, for an impossible way back.
+    A located ValidationError for an impossible way back.
     """
     if not isinstance(streams, list | tuple):
         return streams
@@ -208,13 +217,13 @@ def with_reverse_streams(streams: object) -> object:
     for place, stream in enumerate(written):
         if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
             if why := _not_reversible(stream["reverse"], written, place):
-                raise _problem_at(place, "reverse", stream["reverse"], why)
+                raise located_error((place, "reverse"), why, stream["reverse"], "stream_reverse")
             forth = next(item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"])
             for role, turned in TURNED_ROUND.items():
                 own, given = forth.get(turned), stream.get(role)
                 if given not in (None, own):
                     why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
-                    raise _problem_at(place, role, given, why)
+                    raise located_error((place, role), why, given, "stream_reverse")
                 if own is not None:
                     stream[role] = own
     return written
@@ -226,8 +235,8 @@ def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
         (number, item) for number, item in enumerate(streams) if isinstance(item, dict) and item.get("name") == name
     ]
     if not named:
-        known = (str(item["name"]) for item in streams if isinstance(item, dict) and "name" in item)
-        return f"there is no stream {name!r}; streams are {', '.join(known)}"
+        known = [str(item["name"]) for item in streams if isinstance(item, dict) and "name" in item]
+        return f"there is no stream {name!r}; {choices(name, known, 'streams')}"
     number, forth = named[0]
     if number >= place:
         return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
@@ -237,9 +246,3 @@ def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
         if isinstance(earlier, dict) and earlier.get("reverse") == name:
             return f"stream {name} has a way back already, {earlier.get('name')}"
     return ""
-
-
-def _problem_at(place: int, key: str, given: object, why: str) -> ValidationError:
-    """Return the problem of a key of the stream at a place; the caller adds the position in the file."""
-    kind = PydanticCustomError("stream_reverse", "{why}", {"why": why})
-    return ValidationError.from_exception_data("streams", [{"type": kind, "loc": (place, key), "input": given}])

@@ -3,8 +3,7 @@
 from functools import cache
 from importlib.resources import files
 
-import yaml
-
+from netbench.config.document import yaml_value
 from netbench.report.markup import Html, element, join
 
 
@@ -20,4 +19,4 @@ def definitions(section: str) -> Html:
 @cache
 def _glossary() -> dict[str, dict[str, str]]:
     text = files("netbench.report").joinpath("glossary.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml_value(text))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-import yaml
+from netbench.config.document import yaml_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PublishedPaper:
 def schlosser2011() -> PublishedPaper:
     """Schlosser, Duelli, Goll 2011, DOI 10.1007/978-3-642-20757-0_31: its Tables 1, 2 and 3."""
     text = files("netbench.report.published_data").joinpath("schlosser2011.yaml").read_text(encoding="utf-8")
-    data = yaml.safe_load(text)
+    data = yaml_value(text)
     source = data["source"]
     return PublishedPaper(
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",

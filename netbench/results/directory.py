@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from netbench.config.document import yaml_text
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import lock_file
@@ -253,5 +253,4 @@ def _remove_empty(directories: Sequence[Path]) -> None:
 
 
 def _as_yaml(model: BaseModel) -> bytes:
-    text: str = yaml.safe_dump(plain(model, exclude_none=True), sort_keys=False, allow_unicode=True)
-    return text.encode()
+    return yaml_text(plain(model, exclude_none=True)).encode()

@@ -1,4 +1,4 @@
-"""Counting at a NIC of another host by a process there, as `bpf_counting` does on this machine."""
+"""Sink `bpf`: a program in the kernel counts the frames of a stream where they arrive, and consumes them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
 _ANSWER_S = 60.0  # the result for hundreds of millions of frames takes seconds
 
 _FEATURE = "bpf-sink"
-_WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
+_WITHOUT = "use `sink: auto` or `sink: tcpdump`"
 
 
 class RemoteCounting:
@@ -51,10 +51,10 @@ class RemoteCounting:
             self._process = WorkerProcess(f"the sink bpf on {self._interface} of host {self._host.name}", process)
             self.begun(_START_S)
 
-    def begin(self, order: CountRequest) -> None:
+    def begin(self, request: CountRequest) -> None:
         """Send the request to count; begun() waits for the answer."""
         self.attach()
-        self._tell({"do": "begin", "order": asdict(order)})
+        self._tell({"do": "begin", "request": asdict(request)})
 
     def begun(self, timeout_s: float) -> None:
         """Return once it counts."""
@@ -66,18 +66,18 @@ class RemoteCounting:
 
     def end(self) -> str:
         """Stop counting and write the sample, as Counting.end()."""
-        return str(self._asked({"do": "end"})["no_sample"])
+        return str(self._call({"do": "end"})["no_sample"])
 
     def received(self, sent: Sent) -> Received:
         """Return the received frames, as Counting.received()."""
-        answer = self._asked({"do": "received", "sent": asdict(sent)})
+        answer = self._call({"do": "received", "sent": asdict(sent)})
         return TypeAdapter(Received).validate_python(answer["received"])
 
     def detach(self) -> None:
         """Detach the program; the process keeps running."""
         if self.where:
             with suppress(TestbedError):  # the program ends with its process
-                self._asked({"do": "rest"})
+                self._call({"do": "rest"})
             self.where = ""
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class RemoteCounting:
         if process is not None:
             process.close()
 
-    def _asked(self, request: Mapping[str, object]) -> Mapping[str, Any]:
+    def _call(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         self._tell(request)
         return self._answer(_ANSWER_S)
 
@@ -118,7 +118,7 @@ def _probe(_: Probes) -> str:
     hooks: tuple[HookChoice, ...] = ("xdp", "tcx")
     for hook in hooks:
         try:
-            attached = attach("nbp1", hook, Capacity.wanted(1, 1, 0), by_napi=False)
+            attached = attach("nbp1", hook, Capacity.needed(1, 1, 0), by_napi=False)
         except MissingError as error:
             refused.append(str(error))
         else:
@@ -178,7 +178,7 @@ class Bpf(SinkKind):
     def unsupported_reason(self, host: Host) -> str:
         if has_netbench(host):
             return ""
-        return f"host {host.name} has no netbench of its own, and the sink bpf is a part of that; {_WITHOUT}"
+        return f"host {host.name} has no netbench, which runs the sink bpf; {_WITHOUT}"
 
     def sink(self) -> "BpfSink":
         return BpfSink(self._options)
@@ -226,7 +226,7 @@ class BpfSink(Sink):
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._error, self._no_room = incoming, "", ""
-        order = CountRequest(
+        request = CountRequest(
             expected=incoming.expected,
             traffic=incoming.traffic,
             network=incoming.path.src_network,
@@ -238,7 +238,7 @@ class BpfSink(Sink):
         )
         counting = self._opened
         try:
-            counting.begin(order)
+            counting.begin(request)
         except MachineGoneError:
             raise
         except (MissingError, TestbedError) as error:
@@ -281,7 +281,7 @@ class BpfSink(Sink):
                 return replace(self._opened.received(sent), no_room=self._no_room)
             except TestbedError as error:
                 self._error = str(error)
-        return Received(error=self._error, no_delay="there is no whole count", counted_by=NAME)
+        return Received(error=self._error, no_delay="the count is incomplete", counted_by=NAME)
 
     def rest(self) -> None:
         if self._counting is not None:
@@ -294,7 +294,7 @@ class BpfSink(Sink):
 
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
-        return Capacity.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
+        return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every)
 
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""

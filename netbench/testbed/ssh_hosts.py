@@ -17,10 +17,10 @@ from netbench.linux.safety import ports
 from netbench.linux.watchdog.remote_machine import RemoteMachine, begin_connection
 from netbench.model.topology import Topology
 from netbench.signals import shielded
-from netbench.testbed.base_changes import resources
+from netbench.testbed.bring_up import resources
+from netbench.testbed.doctor.ssh_checks import handles_frames
 from netbench.testbed.emulated_ssh_hosts import played, servers_at_work
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.ssh_checks import handles_frames
 
 
 @contextmanager

@@ -38,15 +38,14 @@ from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
+from netbench.testbed.doctor.requirements import require
+from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
-from netbench.testbed.ssh_checks import needed_in_run
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways

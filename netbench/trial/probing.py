@@ -21,10 +21,9 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
 from netbench.trial.arrivals import Witness
 from netbench.trial.draining import drain
-from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.trial.sources import prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 

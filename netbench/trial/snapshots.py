@@ -25,7 +25,7 @@ from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import (
+from netbench.trial.observation import (
     CHANGED,
     REMOVED,
     REPLACED,

@@ -48,6 +48,33 @@ class Assignment:
     host: str = ""
     run_id: str = "RUN"
 
+    @property
+    def cgroup_changes(self) -> list[AddCgroup]:
+        """The control group of this guest; none without a weight and a limit."""
+        weight, limit = self.cpu_shares.weight, self.cpu_shares.limit
+        return [] if weight is None and limit is None else [AddCgroup(None, self._group, weight, limit)]
+
+    def cgroup_procs(self, host: Host) -> str:
+        """Return the cgroup.procs file of that group on a host; empty without a group."""
+        return door(host, find_controller(host), self._group) if self.cgroup_changes else ""
+
+    @property
+    def planned_cgroup_procs(self) -> str:
+        """The same on most machines, for `--dry-run`."""
+        return "".join(f"{change.path}/cgroup.procs" for change in self.cgroup_changes)
+
+    @property
+    def cpu_facts(self) -> dict[str, str]:
+        """The facts about its CPU shares; none for the default."""
+        shares = self.cpu_shares
+        facts = {"host_cpus": ",".join(map(str, shares.cpus))} if shares.cpus else {}
+        facts |= {"cpu_weight": str(shares.weight)} if shares.weight is not None else {}
+        return facts | ({"cpu_limit": percent_text(shares.limit)} if shares.limit is not None else {})
+
+    @property
+    def _group(self) -> str:
+        return f"{PREFIX}{self.run_id[-12:]}-{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -250,35 +277,3 @@ def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
     ready = replace(ready, facts={**kind, **ready.facts})
     cpus = site.assignment.cpu_shares.cpus
     return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes(), cpus=cpus)
-
-
-def group_changes(own: Assignment) -> list[AddCgroup]:
-    """Return the control group of one guest of a run; none without a weight and a limit."""
-    weight, limit = own.cpu_shares.weight, own.cpu_shares.limit
-    return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
-
-
-def way_in(host: Host, own: Assignment) -> str:
-    """Return the cgroup.procs file of that group on a host; empty without a group."""
-    return cgroup_procs(host, find_controller(host), _group(own)) if group_changes(own) else ""
-
-
-def planned_way_in(own: Assignment) -> str:
-    """Return `way_in` on most machines, for `--dry-run`."""
-    return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
-
-
-def entitlement_facts(entitlement: CpuShares) -> dict[str, str]:
-    """Return the facts about an entitlement; none for the default."""
-    facts = {}
-    if entitlement.cpus:
-        facts["host_cpus"] = ",".join(map(str, entitlement.cpus))
-    if entitlement.weight is not None:
-        facts["cpu_weight"] = str(entitlement.weight)
-    if entitlement.limit is not None:
-        facts["cpu_limit"] = percent_text(entitlement.limit)
-    return facts
-
-
-def _group(own: Assignment) -> str:
-    return f"{PREFIX}{own.run_id[-12:]}-{own.name}"

@@ -25,10 +25,6 @@ from netbench.uut.base import (
     Step,
     UnitUnderTest,
     UutPlan,
-    entitlement_facts,
-    group_changes,
-    planned_way_in,
-    way_in,
 )
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
@@ -109,7 +105,7 @@ class Guest(UnitUnderTest):
         named = {path.name: _named_nics(path) for path in paths}
         steps: list[Step] = [
             # First, because a group that a driver makes may be below this one.
-            *(() if vmm.entitles else group_changes(assignment)),
+            *(() if vmm.applies_cpu_shares else assignment.cgroup_changes),
             *vmm.changes(spec),
             *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
             StartGuest(spec, vmm.command(spec)),
@@ -129,8 +125,8 @@ class Guest(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         if isinstance(step, StartGuest):
             host = site.machine.host() if self._vmm.elsewhere else site.host
-            door = "" if self._vmm.entitles else way_in(host, site.assignment)
-            spec = replace(step.spec, door=door, netns=host.netns)
+            cgroup_procs = "" if self._vmm.applies_cpu_shares else site.assignment.cgroup_procs(host)
+            spec = replace(step.spec, cgroup_procs=cgroup_procs, netns=host.netns)
             guest = self._vmm.start(spec, host)
             self._running = _Running(guest, self._links(spec, site.paths), {}, {})
 
@@ -151,7 +147,7 @@ class Guest(UnitUnderTest):
             next_hop_macs=self._towards(site.paths),
             quiet_time_s=running.guest.quiet_time_s,
             inside=host,
-            facts=facts | entitlement_facts(site.assignment.cpu_shares),
+            facts=facts | site.assignment.cpu_facts,
             points=guest_points(site.paths, running.links),
         )
 
@@ -221,7 +217,7 @@ class Guest(UnitUnderTest):
             guest_directory(own.run_id, f"uut-{own.name}"),
             netns=ingress.netns if ingress else None,
             host_cpus=own.cpu_shares.cpus,
-            door="" if self._vmm.entitles else planned_way_in(own),
+            cgroup_procs="" if self._vmm.applies_cpu_shares else own.planned_cgroup_procs,
             weight=own.cpu_shares.weight,
             limit=own.cpu_shares.limit,
         )

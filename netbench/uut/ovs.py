@@ -34,9 +34,6 @@ from netbench.uut.base import (
     Step,
     UnitUnderTest,
     UutPlan,
-    entitlement_facts,
-    group_changes,
-    way_in,
 )
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
@@ -107,7 +104,7 @@ class Ovs(UnitUnderTest):
     def plan(self, assignment: Assignment) -> UutPlan:
         tools = {need.name for need in self.may_need if isinstance(need, Tool)}
         return UutPlan(
-            steps=(*group_changes(assignment), *self._changes(assignment), *self._commands(assignment)),
+            steps=(*assignment.cgroup_changes, *self._changes(assignment), *self._commands(assignment)),
             needs=frozenset(tools | ({"tun"} if self._datapath == "netdev" else {"openvswitch"})),
             load_needs=frozenset({"stress-ng"}),
             pace=DurationEstimate(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
@@ -151,7 +148,7 @@ class Ovs(UnitUnderTest):
             inside=self._inside(site),
             facts={
                 "forward": f"Open vSwitch {version}, datapath {self._datapath}",
-                **entitlement_facts(site.assignment.cpu_shares),
+                **site.assignment.cpu_facts,
             },
             points={path.name: (_SWITCH,) for path in site.paths},
         )
@@ -187,7 +184,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return ConfinedHost(site.host, own.cpu_shares.cpus, way_in(site.host, own))
+        return Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

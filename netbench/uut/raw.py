@@ -5,10 +5,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError
-from netbench.hosts.host_wrappers import ConfinedHost
-from netbench.linux.changes import Change, GroOn, SteerReceived
-from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
+from netbench.errors import ChangeError, MissingError
+from netbench.hosts.composed import Confined
+from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
+from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
+from netbench.linux.probes import Probes
 from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
@@ -22,9 +23,6 @@ from netbench.uut.base import (
     Step,
     UnitUnderTest,
     UutPlan,
-    entitlement_facts,
-    group_changes,
-    way_in,
 )
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
 from netbench.uut.forwarding_process import OwnProcess, StartProcess
@@ -37,8 +35,8 @@ _NEEDS = {
     "tc": ("tc-redirect",),
     "xdp": ("xdp-redirect",),
 }
-# The command that fails in a kernel without the feature.
-_TOLD_BY = {"flowtable": "nft -f -", "tc": "`tc "}
+# The changes that fail in a kernel without the feature.
+_CHANGES = {"flowtable": (AddTable,), "tc": (AddIngress, Redirect)}
 _XDP_ROLE = "xdp"
 
 
@@ -124,7 +122,7 @@ class Raw(UnitUnderTest):
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
             steps=(
-                *group_changes(assignment),
+                *assignment.cgroup_changes,
                 *forwarding_changes(assignment.paths, self._forward, assignment.name),
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
@@ -138,19 +136,15 @@ class Raw(UnitUnderTest):
         """Carry out the plan; MissingError where the kernel does not support this way to forward."""
         try:
             super().provision(site)
-        except MachineGoneError:
-            raise
-        except TestbedError as error:
-            required = (
-                need for need in Raw.may_need if isinstance(need, Feature) and need.name in _NEEDS[self._forward]
-            )
-            lacking, tool = next(required, None), _TOLD_BY.get(self._forward)
-            if not (lacking and tool and tool in str(error)):
+        except ChangeError as error:
+            if not isinstance(error.change, _CHANGES.get(self._forward, ())):
                 raise  # other causes: an address that is in use, for example
-            words = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
+            features = (need for need in Raw.may_need if isinstance(need, Feature))
+            feature = next(feature for feature in features if feature.name in _NEEDS[self._forward])
+            reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
             raise MissingError(
-                f"forward: {self._forward} needs a kernel with {lacking.option} (module {lacking.module}), and this "
-                f"one says: {words}; {lacking.otherwise}"
+                f"forward: {self._forward} needs a kernel with {feature.option} (module {feature.module}), but this "
+                f"kernel failed: {reason}; {feature.otherwise}"
             ) from error
 
     def take(self, step: Step, site: Site) -> None:
@@ -172,8 +166,8 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
-            inside=ConfinedHost(site.host, own.cpu_shares.cpus, way_in(site.host, own)),
-            facts=facts | entitlement_facts(own.cpu_shares),
+            inside=Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
+            facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )
 

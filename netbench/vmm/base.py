@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.pipes import end
+from netbench.hosts.composed import RunsNetbench
+from netbench.hosts.equipped import Equipped
+from netbench.hosts.lines import end
 from netbench.linux.changes import Change
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.requirements import Requirement
@@ -37,7 +39,7 @@ class GuestOptions(BaseModel):
     @classmethod
     def _can_be_done(cls, forward: object) -> object:
         if forward == "xdp":
-            raise ValueError("in a guest nobody holds netbench's XDP programs: use tc, or the UUT kind raw")
+            raise ValueError("a guest cannot run netbench's XDP programs: use tc, or the UUT kind raw")
         return forward
 
 
@@ -76,8 +78,8 @@ class GuestSpec:
 
     `cables` are NICs that are not attached to its machine. `directory` is for its files while it runs. `netns` is the
     network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty: any). They run
-    in the control group that the file `door` leads into (empty: the group of netbench). That group has the `weight` and
-    `limit` (as in CpuShares).
+    in the control group of the file `cgroup_procs` (empty: the group of netbench), with `weight` and `limit` as in
+    CpuShares.
     """
 
     name: str
@@ -85,7 +87,7 @@ class GuestSpec:
     nics: tuple[GuestNic, ...] = ()
     netns: str | None = None
     host_cpus: tuple[int, ...] = ()
-    door: str = ""
+    cgroup_procs: str = ""
     weight: int | None = None
     limit: float | None = None
     cables: tuple[CableEnd, ...] = ()
@@ -133,7 +135,7 @@ class RunningGuest:
 
     def clocks(self) -> tuple[int, int]:
         """Return its CLOCK_MONOTONIC and CLOCK_REALTIME in ns; TestbedError if unavailable or without an answer."""
-        raise TestbedError(f"{self.spec.title}: nobody tells what its clocks show")
+        raise TestbedError(f"{self.spec.title}: its clocks cannot be read")
 
     def set_link(self, interface: str, *, up: bool) -> None:
         """Switch the carrier of one of its cabled NICs on or off; frames in transit are lost.
@@ -190,7 +192,7 @@ class Vmm:
     # How far it was tested, if never with frames: `API only, against a simulator`, `contract only, never run`.
     unproven: ClassVar[str] = ""
     # Whether it applies weight and limit from the spec of a guest itself; no control group is made then.
-    entitles: bool = False
+    applies_cpu_shares: bool = False
     # Whether its guests are on another machine that source and sink are cabled to: streams have no NICs in between.
     elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests have kernels that schedule them and count their CPU time
@@ -243,6 +245,15 @@ class Vmm:
         It need not answer yet. TestbedError, with nothing left behind, when it ends at once.
         """
         raise NotImplementedError
+
+
+def is_own_vm(host: Host) -> bool:
+    """Return whether a host is one of netbench's VMs, rather than this machine or a host over SSH."""
+    if host.shares_files:
+        return False
+    while not isinstance(host, RunsNetbench) and (inner := getattr(host, "made_of", None)):
+        host = inner
+    return isinstance(host, Equipped) or not isinstance(host, RunsNetbench)
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:

@@ -9,9 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from netbench.campaign.runner import make_request
+from netbench.config.document import yaml_text
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
@@ -98,7 +97,7 @@ def _read(data: bytes, read: Callable[[Path], M]) -> M | None:
         except UsageError as refused:
             _check_refusal(refused, path)
             return None
-    written = yaml.safe_dump(model.model_dump(mode="json", exclude_none=True))
+    written = yaml_text(model.model_dump(mode="json", exclude_none=True))
     with file_of(written.encode()) as path:
         assert read(path) == model, "what results keep reads back the same"
     return model

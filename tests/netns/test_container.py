@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
+from netbench.config.document import yaml_text
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost, marked_processes
@@ -181,7 +181,7 @@ def test_what_the_copy_of_a_domain_writes_goes_with_it_and_nothing_else_of_it_is
         for name, forward in (("web", "route"), ("gone", "bridge"))
     ]
     wanted = topology(1, uuts, name="nbt-dom").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
     told = {row["uut"]: row for row in rows(results)}
@@ -252,7 +252,7 @@ def test_one_that_is_not_ready_in_time_is_ended(runtime, monkeypatch):
 def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, runtime):
     spec = {"name": "box", "kind": "container", "runtime": runtime}
     wanted = topology(1, [spec], name="nbt-box").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
     campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
@@ -315,7 +315,7 @@ def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_p
         for name, forward, more in (("plain", "bridge", {}), ("router", "route", limited))
     ]
     wanted = topology(1, uuts, name="nbt-lxc").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["uut"] for row in rows(results)] == ["plain", "router"]

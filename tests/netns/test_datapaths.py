@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netbench.bpf.libbpf import BpfError, libbpf
+from netbench.config.document import yaml_text
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
 from netbench.linux.safety.foreign_hooks import is_own_program
@@ -144,7 +144,7 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
     """At a load that all datapaths forward, and at one that overloads some."""
     ways = [way for way in (*RAW, "ovs") if way != "ovs" or shutil.which("ovs-vswitchd")]
     wanted = topology(2, map(described, ways), name="nbt-ways").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     told = [*FEW, *settings(frame_sizes=size, loads="2000fps,max", order="sequential")]
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -184,7 +184,7 @@ def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_
 @pytest.mark.parametrize("way", ["xdp", pytest.param("ovs", marks=needs_ovs)])
 def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, way):
     wanted = topology(1, [described(way)], name="nbt-ways").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
     campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))

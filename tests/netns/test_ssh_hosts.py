@@ -18,9 +18,9 @@ from tempfile import gettempdir
 from typing import Any
 
 import pytest
-import yaml
 
 from netbench.capture.counting import analyze_capture
+from netbench.config.document import yaml_text, yaml_value
 from netbench.errors import MissingError
 from netbench.generators.trex.trex_package import SERVER, no_client
 from netbench.hosts.base import run_checked
@@ -202,7 +202,7 @@ def lab(tmp_path_factory):
                 for name, way in ways.items()
             }
             file = tmp_path_factory.mktemp("lab") / "far.yaml"
-            file.write_text(yaml.safe_dump({**LAB, "hosts": real}))
+            file.write_text(yaml_text({**LAB, "hosts": real}))
             yield Lab(machine, namespaces_of(topology), file)
     finally:
         assert machine.undo() == []
@@ -225,7 +225,7 @@ def is_measuring(results: Path, number: int = 1) -> bool:
 def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(results, tmp_path):
     seven = load_shipped("netns-ssh").model_dump(mode="json", exclude_none=True)
     uuts = [seven["uuts"][0], {"name": "box", "kind": "container"}, {"name": "switch", "kind": "ovs"}]
-    (tmp_path / "seven.yaml").write_text(yaml.safe_dump({**seven, "uuts": uuts}))
+    (tmp_path / "seven.yaml").write_text(yaml_text({**seven, "uuts": uuts}))
     shorter = settings(streams=3, generator="afpacket")
     done = netbench("run", tmp_path / "seven.yaml", "quick", "-o", results, *FEW, *shorter)
     assert done.returncode == 0, done.stderr
@@ -384,10 +384,10 @@ def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start, uu
 
 
 def test_a_host_that_is_given_longer_to_answer_is_not_lost_in_that_time(lab, results, start, tmp_path):
-    topology = yaml.safe_load(lab.file.read_text())
+    topology = yaml_value(lab.file.read_text())
     for host in topology["hosts"].values():
         host["answer_limit"] = "40s"
-    (tmp_path / "patient.yaml").write_text(yaml.safe_dump(topology))
+    (tmp_path / "patient.yaml").write_text(yaml_text(topology))
     told = ("run", tmp_path / "patient.yaml", "quick", "-o", results, "--uut", "drops", *LONG)
     campaign = start(*told, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
@@ -486,9 +486,9 @@ def test_a_host_whose_disk_is_full_says_so_with_the_first_probe(lab, results):
 
 def refused(lab: Lab, tmp_path: Path, **changes: object) -> str:
     """The error for a topology whose source is reached in another way."""
-    topology = yaml.safe_load(lab.file.read_text())
+    topology = yaml_value(lab.file.read_text())
     topology["hosts"]["source"] |= changes
-    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    (tmp_path / "changed.yaml").write_text(yaml_text(topology))
     results = tmp_path / "results"
     done = netbench("run", tmp_path / "changed.yaml", "quick", "-o", results, *FEW, netns=lab.namespaces[""])
     assert done.returncode == 3, done.stderr
@@ -499,7 +499,7 @@ def refused(lab: Lab, tmp_path: Path, **changes: object) -> str:
 
 def test_hosts_that_cannot_be_reached_are_told_before_anything_is_measured(lab, tmp_path):
     other = tmp_path / "known_hosts"
-    known = Path(yaml.safe_load(lab.file.read_text())["hosts"]["sink"]["known_hosts"]).read_text().splitlines()
+    known = Path(yaml_value(lab.file.read_text())["hosts"]["sink"]["known_hosts"]).read_text().splitlines()
     other.write_text(known[0].split()[0] + " " + " ".join(known[1].split()[1:]) + "\n")
     assert "the host key is unknown, or differs from the known one" in refused(lab, tmp_path, known_hosts=str(other))
     assert "Connection refused" in refused(lab, tmp_path, ssh_port=23)
@@ -511,9 +511,9 @@ def test_hosts_that_cannot_be_reached_are_told_before_anything_is_measured(lab, 
 
 
 def test_the_port_that_carries_the_connection_is_refused(lab, tmp_path):
-    topology = yaml.safe_load(lab.file.read_text())
+    topology = yaml_value(lab.file.read_text())
     topology["hosts"]["source"]["ports"] = {"tx": "nb-control"}
-    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    (tmp_path / "changed.yaml").write_text(yaml_text(topology))
     done = netbench("run", tmp_path / "changed.yaml", "quick", "-o", tmp_path / "r", *FEW, netns=lab.namespaces[""])
     assert done.returncode == 2
     assert "host source: port nb-control is in use" in done.stderr
@@ -528,13 +528,13 @@ def test_doctor_looks_at_all_hosts_and_tells_what_each_lacks(lab, tmp_path):
     assert ("sink: tcpdump" in done.stdout, "source: tcpdump" in done.stdout) == (True, False)
     assert ("uut: lxc-start" in done.stdout, "sink: lxc-start" in done.stdout) == (True, False)
     assert "uut: ovs-vswitchd" in done.stdout
-    topology = yaml.safe_load(lab.file.read_text())
+    topology = yaml_value(lab.file.read_text())
     topology["uuts"].append({"name": "vz", "kind": "openvz"})
-    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    (tmp_path / "changed.yaml").write_text(yaml_text(topology))
     prepared = netbench("hosts", "prepare", tmp_path / "changed.yaml", netns=lab.namespaces[""])
     assert prepared.returncode == 3, prepared.stderr
     assert "uut: vzctl: no vzctl, no /proc/vz; on uut: install OpenVZ" in prepared.stdout
     assert "sink: has all that it needs" in prepared.stdout
     topology["hosts"]["uut"]["ssh_port"] = 23
-    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    (tmp_path / "changed.yaml").write_text(yaml_text(topology))
     assert netbench("doctor", tmp_path / "changed.yaml", netns=lab.namespaces[""]).returncode == 3

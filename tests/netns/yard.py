@@ -20,7 +20,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
 from netbench.uut.guest import Guest, StartGuest
 from netbench.vmm.base import RunningGuest, Vmm

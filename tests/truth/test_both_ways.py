@@ -19,7 +19,7 @@ from netbench.model.trial import TrialResult
 from netbench.testbed import rings
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.reference import DropRule
 from tests.breakages import load_shipped

@@ -14,7 +14,7 @@ from netbench.vmm.qemu.command import qemu_program
 from tests.unit.fakes import FakeHost
 
 DONE = Completed((), 0, "", "")
-DIES = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: it died")
+DIES = Acceleration("tcg", "/dev/kvm exists, but no guest boots under it: it died")
 
 
 def image(digest="d1") -> Image:
@@ -48,8 +48,8 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
             self.probed: list[str] = []
             self.device = tmp_path / "kvm"
 
-        def choose(self, wanted="auto", name="micro") -> Acceleration:
-            return choose(wanted, FakeHost(is_here=True), tmp_path, name)
+        def choose(self, wanted="auto", name="micro", host=None) -> Acceleration:
+            return choose(wanted, host or FakeHost(is_here=True), tmp_path, name)
 
     here = Machine()
     here.device.touch()
@@ -59,7 +59,7 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
             raise MissingError(f"the guest image {name!r} is not built")
         return here.images[name]
 
-    def probe(host, image, directory):
+    def probe(host, image, directory, limit_s=0.0):
         here.probed.append(image.digest)
         return here.found
 
@@ -67,6 +67,7 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
     monkeypatch.setattr(acceleration, "CACHE", cache)
     monkeypatch.setattr(acceleration, "find_image", find)
     monkeypatch.setattr(acceleration, "probe", probe)
+    monkeypatch.setattr(acceleration, "brought", lambda image, host: image)
     return here
 
 
@@ -139,7 +140,7 @@ def test_it_is_the_image_in_use_that_is_tried(machine):
 def test_without_an_image_it_cannot_be_tried_and_that_is_not_remembered(machine):
     found = machine.choose(name="gone")
     assert found.emulated
-    assert found.why == "/dev/kvm is there, but cannot be tried: the guest image 'gone' is not built"
+    assert found.why == "/dev/kvm exists, but cannot be tried: the guest image 'gone' is not built"
     machine.images["gone"] = image("d3")
     assert machine.choose(name="gone") == Acceleration("kvm")
 
@@ -147,18 +148,49 @@ def test_without_an_image_it_cannot_be_tried_and_that_is_not_remembered(machine)
 def test_kvm_that_is_wanted_works_or_is_an_error(machine):
     assert machine.choose("kvm") == Acceleration("kvm")
     machine.found = DIES
-    with pytest.raises(MissingError, match="accelerator: kvm is wanted, but .* no guest boots under it: it died; use"):
+    with pytest.raises(
+        MissingError, match="accelerator: kvm is not possible: .* no guest boots under it: it died; use"
+    ):
         machine.choose("kvm", "new")
     machine.device.unlink()
-    with pytest.raises(MissingError, match="accelerator: kvm is wanted, but this host has no /dev/kvm; use auto or"):
+    with pytest.raises(MissingError, match="accelerator: kvm is not possible: this host has no /dev/kvm; use auto or"):
         machine.choose("kvm")
+
+
+class SshMachine(FakeHost):
+    """A host over SSH, to which netbench was copied; it has /dev/kvm, and no result of a probe."""
+
+    scratch = "/var/tmp/netbench-x"
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        return Completed(tuple(argv), int(".json." in argv[-1]), "", "")
+
+    def module_command(self, module, *arguments):
+        return [module, *arguments]
+
+    def bring(self, package):
+        raise AssertionError(package)
+
+
+def test_kvm_of_a_host_over_ssh_is_probed_and_remembered_there(machine):
+    machine.found = DIES
+    host = SshMachine()
+    with pytest.raises(MissingError, match="accelerator: kvm is not possible"):
+        machine.choose("kvm", host=host)
+    assert machine.probed == ["d1"]
+    assert [json.loads(text)["accelerator"] for text in host.files.values()] == ["tcg"]
+
+
+def test_kvm_of_a_vm_of_netbench_is_not_probed(machine):
+    assert machine.choose("kvm", host=FakeHost({"test": DONE})) == Acceleration("kvm")
+    assert machine.probed == []
 
 
 def test_a_probe_that_cannot_even_start_says_so(tmp_path):
     """A FakeHost starts nothing."""
     found = probe(FakeHost({"mkdir": DONE}), image(), tmp_path)
     assert found.emulated
-    assert found.why == "/dev/kvm is there, but no guest boots under it: a fake host starts no processes"
+    assert found.why == "/dev/kvm exists, but no guest boots under it: a fake host starts no processes"
 
 
 def test_a_probe_is_of_the_image_under_kvm(tmp_path):

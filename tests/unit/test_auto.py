@@ -50,7 +50,7 @@ class FakeXdp(FakeAfPacket):
 class FakeXdpSource(FakeSource):
     def open(self, host, interface, cpus):
         if interface != "nb-fast1":
-            raise MissingError(f"{interface} takes no frames from XDP programs")
+            raise MissingError(f"{interface} rejects frames from XDP programs")
         super().open(host, interface, cpus)
 
     def identity(self):
@@ -90,7 +90,7 @@ def test_pktgen_where_it_works():
     ("host", "interface", "why"),
     [
         (without_pktgen("near"), "nb-tx1", "the kernel of host near has no pktgen: neither loaded nor loadable"),
-        (PktgenHost(FakeKernel(), "near"), "lo9", "pktgen does not take `add_device lo9@0` > "),
+        (PktgenHost(FakeKernel(), "near"), "lo9", "pktgen rejects `add_device lo9@0` > "),
     ],
     ids=["there is none", "it refuses"],
 )

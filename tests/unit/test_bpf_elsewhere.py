@@ -49,7 +49,7 @@ def hear(what):
 """
 ONE_TRIAL = """
 say({"where": "tcx ingress (why)"})
-assert hear("begin")["order"]["room"]["numbers"] == 1 << 20
+assert hear("begin")["request"]["room"]["numbers"] == 1 << 20
 say({"where": "xdp, native (why)"})
 hear("learn"); hear("end")
 say({"no_sample": "No space left on device"})
@@ -126,13 +126,13 @@ def test_what_a_kernel_lacks_is_told_with_the_host():
             raise AssertionError(f"nothing here needs {package}")
 
     host = Without('say({"missing": "the sink bpf cannot work on eth1: no tcx"}); sys.stdin.read()')
-    with pytest.raises(MissingError, match="host far: the sink bpf cannot work on eth1: no tcx; `sink: auto` and"):
+    with pytest.raises(MissingError, match="host far: the sink bpf cannot work on eth1: no tcx; use `sink: auto` or"):
         sink.open(host, "eth1", [])
     assert host.processes[0].poll() == 0, "its process has not stayed"
 
 
 def test_where_nothing_of_netbench_is_it_does_not_fit():
-    assert "host fake has no netbench of its own" in Bpf(BpfOptions()).unsupported_reason(FakeHost())
+    assert "host fake has no netbench" in Bpf(BpfOptions()).unsupported_reason(FakeHost())
     assert Bpf(BpfOptions()).unsupported_reason(LocalHost("local", "test")) == ""
 
 

@@ -12,7 +12,7 @@ from netbench.linux.cgroups import CpuController, cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.model.cpu_shares import CpuShares
-from netbench.uut.base import Assignment, group_changes, planned_way_in, way_in
+from netbench.uut.base import Assignment
 from tests.unit.fakes import FakeHost
 
 V1 = """proc /proc proc rw 0 0
@@ -200,10 +200,10 @@ RUN = "lab-0123456789ab"
 
 def test_a_group_is_only_made_for_a_weight_or_a_limit():
     plain = Assignment("u", cpu_shares=CpuShares((0, 1)), run_id=RUN)
-    assert (group_changes(plain), way_in(FakeHost(), plain), planned_way_in(plain)) == ([], "", "")
+    assert (plain.cgroup_changes, plain.cgroup_procs(FakeHost()), plain.planned_cgroup_procs) == ([], "", "")
     for entitlement in (CpuShares(weight=50), CpuShares(limit=0.2)):
         own = Assignment("u.second", cpu_shares=entitlement, run_id=RUN)
-        (change,) = group_changes(own)
+        (change,) = own.cgroup_changes
         assert (change.name, change.weight, change.limit) == (NAME, entitlement.weight, entitlement.limit)
-        assert way_in(GroupHost(), own) == f"{ROOT}{change.path}/cgroup.procs"
-        assert planned_way_in(own) == f"{change.path}/cgroup.procs"
+        assert own.cgroup_procs(GroupHost()) == f"{ROOT}{change.path}/cgroup.procs"
+        assert own.planned_cgroup_procs == f"{change.path}/cgroup.procs"

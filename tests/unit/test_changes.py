@@ -41,7 +41,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
-from netbench.vmm.libvirt.api import OwnDomain
+from netbench.vmm.libvirt.api import AddLibvirtDomain
 from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.xen.domain import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
@@ -126,7 +126,7 @@ EACH = {
         "cat >/run/netbench/vm/x/domain.cfg <<'END'\nmemory = 256\nEND\n"
         "xl create -p -e -q /run/netbench/vm/x/domain.cfg"
     ),
-    OwnDomain("qemu:///system", "nb-x"): "! virsh -c qemu:///system domuuid nb-x",
+    AddLibvirtDomain("qemu:///system", "nb-x"): "! virsh -c qemu:///system domuuid nb-x",
     PlaceVif("nb-x", 1, "vif", None, "nb-ve-s1", "02:6e:67:00:01:02"): (
         "ip link set dev vifDOMID.1 address 02:6e:68:00:01:02 name nb-ve-s1"
     ),

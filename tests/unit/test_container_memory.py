@@ -10,14 +10,14 @@ from netbench.linux.cgroups import MemoryController, find_memory_controller
 from netbench.linux.changes import MachineState
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container.cgroups import AddMemoryGroup, doors, with_limit
+from netbench.vmm.container.cgroups import AddMemoryGroup, cgroup_procs_files, with_limit
 from netbench.vmm.container.container import Container, ContainerOptions
 from tests.unit.test_cgroups import ROOT, V1, V2, GroupHost
 
 V1_WITH_MEMORY = f"{V1}cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n"
 SHARES = "nb-0123456789ab-u"
 NAME = "nb-0123456789ab-uut-u"
-CPU_DOOR = f"/proc/1/root/sys/fs/cgroup/{SHARES}/cgroup.procs"
+CPU_PROCS = f"/proc/1/root/sys/fs/cgroup/{SHARES}/cgroup.procs"
 SWITCH = "/sys/fs/cgroup/cgroup.subtree_control"
 
 
@@ -71,7 +71,7 @@ def test_beside_shares_it_is_part_of_their_group_where_a_process_can_be_in_one_o
         (f"/sys/fs/cgroup/{SHARES}/cgroup.subtree_control", "+memory"),
         (f"{path}/memory.max", "67108864"),
     ]
-    assert doors(host, CPU_DOOR, made) == (f"{ROOT}{path}/cgroup.procs",)
+    assert cgroup_procs_files(host, CPU_PROCS, made) == (f"{ROOT}{path}/cgroup.procs",)
     made.undo(host)
     within = f"/sys/fs/cgroup/{SHARES}/cgroup.subtree_control"
     assert host.written[-2:] == [(within, "-memory"), (SWITCH, "-memory")], "from the innermost on"
@@ -81,9 +81,9 @@ def test_beside_shares_it_is_another_group_where_each_controller_has_its_own():
     host = MemoryHost(V1_WITH_MEMORY)
     wanted = AddMemoryGroup(NAME, 64, SHARES)
     own = f"{ROOT}/sys/fs/cgroup/memory/{NAME}/cgroup.procs"
-    assert doors(host, CPU_DOOR, wanted) == (CPU_DOOR, own)
-    assert doors(host, "", wanted) == (own,)
-    assert (doors(host, CPU_DOOR, None), doors(host, "", None)) == ((CPU_DOOR,), ())
+    assert cgroup_procs_files(host, CPU_PROCS, wanted) == (CPU_PROCS, own)
+    assert cgroup_procs_files(host, "", wanted) == (own,)
+    assert (cgroup_procs_files(host, CPU_PROCS, None), cgroup_procs_files(host, "", None)) == ((CPU_PROCS,), ())
 
 
 def test_what_cannot_be_done_is_said():

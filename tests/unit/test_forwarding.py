@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.changes import KernelRequest, SetSysctl
+from netbench.errors import ChangeError, MissingError, TestbedError, UsageError
+from netbench.linux.changes import AddAddress, AddTable, Change, KernelRequest, Redirect, SetSysctl
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
 from netbench.uut.base import Assignment, Site
@@ -78,38 +78,34 @@ def test_the_macs_of_all_guests_nics():
     assert not set(macs) & {nic.mac for path in paths for nic in path.nics.values()}
 
 
-class Refused:
-    """A machine whose kernel refuses all changes."""
+class RejectingMachine:
+    """A machine whose kernel rejects all changes of one kind."""
 
-    def __init__(self, words):
-        self.words = words
+    def __init__(self, kind: type[Change], reason: str) -> None:
+        self.kind, self.reason = kind, reason
 
     def make(self, changes):
-        raise TestbedError(self.words)
+        for change in changes:
+            if isinstance(change, self.kind):
+                raise ChangeError(f"`{change.command}` failed: {self.reason}", change, self.reason)
 
 
 @pytest.mark.parametrize(
-    ("forward", "words", "error", "says"),
+    ("forward", "kind", "error", "message"),
     [
-        (
-            "flowtable",
-            "`nft -f -` failed: /dev/stdin:1:1-9: Error: Could not process rule: No such file\nadd …\n^^^",
-            MissingError,
-            "needs a kernel with CONFIG_NF_FLOW_TABLE .*: Could not process rule: No such file; `forward: route`",
-        ),
-        ("flowtable", "the address 198.18.1.1 is there already", TestbedError, "^the address"),
-        ("tc", "`tc filter add` failed: No such file", MissingError, "CONFIG_NET_CLS_U32, .*`forward: bridge`"),
+        ("flowtable", AddTable, MissingError, "CONFIG_NF_FLOW_TABLE .*: Could not process rule; `forward: route`"),
+        ("flowtable", AddAddress, TestbedError, "failed: /dev/stdin:1:1-9: Error"),
+        ("tc", Redirect, MissingError, "CONFIG_NET_CLS_U32, .*`forward: bridge`"),
     ],
 )
-def test_a_kernel_that_lacks_a_way_of_forwarding_is_told_in_words(forward, words, error, says):
-    machine: Any = Refused(words)
-    site = Site(Assignment(paths=PATHS), machine, {})
-    with pytest.raises(error, match=says):
-        Raw(RawOptions.model_validate({"forward": forward})).provision(site)
+def test_a_missing_kernel_feature_is_named(forward, kind, error, message):
+    machine: Any = RejectingMachine(kind, "/dev/stdin:1:1-9: Error: Could not process rule\nadd …\n^^^")
+    with pytest.raises(error, match=message):
+        Raw(RawOptions.model_validate({"forward": forward})).provision(Site(Assignment(paths=PATHS), machine, {}))
 
 
 def test_a_guest_is_not_asked_for_what_only_this_machine_can_do():
-    with pytest.raises(ValidationError, match="in a guest nobody holds netbench's XDP programs: use tc"):
+    with pytest.raises(ValidationError, match="a guest cannot run netbench's XDP programs: use tc"):
         GuestOptions.model_validate({"forward": "xdp"})
 
 

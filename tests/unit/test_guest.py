@@ -251,7 +251,7 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     assert (group.name, group.weight, group.limit) == ("nb-101-120000-1-g", None, 0.2)
     machine = guest.qemu.machine
     assert machine.host_cpus == (1, 2)
-    assert machine.door == f"/proc/{os.getpid()}/root/sys/fs/cgroup/{group.name}/cgroup.procs"
+    assert machine.cgroup_procs == f"/proc/{os.getpid()}/root/sys/fs/cgroup/{group.name}/cgroup.procs"
     facts = guest.uut.ready().facts
     assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= facts.items()
     assert "cpu_weight" not in facts

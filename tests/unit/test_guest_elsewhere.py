@@ -33,7 +33,7 @@ class Elsewhere(Vmm):
     """A VMM that starts guests on another machine."""
 
     elsewhere: ClassVar[bool] = True
-    entitles: bool = True
+    applies_cpu_shares: bool = True
 
     def needs(self):
         return frozenset({"its-api"})

@@ -107,9 +107,9 @@ class Elsewhere(LocalHost):
     [
         (
             "qemu+ssh://other/system",
-            r"uri qemu\+ssh://other/system leads on from host far: say which daemon of that host",
+            r"uri qemu\+ssh://other/system leads away from host far: use that of a daemon on that host",
         ),
-        ("test:///default", "leads on from host far"),
+        ("test:///default", "leads away from host far"),
         ("qemu+unix:///system?socket=/no/such", "host far: /no/such cannot be reached: No such file or directory"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monke
     with pytest.raises(TestbedError, match=r"^guest g: libvirt cannot start its domain: no such machine type$"):
         talk.create("<domain/>")
     monkeypatch.setattr(api, "_ANSWER_S", 0.01)
-    with pytest.raises(TestbedError, match=r"^guest g: libvirt does not tell its version: no answer within 0.01 s$"):
+    with pytest.raises(TestbedError, match=r"^guest g: libvirt does not report its version: no answer within 0.01 s$"):
         talk.version()
 
 

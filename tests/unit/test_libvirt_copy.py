@@ -277,7 +277,7 @@ def test_what_would_be_done_is_told_and_nobody_asked():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"domain": "web"}, "uri: say whose domain it is"),
+        ({"domain": "web"}, "uri: name the libvirtd of the domain"),
         ({"domain": "web", "uri": URI, "cpus": 2}, "cpus: leave it out; with `domain` it is as the domain has it"),
         ({"domain": "web", "uri": URI, "channel": "guest-agent"}, "channel: leave it out; .* guest agent"),
         ({"domain": "", "uri": URI}, "domain"),
@@ -321,7 +321,7 @@ def test_libvirt_tells_of_a_domain_that_is_shut_off(libvirt):
 def test_an_agent_that_is_not_there_is_an_error_that_names_the_guest(libvirt):
     domain = libvirt_module().open("test:///default").lookupByName("test")
     with pytest.raises(TestbedError, match="^guest g: its guest agent: "):
-        libvirt.ask_agent(domain, '{"execute": "guest-ping"}', 2.0)
+        libvirt.query_agent(domain, '{"execute": "guest-ping"}', 2.0)
 
 
 def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):
@@ -345,7 +345,7 @@ def test_the_agent_is_asked_through_libvirt():
         asked.append(command)
         return '{"return": {"pid": 7}}'
 
-    agent = LibvirtAgent(SimpleNamespace(ask_agent=ask))  # type: ignore[arg-type]  # the part of it that is used
+    agent = LibvirtAgent(SimpleNamespace(query_agent=ask))  # type: ignore[arg-type]  # the part of it that is used
     assert agent.command("guest-exec", {"path": "ls"}) == {"pid": 7}
     agent.command("guest-ping", timeout_s=2.0)
     agent.close()

@@ -15,7 +15,7 @@ from netbench.linux.changes.base import MachineState
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import cgroups
-from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
+from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root
 from netbench.vmm.libvirt import lxc as libvirt_lxc
@@ -75,9 +75,11 @@ def test_groups_are_where_netbench_is_but_for_shares_of_cpus():
         Hierarchy("devices", "/sys/fs/cgroup/devices"),
         Hierarchy("memory", "/sys/fs/cgroup/memory/user"),
     ]
-    assert cpu_door("nb-x", there) == "/proc/1/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs", "on another machine"
+    assert cpu_cgroup_procs("nb-x", there) == "/proc/1/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs", (
+        "on another machine"
+    )
     here = hierarchies(machine(APART, OWN, is_here=True))
-    assert cpu_door("nb-x", here).startswith(f"/proc/{os.getpid()}/root/sys/fs/cgroup/")
+    assert cpu_cgroup_procs("nb-x", here).startswith(f"/proc/{os.getpid()}/root/sys/fs/cgroup/")
 
 
 def test_in_version_2_nothing_runs_in_a_group_with_groups():
@@ -85,7 +87,7 @@ def test_in_version_2_nothing_runs_in_a_group_with_groups():
     own, leaf = (f"/proc/1/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
     words = in_groups(["libvirtd"], "nb-x", there)
     assert [words.index(own) < words.index("unshare") < words.index(leaf), words[-1]] == [True, "libvirtd"]
-    assert cpu_door("nb-x", there) == leaf
+    assert cpu_cgroup_procs("nb-x", there) == leaf
 
 
 def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):

@@ -36,7 +36,7 @@ from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
 from netbench.model.stream_paths import stream_paths
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm

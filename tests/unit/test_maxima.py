@@ -16,11 +16,11 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.profile import LOADS
 from netbench.model.search import SearchState
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
-from netbench.search.options import MaximaOptions
+from netbench.search.search_options import MaximaOptions
 from netbench.statistics.comparison import Campaign, compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.limits import with_limits

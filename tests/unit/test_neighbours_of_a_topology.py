@@ -1,8 +1,8 @@
 """Neighbours in topologies: their kind beside each UUT, their CPUs, and the messages for wrong ones."""
 
 import pytest
-import yaml
 
+from netbench.config.document import yaml_text, yaml_value
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
@@ -95,8 +95,8 @@ def test_what_is_written_down_reads_the_same():
         [{"name": "second", "streams": ["s2"], "placement": [0, 1], "cpu_limit": "12.5%", "nic": "e1000"}],
         uuts=[{**QEMU, "host_cpus": [1], "cpu_weight": 7, "neighbours": {"second": {"placement": "same-cpu"}}}],
     )
-    kept = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True))
-    again = Topology.model_validate(yaml.safe_load(kept))
+    kept = yaml_text(lab.model_dump(mode="json", exclude_none=True))
+    again = Topology.model_validate(yaml_value(kept))
     assert again == lab
     assert guest_specs(again, again.uuts[0])["second"].cpu_limit == 0.125
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netbench.cli.init import _quoted
+from netbench.config.document import yaml_value
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddNamespace
 from netbench.linux.locks import state_is_written
@@ -26,8 +26,8 @@ def test_a_nic_that_is_called_as_an_interface_of_netbenchs_own_is_refused(name):
     link = given.links[0]
     ends = [end if not end.startswith("uut/") else f"uut/{name}" for end in link.ends]
     changed = given.model_copy(update={"links": [link.model_copy(update={"ends": ends}), *given.links[1:]]})
-    assert any(f"nb-{name} is what netbench calls" in problem for problem in topology_problems(changed))
-    assert not any("is what netbench calls" in problem for problem in topology_problems(given))
+    assert any(f"an interface named nb-{name} for" in problem for _, problem in topology_problems(changed))
+    assert not any("an interface named" in problem for _, problem in topology_problems(given))
 
 
 NAMES = ["eth0", "no", "on", "1e3", "0x10", "12:30", "null", "~", "a:b", "a#b", "-", "1_000", "e\u2003m", "[x", "'"]
@@ -35,7 +35,7 @@ NAMES = ["eth0", "no", "on", "1e3", "0x10", "12:30", "null", "~", "a:b", "a#b", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_yaml_reads_the_name_of_a_port_as_it_is(name):
-    assert yaml.safe_load(f"tx1: {_quoted(name)} # sends") == {"tx1": name}
+    assert yaml_value(f"tx1: {_quoted(name)} # sends") == {"tx1": name}
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ uuts:
             "28:7",
             "UUT route: neighbours: there is no 'secnd'; did you mean second?",
         ),
-        ("{forward: bridge}", "{streams: s1}", "28:15", "UUT route: neighbours: second: streams is the same beside"),
+        ("{forward: bridge}", "{streams: s1}", "28:25", "UUT route: neighbours: second: streams is the same beside"),
         ("[uut/out2, sink", "[uut/out2, snk", "11:23", "link end snk/rx2: there is no host 'snk'; did you mean sink?"),
         ("[uut/out2, sink/rx2]", "[uut/out1, sink/rx2]", "11:13", "NIC uut/out1 is an end of more than one link"),
         ("[uut/out2, sink/rx2]", "[uut/out2, tester/a]", "12:13", "NIC tester/a is an end of more than one link"),
@@ -72,7 +72,7 @@ uuts:
         ("  uut: {kind: netns}", "  uut: {kind: netns, on: x}", "4:26", "host uut: on: 'x' is not a host of kind vm"),
         ("  uut: {kind: netns}", "  uut: {kind: netns, cpus: 2}", "4:28", "hosts.uut: cpus: only a host of kind vm"),
         ("[uut/out2, sink/rx2]", "[uut/out2, sink/A]", "11:23", "link end sink/A: a NIC name is a-z"),
-        ("name: second", "name: victim", "21:12", "neighbours: victim is what the guest beside them is called"),
+        ("name: second", "name: victim", "21:12", "neighbours: victim is the name of the guest beside them"),
         (
             "forward: route",
             "forward: rout",

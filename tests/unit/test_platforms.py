@@ -10,15 +10,15 @@ from netbench.errors import MissingError
 from netbench.images.library import Image
 from netbench.linux.requirements import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
-from netbench.testbed import diagnosis
-from netbench.testbed import platforms as platforms_module
-from netbench.testbed.diagnosis import judge_platforms
-from netbench.testbed.host_checks import HostCheck, Status
-from netbench.testbed.platforms import Platform, judge, platform_checks
+from netbench.testbed.doctor import diagnosis
+from netbench.testbed.doctor import platforms as platforms_module
+from netbench.testbed.doctor.diagnosis import judge_platforms
+from netbench.testbed.doctor.host_checks import HostCheck, Status
+from netbench.testbed.doctor.platforms import Platform, judge, platform_checks
 from netbench.uut.base import UutPlan
 from netbench.vmm.base import GuestOptions, Vmm
 from netbench.vmm.qemu import acceleration
-from netbench.vmm.qemu.acceleration import Acceleration, known_of_kvm, kvm_remedy, remember
+from netbench.vmm.qemu.acceleration import Acceleration, kvm_remedy, recall_kvm, remember
 from netbench.vmm.qemu.qemu import Qemu
 
 USER = 65534
@@ -136,17 +136,17 @@ def test_what_gives_a_machine_kvm(monkeypatch, tmp_path, flags, device, told):
     assert said == told if told else "hardware virtualisation" in said
 
 
-def test_what_is_known_of_kvm_is_not_tried_again(monkeypatch, tmp_path):
+def test_what_is_recall_kvm_is_not_tried_again(monkeypatch, tmp_path):
     image = Image("micro", tmp_path, tmp_path, tmp_path, tmp_path, "6.1", "x", "ab" * 32, {})
     monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path)
     monkeypatch.setattr(acceleration, "CACHE", tmp_path / "acceleration.json")
     monkeypatch.setattr(acceleration, "find_image", lambda name: image)
-    assert known_of_kvm("micro") == ""
+    assert recall_kvm("micro") == ""
     remember(acceleration.CACHE, image, Acceleration("kvm"))
-    assert known_of_kvm("micro") == "a guest boots under it"
+    assert recall_kvm("micro") == "a guest boots under it"
     remember(acceleration.CACHE, image, Acceleration("tcg", "it hangs"))
     with pytest.raises(MissingError, match="it hangs"):
-        known_of_kvm("micro")
+        recall_kvm("micro")
     monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / "kvm")
     with pytest.raises(MissingError, match="no /dev/kvm"):
-        known_of_kvm("micro")
+        recall_kvm("micro")

@@ -4,11 +4,10 @@ import math
 from decimal import Decimal
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench.config.document import parse_document, value_at
+from netbench.config.document import parse_document, value_at, yaml_text
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
@@ -98,9 +97,9 @@ def profiles(draw):
 @given(profiles())
 def test_a_profile_that_results_keep_reads_back_the_same(written):
     models = profile_kinds()
-    with file_of(yaml.safe_dump(written, allow_unicode=True).encode()) as path:
+    with file_of(yaml_text(written).encode()) as path:
         profile = load_profile(path, models)
-    with file_of(yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True)).encode()) as path:
+    with file_of(yaml_text(profile.model_dump(mode="json", exclude_none=True)).encode()) as path:
         assert load_profile(path, models) == profile
 
 
@@ -127,7 +126,7 @@ def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
     """No field of a shipped file may be a mapping of this sort."""
     good = parse_document(file.read_text(), "").data  # `on` is a word to netbench, and true to YAML 1.1
     wrong = data.draw(st.sampled_from(leaves(good)))
-    text = yaml.safe_dump(changed(good, wrong, {"no-such-key": 1}), sort_keys=False)
+    text = yaml_text(changed(good, wrong, {"no-such-key": 1}))
     is_topology = file.parent.name == TOPOLOGIES
     with file_of(text.encode()) as path, pytest.raises(UsageError) as caught:
         load_topology(path, option_models(UUTS)) if is_topology else load_profile(path, profile_kinds())

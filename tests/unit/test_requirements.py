@@ -8,9 +8,9 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.requirements import Tool
-from netbench.testbed import requirements
-from netbench.testbed.requirements import all_of, require
+from netbench.linux.needs import Tool
+from netbench.testbed.doctor import requirements
+from netbench.testbed.doctor.requirements import all_of, require
 from netbench.vmm.qemu import acceleration, qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
@@ -46,8 +46,8 @@ def test_tools_and_facilities_are_asked_for_and_the_kernel_is_not(monkeypatch, t
         ("image:micro", "the guest image 'micro' is not built .*: run `netbench image build`"),
         ("image:new", "run `netbench image build --name new`"),
         (qemu_program(), f"^the command `{qemu_program()}` is not on this host; `netbench doctor`"),
-        ("vhost", "^vhost: on is asked for, but this host has no .*: modprobe vhost_net"),
-        ("kvm", "^accelerator: kvm is wanted, but no guest boots under it; use auto or tcg"),
+        ("vhost", "^vhost: on is not possible: this host has no .*: modprobe vhost_net"),
+        ("kvm", "^accelerator: kvm is not possible: no guest boots under it; use auto or tcg"),
     ],
 )
 def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, need, says):
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, nee
 
 @pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
 def test_the_makefile_is_told_what_to_install(whose, some):
-    argv = [sys.executable, "-m", "netbench.testbed.requirements", whose]
+    argv = [sys.executable, "-m", "netbench.testbed.doctor.requirements", whose]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert some in told
     names = {tool.name for tool in all_of(Tool) if tool.optional == (whose == "guest")}

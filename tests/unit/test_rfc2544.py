@@ -26,14 +26,14 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
-from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from netbench.report.rfc2544_section import bursts_text
 from netbench.results.manifest import searches_of, with_searches
-from netbench.search.further_tests import deviations
-from netbench.search.options import SearchOptions
+from netbench.search.rfc2544_tests import deviations
+from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
 from tests.unit.charts import names_as_files_and_on_page
 from tests.unit.inputs import profile, topology

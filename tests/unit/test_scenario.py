@@ -1,11 +1,11 @@
 """Scenarios in profiles: the meaning of names and shorthands, wrong ones, and lossless storage."""
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.config.document import yaml_text, yaml_value
 from netbench.model.profile import Profile
 from netbench.model.scenario import Idle, Network, Off, Stress
 from netbench.model.units import Load
@@ -71,8 +71,8 @@ def test_what_is_written_down_reads_the_same(given_activities):
         for n, activity in enumerate(given_activities)
     ]
     wanted = profile(scenarios=items)
-    kept = yaml.safe_dump(wanted.model_dump(mode="json", exclude_none=True))
-    assert Profile.model_validate(yaml.safe_load(kept)) == wanted
+    kept = yaml_text(wanted.model_dump(mode="json", exclude_none=True))
+    assert Profile.model_validate(yaml_value(kept)) == wanted
 
 
 @pytest.mark.parametrize(

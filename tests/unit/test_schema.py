@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from jsonschema import Draft7Validator
 
-from netbench.config.document import read_document
+from netbench.config.document import read_document, yaml_value
 from netbench.config.schema import SCHEMAS, schema_text
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 
@@ -59,7 +58,7 @@ captures_limit: 10G
 
 @pytest.mark.parametrize(("what", "text"), [("topology", LAB), ("profile", PROFILE)])
 def test_all_ways_to_write_something_fit(what, text):
-    assert [error.message for error in VALIDATORS[what].iter_errors(yaml.safe_load(text))] == []
+    assert [error.message for error in VALIDATORS[what].iter_errors(yaml_value(text))] == []
 
 
 @pytest.mark.parametrize(
@@ -90,4 +89,4 @@ def test_all_ways_to_write_something_fit(what, text):
 def test_what_is_mistyped_does_not(what, old, new):
     text = {"topology": LAB, "profile": PROFILE}[what]
     assert old in text
-    assert not VALIDATORS[what].is_valid(yaml.safe_load(text.replace(old, new, 1)))
+    assert not VALIDATORS[what].is_valid(yaml_value(text.replace(old, new, 1)))

@@ -15,8 +15,8 @@ from netbench.model.source_ceiling import (
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from netbench.report.page import report_page
 from netbench.results.manifest import ceilings_of, with_ceilings
 from netbench.results.rows import stream_rows

@@ -21,13 +21,13 @@ from netbench.linux.watchdog.program import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed import ssh_checks
-from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.bring_up import base_changes, resources
+from netbench.testbed.doctor import ssh_checks
+from netbench.testbed.doctor.host_checks import Status
+from netbench.testbed.doctor.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
-from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.resolved import needs_of
-from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.vmm.libvirt.domain import driver_sign
 from tests.breakages import load_shipped
 

@@ -4,10 +4,10 @@ from itertools import takewhile
 from unittest.mock import Mock
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netbench.config.document import yaml_text, yaml_value
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
@@ -17,9 +17,9 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
-from netbench.testbed.requirements import known_needs
+from netbench.testbed.doctor.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
@@ -205,8 +205,8 @@ def test_what_is_changed_in_a_vm_is_what_would_be_changed_here():
 
 def test_a_nic_of_the_vm_itself_is_not_in_any_namespace_of_it():
     lab = topology_in_vm().model_dump(mode="json", exclude_none=True)
-    text = yaml.safe_dump(lab).replace("source/", "lab/")
-    changes = base_changes(Topology.model_validate(yaml.safe_load(text)), "lab")
+    text = yaml_text(lab).replace("source/", "lab/")
+    changes = base_changes(Topology.model_validate(yaml_value(text)), "lab")
     (first, _) = [change for change in changes if isinstance(change, AddVeth)]
     assert (first.netns, first.interface, first.peer_netns) == (None, "nb-tx1", "nb-lab-uut")
     assert SetSysctl(None, "net.ipv6.conf.nb-tx1.disable_ipv6", "1", True) in changes

@@ -76,7 +76,7 @@ def test_softirqs_are_the_links_and_what_the_hypervisor_took_is_not(clocks, acco
     clocks.ticks = NO_TICKS._replace(softirq=12, steal=3)
     assert account.spent()[:2] == (pytest.approx(0.12), pytest.approx(0.03))
     clocks.ticks = None  # bound to no CPU
-    assert account.spent().link_s == 0
+    assert account.spent().backpressure_s == 0
 
 
 def test_calls_and_pauses_that_are_far_too_long_are_stops(clocks, account):

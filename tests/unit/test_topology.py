@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.config.document import yaml_text, yaml_value
 from netbench.model.host_spec import PortSpec, VmSpec
 from netbench.model.interfaces import split_endpoint
 from netbench.model.topology import MAX_STREAMS, Topology
@@ -106,7 +106,11 @@ def made_of(**fields) -> dict[str, object]:
             {"hosts__uut": {"on": "elsewhere"}},
             "host uut: on: 'elsewhere' is not a host of kind vm or ssh; VMs",
         ),
-        (VM, {"hosts__uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm or ssh; VMs are lab"),
+        (
+            VM,
+            {"hosts__uut": {"on": "source"}},
+            "host uut: on: 'source' is not a host of kind vm or ssh; VMs and SSH hosts are lab",
+        ),
         (VM, {"hosts__uut": {"kind": "local", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (VM, {"hosts__other": {"kind": "vm", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (
@@ -250,8 +254,8 @@ VMS = st.fixed_dictionaries(
 @given(VMS)
 def test_a_vm_reads_back_as_results_keep_it(vm):
     lab = topology_in_vm(vm=vm)
-    text = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True), sort_keys=False)
-    again = Topology.model_validate(yaml.safe_load(text))
+    text = yaml_text(lab.model_dump(mode="json", exclude_none=True))
+    again = Topology.model_validate(yaml_value(text))
     assert (again, again.vms) == (lab, lab.vms)
 
 
@@ -283,7 +287,7 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
     ("hosts", "on", "says"),
     [
         (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
-        (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; VMs are lab, other"),
+        (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; did you mean other? VMs are lab, other"),
         (
             LABS | {"sink": {"kind": "local"}},
             "lab",

@@ -134,7 +134,7 @@ def test_more_than_was_sent_is_no_loss_below_zero(server, ends):
     server.twice = True
     sent, received = ends.trial()
     assert (sent.frames, received.frames, received.matched) == (500, None, 1000)
-    assert "counted 1,000 frames of 500 that were sent" in received.error
+    assert "counted 1,000 of 500 sent frames" in received.error
     assert ReasonKind.CAPTURE_FAILED.verdict is Verdict.INVALID  # an error becomes this reason
 
 

@@ -110,7 +110,9 @@ def test_a_guest_is_what_its_options_say():
 
 
 def test_all_that_serves_a_guest_ends_with_it_and_runs_where_it_may():
-    words = box_command(VirtualBoxStart("g", host_cpus=(1, 3), door="/sys/fs/cgroup/nb/cgroup.procs"), FILES, "/d.iso")
+    words = box_command(
+        VirtualBoxStart("g", host_cpus=(1, 3), cgroup_procs="/sys/fs/cgroup/nb/cgroup.procs"), FILES, "/d.iso"
+    )
     assert words[3] == "/run/x/pid"
     assert {"--pid", "--mount", "--kill-child"} <= set(words)
     assert words.index("taskset") < words.index("unshare")
@@ -149,7 +151,7 @@ def test_the_script_gets_what_it_takes(tmp_path):
         ({"nested_paging": "maybe"}, "'auto', 'on' or 'off'"),
         ({"image": "./disk.vdi"}, "pattern"),
         ({"accelerator": "kvm"}, "Extra inputs"),
-        ({"forward": "xdp"}, "in a guest nobody holds"),
+        ({"forward": "xdp"}, "a guest cannot run"),
     ],
 )
 def test_what_it_cannot_be_is_refused(wrong, why):

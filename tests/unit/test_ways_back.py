@@ -34,7 +34,7 @@ from netbench.statistics.directions import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.observation import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -112,7 +112,7 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
         ((FORTH, {**BACK, "source": "source/tx1"}), "streams.1.source", "a way back has the NICs of s1"),
         ((FORTH, {**BACK, "colour": 1}), "streams.1.colour", "Extra inputs"),
         ((FORTH, {"name": "back", "reverse": 7}), "streams.1.reverse", "string"),
-        ((FORTH, {**FORTH, "name": "s2"}), "", "only a stream and its way back (`reverse`) share NICs"),
+        ((FORTH, {**FORTH, "name": "s2"}), "streams.1.source", "only a stream and its way back (`reverse`) share NICs"),
         ((FORTH, {"name": "x"}), "streams.1.source", "Field required"),
         (("s1", BACK), "streams.1.reverse", "there is no stream 's1'"),
     ],
@@ -264,7 +264,7 @@ def test_a_guest_elsewhere_has_the_uplinks_of_the_stream(tmp_path):
     }
     direct = [replace(path, ingress=None, egress=None) for path in PATHS]
     Guest(Esxi(EsxiOptions.model_validate(said))).check(direct)
-    with pytest.raises(UsageError, match="stream back: uplinks must say .*{s1: {ingress: vmnic2"):
+    with pytest.raises(UsageError, match="stream back: uplinks must name .*{s1: {ingress: vmnic2"):
         Guest(Esxi(EsxiOptions.model_validate({**said, "uplinks": {}}))).check(direct[1:] + direct[:1])
 
 

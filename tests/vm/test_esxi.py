@@ -12,8 +12,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-import yaml
 
+from netbench.config.document import yaml_text
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.linux.locks import STATE_DIRECTORY
@@ -384,7 +384,7 @@ def topology(simulator, tmp_path, monkeypatch):
     path = tmp_path / "esxi.yaml"
 
     def write(**more):
-        path.write_text(yaml.safe_dump({**TOPOLOGY, "uuts": [{**uut, **more}]}))
+        path.write_text(yaml_text({**TOPOLOGY, "uuts": [{**uut, **more}]}))
         return path
 
     return write

@@ -165,8 +165,8 @@ def test_guests_that_do_not_come_up_are_a_reason_and_the_next_uut_is_measured(to
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
-        ("accelerator: kvm", 3, "accelerator: kvm is wanted, but"),
-        ("vhost: on", 3, "vhost: on is asked for, but this host has no"),
+        ("accelerator: kvm", 3, "accelerator: kvm is not possible:"),
+        ("vhost: on", 3, "vhost: on is not possible: this host has no"),
         ("pin: {vcpus: [[4000]]}", 2, "UUT guest: pin: this machine has no CPU 4000; it has 0"),
     ],
 )

@@ -21,7 +21,7 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import guest_directory
-from netbench.vmm.libvirt.api import OwnDomain, libvirt_module, own_uuid
+from netbench.vmm.libvirt.api import AddLibvirtDomain, libvirt_module, own_uuid
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
@@ -386,13 +386,13 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
         uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
         connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
         with pytest.raises(TestbedError, match="the domain nb-theirs at .* is there already and not netbench's"):
-            OwnDomain(uri, "nb-theirs").found(MachineState(HERE))
+            AddLibvirtDomain(uri, "nb-theirs").found(MachineState(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
-            OwnDomain(uri, name).undo(HERE)
+            AddLibvirtDomain(uri, name).undo(HERE)
         assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]
         theirs.destroy()
         connection.close()
-    OwnDomain(uri, "nb-ours").undo(HERE)  # the daemon has ended
+    AddLibvirtDomain(uri, "nb-ours").undo(HERE)  # the daemon has ended
 
 
 def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):

@@ -18,7 +18,7 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vmm.container.cgroups import AddMemoryGroup, doors
+from netbench.vmm.container.cgroups import AddMemoryGroup, cgroup_procs_files
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
@@ -150,8 +150,8 @@ def test_the_memory_of_a_group_that_has_shares_is_limited_too(lab):
     shares, memory = "nb-0123456789ab-u", AddMemoryGroup("nb-0123456789ab-uut-u", 32, "nb-0123456789ab-u")
     kernel.make([AddCgroup(None, shares, 50), memory])
     try:
-        (entry,) = doors(host, f"/sys/fs/cgroup/{shares}/cgroup.procs", memory)
-        confined = ConfinedHost(host, (), entry)
+        (entry,) = cgroup_procs_files(host, f"/sys/fs/cgroup/{shares}/cgroup.procs", memory)
+        confined = Confined(host, (), entry)
         assert (
             "0::/nb-0123456789ab-u/nb-0123456789ab-uut-u" in confined.run(["cat", "/proc/self/cgroup"]).stdout.split()
         )

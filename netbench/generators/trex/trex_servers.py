@@ -1,4 +1,4 @@
-"""Options of a TRex server: its address, and the mapping from interfaces to its ports."""
+"""The TRex servers of a campaign: their options, and one worker per server, shared by its sources and sinks."""
 
 import json
 import shlex
@@ -51,21 +51,20 @@ class TrexOptions(BaseModel, extra="forbid"):
     def _one_or_the_other(self) -> Self:
         if self.path is None and not self.ports:
             raise ValueError(
-                "neither `ports` nor `path`: say which port of a running server each interface is, as in "
-                "{kind: trex, ports: {eth1: 0}}, or where the package is to start servers of: {kind: trex, path: "
-                "/opt/trex/v3.08}"
+                "neither `ports` nor `path`: give the port of a running server for each interface, as in {kind: trex, "
+                "ports: {eth1: 0}}, or the package to start servers from: {kind: trex, path: /opt/trex/v3.08}"
             )
         if self.path is not None and self.model_fields_set - {"path", "delay_fps"}:
             raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
         if len(set(self.ports.values())) < len(self.ports):
-            raise ValueError("ports: two interfaces are the same port of TRex; give each a port of its own")
+            raise ValueError("ports: two interfaces have the same port of TRex; give each another port")
         return self
 
 
 class TrexServer:
     """The worker of one server, alive as long as it has users.
 
-    A server that netbench starts is started at the first request, when all its interfaces are known.
+    A server that netbench starts starts with the first request, when all its interfaces have joined.
     """
 
     def __init__(self, options: TrexOptions, host: Host, cpus: Sequence[int]) -> None:
@@ -84,7 +83,7 @@ class TrexServer:
 
         MissingError as in TrexSession and TrexPort.
         """
-        known = interface in self._receive and self._receive[interface] >= receives
+        is_served = interface in self._receive and self._receive[interface] >= receives
         self._users[user] = interface
         self._receive[interface] = receives or self._receive.get(interface, False)
         if self._options.path is None:
@@ -94,7 +93,7 @@ class TrexServer:
             except BaseException:  # Ctrl-C too: the worker must not stay
                 self.leave(user)
                 raise
-        elif not known:
+        elif not is_served:
             self._end()  # it must be restarted with one more interface
 
     def leave(self, user: object) -> None:
@@ -169,7 +168,7 @@ class TrexServer:
 
 
 class TrexServers:
-    """The servers of a campaign.
+    """The servers of a campaign; `has_sinks` is whether there are sinks of TRex.
 
     An already running server serves all its interfaces. Otherwise netbench starts one server per source. With sinks of
     TRex, it starts one per host for all interfaces, because a server counts only frames that it has sent itself.
@@ -178,7 +177,7 @@ class TrexServers:
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers: dict[str, TrexServer] = {}
-        self.count = False  # whether there are sinks of TRex
+        self.has_sinks = False
 
     def join(
         self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool = False
@@ -190,17 +189,17 @@ class TrexServers:
         """
         if missing := no_client():
             raise MissingError(missing)
-        self.require_sense(interface)
+        self.require_port(interface)
         key = self._key(host, interface)
         bring(host, MODULE)
         if receives and key not in self._servers:
             raise UsageError(
-                f"sink trex: {interface} of host {host.name} receives, and no source is on that host: a server that "
-                "netbench starts counts what it has sent itself, so put source and sink of a stream on one host"
+                f"sink trex: no source is on host {host.name}, where {interface} receives. A server that netbench "
+                "starts counts only frames that it sent: put source and sink of a stream on one host"
             )
         server = self._servers.setdefault(key, TrexServer(self._options, host, cpus))
         server.join(user, interface, receives=receives)
-        if self._options.path is not None and not self.count:
+        if self._options.path is not None and not self.has_sinks:
             try:
                 server.start()
             except BaseException:  # Ctrl-C too: the worker must not stay
@@ -208,17 +207,17 @@ class TrexServers:
                 raise
         return server
 
-    def require_sense(self, interface: str) -> None:
+    def require_port(self, interface: str) -> None:
         """Raise UsageError where the options have no port for an interface, or a delay that no sink measures."""
         options = self._options
         if options.path is None and interface not in options.ports:
             raise UsageError(
-                f"generator trex: which port of TRex is interface {interface}? `ports` has {', '.join(options.ports)} "
-                f"only; add it, for example {{{interface}: 0}}"
+                f"generator trex: `ports` has no interface {interface}, only {', '.join(options.ports)}; add it, for "
+                f"example {{{interface}: 0}}"
             )
-        if options.delay_fps and not self.count:
+        if options.delay_fps and not self.has_sinks:
             raise UsageError(
-                "generator trex: TRex alone can tell what delay_fps measures; add sink: trex, or leave it out"
+                "generator trex: delay_fps needs the sink trex, which measures delay; add sink: trex, or leave it out"
             )
 
     def commands(self, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
@@ -232,9 +231,8 @@ class TrexServers:
             return machine_name(host)
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
-            machine = machine_name(host)
-            raise no_server(program, f" on host {machine}" if machine else "")
-        return host.name if self.count else f"{host.name}/{interface}"
+            raise no_server(program, "" if host.shares_files else f" on host {host.name}")
+        return host.name if self.has_sinks else f"{host.name}/{interface}"
 
 
 def _command(

@@ -41,7 +41,7 @@ class Xdp(Generator):
             "",
             Probes.live_frames,
             optional=True,
-            otherwise="or send with the generator afpacket, as auto does",
+            otherwise="or use the generator afpacket, as auto does",
         ),
     )
 

@@ -123,9 +123,9 @@ def _switch(directory: str) -> str:
     return f"{directory}/cgroup.subtree_control"
 
 
-def doors(host: Host, cpu_door: str, wanted: AddMemoryGroup | None) -> tuple[str, ...]:
+def cgroup_procs_files(host: Host, cpu_cgroup_procs: str, wanted: AddMemoryGroup | None) -> tuple[str, ...]:
     """Return the cgroup.procs files for a container's processes: of its CPU shares (empty: none), and of its memory."""
-    own = (cpu_door,) if cpu_door else ()
+    own = (cpu_cgroup_procs,) if cpu_cgroup_procs else ()
     if wanted is None:
         return own
     controller = find_memory_controller(host)
@@ -167,8 +167,8 @@ class Hierarchy:
             return CpuController(self.directory)
         return CpuController(self.directory, 1) if "cpu" in self.controllers.split(",") else None
 
-    def door(self, *group: str) -> str:
-        """Return the file by which processes of its machine enter a group, from any namespace."""
+    def procs(self, *group: str) -> str:
+        """Return the cgroup.procs file of a group, for processes of its machine in any namespace."""
         return "/".join((f"{self.root}{self.directory}", *group, "cgroup.procs"))
 
 
@@ -199,19 +199,19 @@ def in_groups(command: Sequence[str], group: str, there: Sequence[Hierarchy]) ->
     """
     for hierarchy in there:
         if not hierarchy.controllers:
-            command = confined(command, (), hierarchy.door(group, _LEAF))
+            command = confined(command, (), hierarchy.procs(group, _LEAF))
     command = ["unshare", "--cgroup", *command]
     for hierarchy in there:
-        command = confined(command, (), hierarchy.door(group))
+        command = confined(command, (), hierarchy.procs(group))
     return list(command)
 
 
-def cpu_door(group: str, there: Sequence[Hierarchy]) -> str:
-    """Return the file by which processes enter a group with weight and limit; empty if there are none."""
-    doors = (
-        hierarchy.door(group, *(() if hierarchy.controllers else (_LEAF,))) for hierarchy in there if hierarchy.cpu
+def cpu_cgroup_procs(group: str, there: Sequence[Hierarchy]) -> str:
+    """Return the cgroup.procs file of a group with weight and limit; empty if there are none."""
+    files = (
+        hierarchy.procs(group, *(() if hierarchy.controllers else (_LEAF,))) for hierarchy in there if hierarchy.cpu
     )
-    return next(doors, "")
+    return next(files, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
-from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, doors, with_limit
+from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
 from netbench.vmm.container.lxc import Lxc
 from netbench.vmm.container.podman import Podman
 from netbench.vmm.container.runtime import Root, Runtime
@@ -177,7 +177,7 @@ class Container(Vmm):
         self._runtime = (
             _RUNTIMES[options.runtime]() if options.domain is None else ExistingLxc(options.domain, options.uri)
         )
-        self.entitles = self._runtime.entitles
+        self.applies_cpu_shares = self._runtime.applies_cpu_shares
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Raise UsageError for a root that is unsuitable."""
@@ -212,11 +212,9 @@ class Container(Vmm):
         planned = roots() / "DIGEST" if self._of_image else self._directory
         within = ("ip", "netns", "exec", spec.own_netns)
         group = self._memory_group(spec)
-        own = self._runtime.door(spec)
-        planned_doors = (own,) if own else ()
-        if group:
-            planned_doors = (f"{group.path}/cgroup.procs",)
-        return shlex.join([*within, *self._start(spec, Root(planned), planned_doors)])
+        own = self._runtime.cgroup_procs(spec)
+        cgroups = (f"{group.path}/cgroup.procs",) if group else (own,) if own else ()
+        return shlex.join([*within, *self._start(spec, Root(planned), cgroups)])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         machine = outside(host)
@@ -231,12 +229,12 @@ class Container(Vmm):
         memory = self._options.memory
         if memory:
             facts["memory"] = f"{memory} MiB"
-        ways_in = doors(host, self._runtime.door(spec), self._memory_group(spec))
-        command = self._start(spec, root, ways_in)
-        return ContainerGuest(spec, host, self._runtime, command, facts, ways_in, memory)
+        cgroups = cgroup_procs_files(host, self._runtime.cgroup_procs(spec), self._memory_group(spec))
+        command = self._start(spec, root, cgroups)
+        return ContainerGuest(spec, host, self._runtime, command, facts, cgroups, memory)
 
     def _memory_group(self, spec: GuestSpec) -> AddMemoryGroup | None:
-        shares = Path(spec.door).parent.name if spec.door else ""
+        shares = Path(spec.cgroup_procs).parent.name if spec.cgroup_procs else ""
         return AddMemoryGroup(spec.own_netns, self._options.memory, shares) if self._options.memory else None
 
     @property
@@ -270,9 +268,9 @@ class Container(Vmm):
             return f"image: podman takes the comma in {directory} for the end of a path; rename it"
         return ""
 
-    def _start(self, spec: GuestSpec, root: Root, ways_in: Sequence[str]) -> list[str]:
+    def _start(self, spec: GuestSpec, root: Root, cgroups: Sequence[str]) -> list[str]:
         init = _INIT if self._options.domain is None else _BEFORE_ITS_OWN
-        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, init, ways_in)]
+        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, init, cgroups)]
 
     def _root_fact(self) -> str:
         if self._options.domain is not None:
@@ -293,12 +291,12 @@ class ContainerGuest(RunningGuest):
         runtime: Runtime,
         command: Sequence[str],
         facts: dict[str, str],
-        ways_in: Sequence[str] = (),
+        cgroups: Sequence[str] = (),
         memory_mib: int | None = None,
     ) -> None:
-        """`ways_in` are the cgroup.procs files of its control groups; one of these groups limits it to `memory_mib`."""
+        """`cgroups` are the cgroup.procs files of its control groups; one of these groups limits it to `memory_mib`."""
         super().__init__(spec)
-        self._ways_in = ways_in
+        self._cgroups = cgroups
         self._memory_mib = memory_mib
         self._runtime = runtime
         self._here = here
@@ -335,9 +333,9 @@ class ContainerGuest(RunningGuest):
             words = f"it has {len(pids)} first processes by what its runtime tells"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
         (self._pid,) = pids
-        around: Host = ConfinedHost(self._here, self.spec.host_cpus)
-        for door in self._ways_in:
-            around = ConfinedHost(around, (), door)
+        around: Host = Confined(self._here, self.spec.host_cpus)
+        for procs in self._cgroups:
+            around = Confined(around, (), procs)
         known = self._pid, self._memory_mib
         self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
 

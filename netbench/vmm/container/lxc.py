@@ -26,10 +26,10 @@ class Lxc(Runtime):
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         run_checked(machine, ["mkdir", str(spec.directory / "mount")])
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         words = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]
         where = ("--name", spec.own_netns, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
-        return within(["lxc-start", "--foreground", *where, *words, "--", *init], spec, ways_in)
+        return within(["lxc-start", "--foreground", *where, *words, "--", *init], spec, cgroups)
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         return [process.pid for process in processes_of(machine) if process.parent == runtime]

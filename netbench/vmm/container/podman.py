@@ -42,7 +42,7 @@ class Podman(Runtime):
         text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
         machine.write(str(spec.directory / _CONFIGURATION_FILE), text)
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         storage = (
             "--root",
             f"{DIRECTORY}/storage",
@@ -81,7 +81,7 @@ class Podman(Runtime):
         run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
         command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
-        return within(command, spec, ways_in)
+        return within(command, spec, cgroups)
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         with suppress(TestbedError, ValueError):  # not written yet, or incomplete

@@ -77,7 +77,7 @@ class Runtime(Protocol):
 
     needs: ClassVar[frozenset[str]]  # requirements, as `netbench doctor` names them
     version: ClassVar[tuple[str, ...]]  # a command; the last word of its output is the version
-    entitles: ClassVar[bool] = False  # as in a Vmm
+    applies_cpu_shares: ClassVar[bool] = False  # as in a Vmm
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Return the changes it needs on the machine besides a directory and a network namespace."""
@@ -93,26 +93,26 @@ class Runtime(Protocol):
         """Return further facts for RunningGuest.facts(), known once it is prepared."""
         return {}
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         """Return the command that runs a container with the first process `init`.
 
         Its root is laid out in `root` of the guest's directory. The command runs on the guest's CPUs, and in its
-        control groups, whose cgroup.procs files are `ways_in`.
+        control groups, whose cgroup.procs files are `cgroups`.
         """
 
-    def door(self, spec: GuestSpec) -> str:
+    def cgroup_procs(self, spec: GuestSpec) -> str:
         """Return the cgroup.procs file of the control group with the guest's CPU shares; empty: none."""
-        return spec.door
+        return spec.cgroup_procs
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         """Return the container's first process, given the runtime's process; none before its start or after its end."""
 
 
-def within(command: Sequence[str], spec: GuestSpec, ways_in: Sequence[str]) -> list[str]:
+def within(command: Sequence[str], spec: GuestSpec, cgroups: Sequence[str]) -> list[str]:
     """Return a command that runs another one on the guest's CPUs and in these control groups."""
     command = confined(command, spec.host_cpus, "")
-    for door in ways_in:
-        command = confined(command, (), door)
+    for procs in cgroups:
+        command = confined(command, (), procs)
     return list(command)
 
 

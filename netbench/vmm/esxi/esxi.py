@@ -67,7 +67,7 @@ class Esxi(Vmm):
     )
     unproven = SIMULATED
     elsewhere: ClassVar[bool] = True
-    entitles: bool = True
+    applies_cpu_shares: bool = True
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=60.0, trial_s=1.0)  # a guess
     may_need = (
         Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, find_bindings),

@@ -24,10 +24,8 @@ R = TypeVar("R")
 
 _ANSWER_S = 20.0
 # Sockets of system daemons: that of the daemon for all drivers, or by driver that of a modular daemon (libvirtd(8)).
-_OF_ALL, _OF_ONE = (
-    "/run/libvirt/libvirt-sock",
-    {"qemu": "/run/libvirt/virtqemud-sock", "lxc": "/run/libvirt/virtlxcd-sock"},
-)
+_MAIN_SOCKET = "/run/libvirt/libvirt-sock"
+_DRIVER_SOCKETS = {"qemu": "/run/libvirt/virtqemud-sock", "lxc": "/run/libvirt/virtlxcd-sock"}
 # Where Debian's package python3-libvirt installs the bindings; virtual environments do not search there.
 _DEBIAN = "/usr/lib/python3/dist-packages"
 REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
@@ -42,18 +40,26 @@ def libvirt_module(name: str = "libvirt") -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingError(f"libvirt's Python bindings are not there ({error}): {REMEDY}") from error
+        raise MissingError(f"libvirt's Python bindings are not installed ({error}): {REMEDY}") from error
     finally:
         sys.path.remove(_DEBIAN)
 
 
-def look_for_bindings(_: str) -> str:
+def find_bindings(_: str) -> str:
     """Return the version of libvirt that the bindings are for; MissingError without them."""
     version = libvirt_module().getVersion()
     return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
 
-BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings)
+BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, find_bindings)
+
+
+class LibvirtError(TestbedError):
+    """An error that libvirt itself reported, with its `code` (virErrorNumber)."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LibvirtConnection:
@@ -71,45 +77,48 @@ class LibvirtConnection:
         self._libvirt.registerErrorHandler(lambda _, __: None, None)
         with ExitStack() as way:
             near = uri if host is None or host.shares_files else self._near(host, way)
-            self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
+            self._connection: Any = self._call(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
 
     def defined(self, name: str) -> str:
         """Return the XML of a domain that is shut off, for its next start; TestbedError if it is running."""
-        domain = self._ask("libvirt does not tell its domain", lambda: self._lookup(name))
+        domain = self._call("libvirt does not describe its domain", lambda: self._lookup(name))
         if domain is None:
-            there = ", ".join(sorted(self._ask("libvirt lists no domains", self._names))) or "none"
-            raise TestbedError(f"{self.whose}: there is no domain {name} at {self.uri}, which has: {there}")
-        if self._ask("libvirt does not tell of its domain", domain.isActive):
+            existing = ", ".join(sorted(self._call("libvirt lists no domains", self._names))) or "none"
+            raise TestbedError(f"{self.whose}: there is no domain {name} at {self.uri}, which has: {existing}")
+        if self._call("libvirt does not report the state of its domain", domain.isActive):
             shut_down = shlex.join(["virsh", "-c", self.uri, "shutdown", name])
             raise TestbedError(
                 f"{self.whose}: domain {name} is running, and its disks and directories cannot serve two guests: "
                 f"shut it down ({shut_down}), or define another one for netbench"
             )
         inactive = self._libvirt.VIR_DOMAIN_XML_INACTIVE
-        xml: str = self._ask("libvirt does not tell its domain", lambda: domain.XMLDesc(inactive))
+        xml: str = self._call("libvirt does not describe its domain", lambda: domain.XMLDesc(inactive))
         return xml
 
     def has(self, name: str) -> bool:
         """Return whether a domain of this name exists, running or not."""
-        return self._ask("libvirt does not tell its domains", lambda: self._lookup(name)) is not None
+        return self._call("libvirt does not list its domains", lambda: self._lookup(name)) is not None
+
+    def may_lack_nics(self, error: LibvirtError) -> bool:
+        """Return whether create() may have failed because its daemon does not see the NICs (qemuInterfaceConnect)."""
+        return bool(error.code == self._libvirt.VIR_ERR_INTERNAL_ERROR)
 
     def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
         """Start a transient domain, paused, and return it; its daemon ends it when this connection closes."""
         flags = self._libvirt.VIR_DOMAIN_START_PAUSED | self._libvirt.VIR_DOMAIN_START_AUTODESTROY
-        return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
+        return self._call("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
 
     def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
         """Resume a paused domain."""
-        self._ask("libvirt cannot resume its domain", domain.resume)
+        self._call("libvirt cannot resume its domain", domain.resume)
 
     def state(self, domain: Any, *, resumed: bool) -> str:  # noqa: ANN401 - as above
         """Return why a domain is not running; empty when it is, or when it is paused and was never `resumed`."""
-        what = "libvirt does not tell of its domain"
+        what = "libvirt does not report the state of its domain"
         try:
-            state = self._ask(what, lambda: domain.state()[0])
-        except TestbedError as error:
-            cause: Any = error.__cause__  # libvirt's own error, if it has answered
-            if cause is not None and cause.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+            state = self._call(what, lambda: domain.state()[0])
+        except LibvirtError as error:
+            if error.code == self._libvirt.VIR_ERR_NO_DOMAIN:
                 return "libvirt has no such domain any more: it was destroyed, or it has crashed"
             raise
         names = {
@@ -117,26 +126,26 @@ class LibvirtConnection:
             for name, text in (
                 ("BLOCKED", ""),
                 ("RUNNING", ""),
-                ("PAUSED", "libvirt says that it is paused" if resumed else ""),
-                ("SHUTOFF", "libvirt says that it is shut off"),
-                ("CRASHED", "libvirt says that it has crashed"),
+                ("PAUSED", "it is paused" if resumed else ""),
+                ("SHUTOFF", "it is shut off"),
+                ("CRASHED", "it has crashed"),
             )
         }
-        return names.get(state, f"libvirt says that it is in state {state}")
+        return names.get(state, f"libvirt reports state {state}")
 
     def cpu_s(self, domain: Any) -> float:  # noqa: ANN401 - as above
         """Return the CPU time of a domain in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
-        nanoseconds: int = self._ask("libvirt does not tell its CPU time", lambda: domain.info()[4])
+        nanoseconds: int = self._call("libvirt does not report its CPU time", lambda: domain.info()[4])
         return nanoseconds / 1e9
 
-    def ask_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
+    def query_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
         """Return the answer of a domain's guest agent, through libvirt (virDomainQemuAgentCommand).
 
         The wait is limited to 20 s.
         """
         module = libvirt_module("libvirt_qemu")  # also of libvirt's bindings
         seconds = max(1, round(timeout_s))
-        answer: str = self._ask(
+        answer: str = self._call(
             "its guest agent",
             lambda: module.qemuAgentCommand(domain, command, seconds, 0),
         )
@@ -144,12 +153,12 @@ class LibvirtConnection:
 
     def version(self) -> str:
         """Return the version of its daemon."""
-        number: int = self._ask("libvirt does not tell its version", lambda: self._connection.getLibVersion())
+        number: int = self._call("libvirt does not report its version", lambda: self._connection.getLibVersion())
         return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
 
     def destroy(self, domain: Any) -> None:  # noqa: ANN401 - as above
         """End a domain at once; TestbedError also when it has ended already."""
-        self._ask("libvirt cannot end its domain", domain.destroy)
+        self._call("libvirt cannot end its domain", domain.destroy)
 
     def destroy_own(self, uuid: str) -> None:
         """End the domain with this UUID at once, also during its start; harmless if it does not exist (any more)."""
@@ -163,11 +172,11 @@ class LibvirtConnection:
                 if error.get_error_code() not in gone:
                     raise
 
-        self._ask("libvirt cannot end its domain", destroy)
+        self._call("libvirt cannot end its domain", destroy)
 
     def close(self) -> None:
         """Close the connection."""
-        self._ask("libvirt does not let go", self._connection.close)
+        self._call("libvirt does not close the connection", self._connection.close)
 
     def _near(self, host: Host, way: ExitStack) -> str:
         """Return the URI on this machine of another host's daemon, valid while `way` is open."""
@@ -189,10 +198,10 @@ class LibvirtConnection:
     def _names(self) -> list[str]:
         return [domain.name() for domain in self._connection.listAllDomains()]
 
-    def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
+    def _call(self, problem: str, call: Callable[[], R]) -> R:
         """Return the result of a call. It runs in its own thread, which a daemon that hangs may block forever."""
         answers: list[R] = []
-        errors: list[Exception] = []
+        errors: list[Any] = []
 
         def work() -> None:
             try:
@@ -206,9 +215,10 @@ class LibvirtConnection:
         if errors and not isinstance(errors[0], self._libvirt.libvirtError):
             raise errors[0]
         if errors:
-            raise TestbedError(f"{self.whose}: {otherwise}: {errors[0]}") from errors[0]
+            code = errors[0].get_error_code()
+            raise LibvirtError(f"{self.whose}: {problem}: {errors[0]}", code) from errors[0]
         if not answers:
-            raise TestbedError(f"{self.whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
+            raise TestbedError(f"{self.whose}: {problem}: no answer within {_ANSWER_S:g} s")
         return answers[0]
 
 
@@ -219,20 +229,15 @@ def _socket_of(uri: str, host: Host) -> tuple[str, str]:
     """
     parts = urlsplit(uri)
     driver = parts.scheme.removesuffix("+unix")
-    if driver not in _OF_ONE or parts.netloc or parts.path != "/system":
+    if driver not in _DRIVER_SOCKETS or parts.netloc or parts.path != "/system":
         usual = "lxc" if driver.startswith("lxc") else "qemu"
         raise TestbedError(
-            f"uri {uri} leads on from {host}: say which daemon of that host it is, {usual}:///system or "
+            f"uri {uri} leads away from {host}: use that of a daemon on that host, {usual}:///system or "
             f"{usual}+unix:///system?socket=PATH"
         )
     paths = parse_qs(parts.query).get("socket")
-    own = _OF_ONE[driver]
-    return driver, paths[0] if paths else own if not exists(host, _OF_ALL) and exists(host, own) else _OF_ALL
-
-
-def is_of_libvirt(error: TestbedError) -> bool:
-    """Return whether the error comes from libvirt itself, not from a timeout."""
-    return error.__cause__ is not None
+    own = _DRIVER_SOCKETS[driver]
+    return driver, paths[0] if paths else own if not exists(host, _MAIN_SOCKET) and exists(host, own) else _MAIN_SOCKET
 
 
 _NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # namespace of the domains' UUIDs: arbitrary, but fixed
@@ -244,7 +249,7 @@ def own_uuid(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDomain(Change):
+class AddLibvirtDomain(Change):
     """Reserves the name `name` at `uri` for a domain of netbench, identified by its UUID; undo ends the domain.
 
     Starting the guest creates the domain. libvirt itself ends it once the netbench that created it has gone. This
@@ -278,10 +283,8 @@ class OwnDomain(Change):
             libvirt = self._connection(host)
         except MissingError:
             return  # an SSH host that undoes the change alone: QEMU bears the mark of the run and was ended by that
-        except TestbedError as error:
-            if is_of_libvirt(error):
-                return  # no daemon that could start it; a QEMU that is left bears the mark of the run
-            raise
+        except LibvirtError:
+            return  # no daemon that could start it; a QEMU that is left bears the mark of the run
         try:
             libvirt.destroy_own(own_uuid(self.name))
         finally:

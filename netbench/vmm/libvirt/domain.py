@@ -15,7 +15,7 @@ from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_pss
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.libvirt.api import LibvirtConnection
+from netbench.vmm.libvirt.api import LibvirtConnection, LibvirtError
 from netbench.vmm.qemu.command import RunFiles, qemu_program
 from netbench.vmm.qemu.process import LAST_WORDS_S, StartedMachine
 
@@ -49,7 +49,7 @@ class PrivateDaemon:
         """The command that runs it, in its own mount and PID namespaces, on the guest's CPUs."""
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return confined(
-            [*apart, "sh", str(self._script), str(self._spec.directory)], self._spec.host_cpus, self._spec.door
+            [*apart, "sh", str(self._script), str(self._spec.directory)], self._spec.host_cpus, self._spec.cgroup_procs
         )
 
     @property
@@ -100,10 +100,10 @@ _END_S = 5.0
 _LOGS = Path("/var/log/libvirt")
 # Prints the processes with the first line of stdin in their environment and the second line in their command.
 _FIND = r"""
-read -r mark; read -r called
-for one in $(printf %s "$called" | grep -lsaF -f - /proc/[0-9]*/cmdline); do
-    one=${one%/cmdline}
-    if tr '\0' '\n' <"$one/environ" | grep -qxF -e "$mark"; then echo "${one#/proc/}"; fi
+read -r mark; read -r name
+for process in $(printf %s "$name" | grep -lsaF -f - /proc/[0-9]*/cmdline); do
+    process=${process%/cmdline}
+    if tr '\0' '\n' <"$process/environ" | grep -qxF -e "$mark"; then echo "${process#/proc/}"; fi
 done 2>/dev/null
 """
 
@@ -133,24 +133,24 @@ class LibvirtDomain(StartedMachine):
         self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "", host)
         try:
             self._domain = self._libvirt.create(self._define(self._libvirt, self._run_id))
-        except TestbedError as error:
-            if self._daemon is None and self._spec.netns and "managed='no'" in str(error):
-                elsewhere = f"that libvirtd is not in the namespace {self._spec.netns}: leave out uri to have one there"
-                raise TestbedError(f"{error}; {elsewhere}") from error
+        except LibvirtError as error:
+            if self._daemon is None and self._spec.netns and self._libvirt.may_lack_nics(error):
+                remedy = f"if that libvirtd is outside namespace {self._spec.netns}, leave out uri to start one there"
+                raise TestbedError(f"{error}; {remedy}") from error
             raise
-        if self._spec.door and self._daemon is None:
+        if self._spec.cgroup_procs and self._daemon is None:
             for pid in self._processes():
-                host.write(self._spec.door, str(pid))
+                host.write(self._spec.cgroup_procs, str(pid))
         with self.connected(self._files.console, "console") as console:
             self.read_console(console)
         self._libvirt.resume(self._domain)
         self._resumed = True
 
-    def ask_agent(self, command: str, timeout_s: float) -> str:
+    def query_agent(self, command: str, timeout_s: float) -> str:
         """Return the answer of QEMU's guest agent in it; TestbedError without an answer."""
         if self._libvirt is None or self._domain is None:
             raise TestbedError(f"{self.guest} is not started")
-        return self._libvirt.ask_agent(self._domain, command, timeout_s)
+        return self._libvirt.query_agent(self._domain, command, timeout_s)
 
     def version(self) -> str:
         """The version of the libvirtd."""

@@ -332,7 +332,7 @@ class LibvirtAgent:
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type
         """Return the result of a command, in QMP's types."""
         request = {"execute": name, **({"arguments": dict(arguments)} if arguments else {})}
-        return json.loads(self._domain.ask_agent(json.dumps(request), timeout_s))["return"]
+        return json.loads(self._domain.query_agent(json.dumps(request), timeout_s))["return"]
 
     def close(self) -> None:
         """Do nothing: the connection belongs to libvirt."""

@@ -19,7 +19,7 @@ from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
-from netbench.vmm.libvirt.api import BINDINGS, OwnDomain
+from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
 from netbench.vmm.libvirt.domain import LibvirtDomain, PrivateDaemon, domain_name, driver_sign
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt.domain_xml import domain_xml
@@ -48,22 +48,24 @@ class LibvirtOptions(QemuOptions):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_that_domain(cls, said: object) -> object:
-        if not isinstance(said, Mapping) or said.get("domain") is None:
-            return said
-        if said.get("uri") is None:
-            raise ValueError("uri: say whose domain it is, as qemu:///system; a libvirtd of the guest's own knows none")
+    def _is_that_domain(cls, data: object) -> object:
+        if not isinstance(data, Mapping) or data.get("domain") is None:
+            return data
+        if data.get("uri") is None:
+            raise ValueError(
+                "uri: name the libvirtd of the domain, for example qemu:///system; a private libvirtd has no domains"
+            )
         for option in _OF_THE_DOMAIN:
-            if option in said:
+            if option in data:
                 also = " by QEMU's guest agent" if option == "channel" else " as the domain has it"
                 raise ValueError(f"{option}: leave it out; with `domain` it is{also}")
-        return said
+        return data
 
     @model_validator(mode="after")
     def _can_be_started(self) -> Self:
         if self.is_disk:
             raise ValueError(
-                "image: libvirt starts netbench's own guest images, or a domain that you have defined (`domain`); "
+                "image: libvirt starts guest images of netbench, or a domain that you have defined (`domain`); "
                 "for a disk image use kind qemu"
             )
         if self.attachment != "tap":
@@ -82,11 +84,11 @@ done
 """
 
 
-def look_for_daemon(_: str) -> str:
+def find_daemon(_: str) -> str:
     """Return the path of the daemon; MissingError when it or its driver for QEMU is missing."""
     daemon = shutil.which("libvirtd", path=search_path())
     if daemon is None or not any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_qemu.so")):
-        raise MissingError("libvirtd, or its driver for QEMU, is not on this host")
+        raise MissingError("this host lacks libvirtd, or its driver for QEMU")
     return daemon
 
 
@@ -103,7 +105,7 @@ class Libvirt(Qemu):
     supports = replace(
         Qemu.supports,
         attachments=("tap",),
-        counters=("attachment (what domifstat tells)", "NICs, queue and IP layer inside"),
+        counters=("attachment (as domifstat counts)", "NICs, queue and IP layer inside"),
     )
     may_need = (
         *Qemu.may_need,
@@ -112,7 +114,7 @@ class Libvirt(Qemu):
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
             f"apt-get install {' '.join(_PACKAGES)}",
-            look_for_daemon,
+            find_daemon,
             signs=("libvirtd", driver_sign("qemu")),
             packages=_PACKAGES,
         ),
@@ -131,7 +133,7 @@ class Libvirt(Qemu):
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
         if self._uri is not None:
-            yield OwnDomain(self._uri, domain_name(spec))
+            yield AddLibvirtDomain(self._uri, domain_name(spec))
 
     def command(self, spec: GuestSpec) -> str:
         if self._existing is not None:

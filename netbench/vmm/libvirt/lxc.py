@@ -16,7 +16,7 @@ from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec
-from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_door, hierarchies, in_groups
+from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
 from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT
@@ -73,7 +73,7 @@ class LibvirtLxc(Runtime):
 
     needs: ClassVar[frozenset[str]] = frozenset({"libvirt-lxc"})
     version: ClassVar[tuple[str, ...]] = ("libvirtd", "--version")
-    entitles: ClassVar[bool] = True
+    applies_cpu_shares: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._machine: Host = THIS_MACHINE  # until prepare()
@@ -87,12 +87,12 @@ class LibvirtLxc(Runtime):
             for script in (_SCRIPT, DIRECTORIES_SCRIPT):
                 machine.write(str(spec.directory / script.name), script.read_text())
 
-    def door(self, spec: GuestSpec) -> str:
+    def cgroup_procs(self, spec: GuestSpec) -> str:
         if spec.weight is None and spec.limit is None:
             return ""
-        return cpu_door(spec.own_netns, hierarchies(self._machine))
+        return cpu_cgroup_procs(spec.own_netns, hierarchies(self._machine))
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         groups = hierarchies(self._machine)
         seen = [hierarchy.controllers or " ".join(f"+{name}" for name in SWITCHED) for hierarchy in groups]
         # Another machine has the script in the guest's directory.

@@ -116,7 +116,7 @@ class OpenVz(Vmm):
     supports = replace(Vmm.supports, attachments=("veth",), pinning=("the whole container",))
     unproven = NEVER_RUN
     own_kernel: ClassVar[bool] = False
-    entitles: bool = True
+    applies_cpu_shares: bool = True
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(
         Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool), signs=(tool, str(KERNEL)))

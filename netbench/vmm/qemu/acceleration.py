@@ -18,7 +18,8 @@ from netbench.hosts.host_wrappers import MonitoredHost, outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.images.on_host import brought
-from netbench.linux.locks import STATE_DIRECTORY
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.vmm.base import is_own_vm
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess
 
@@ -30,6 +31,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROBE_LIMIT_S = 20.0
 PROBE_IN_VM_LIMIT_S = 100.0  # the CPU of such a VM is usually emulated
 CACHE = STATE_DIRECTORY / "acceleration.json"
+_BOOTS = "a guest boots under it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,19 @@ class Acceleration:
         return self.accelerator == "tcg"
 
 
-def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
-    """Return how a guest runs if `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
+def choose(accelerator: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
+    """Return how a guest runs with `auto`, `kvm` or `tcg`; KVM is probed once per boot of the host.
 
-    `directory` is for the sockets of the probe. MissingError when `kvm` is wanted and does not work.
+    `directory` is for the sockets of the probe. MissingError when `kvm` is required and does not work.
     """
-    if wanted == "tcg":
+    if accelerator == "tcg":
         return Acceleration("tcg", "the topology asks for emulation")
-    if wanted == "kvm" and not host.shares_files and exists(host, str(KVM_DEVICE)):
-        return Acceleration("kvm")  # one of netbench's VMs: a probe takes as long as booting the guest itself
-    found = _found(host, directory, image_name)
-    if wanted == "kvm" and found.emulated:
-        raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
-    return found
+    if accelerator == "kvm" and is_own_vm(host) and exists(host, str(KVM_DEVICE)):
+        return Acceleration("kvm")  # in a VM of netbench, a probe takes as long as booting the guest itself
+    available = _available(host, directory, image_name)
+    if accelerator == "kvm" and available.emulated:
+        raise MissingError(f"accelerator: kvm is not possible: {available.why}; use auto or tcg")
+    return available
 
 
 def try_kvm(image_name: str) -> str:
@@ -67,25 +69,25 @@ def try_kvm(image_name: str) -> str:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="netbench-kvm-") as directory:
-            found = choose("auto", LocalHost("local", "requirements"), Path(directory), image_name)
+            available = choose("auto", LocalHost("local", "requirements"), Path(directory), image_name)
     except NetbenchError as error:
         raise TestbedError(f"not tried: {error}") from error
-    if found.emulated:
-        raise MissingError(found.why)
-    return "a guest boots under it"
+    if available.emulated:
+        raise MissingError(available.why)
+    return _BOOTS
 
 
-def known_of_kvm(image_name: str) -> str:
+def recall_kvm(image_name: str) -> str:
     """Return the same without a try, from an earlier probe and /dev/kvm; empty when the result is unknown."""
     if not KVM_DEVICE.exists():
         raise MissingError("this host has no /dev/kvm")
     try:
-        known = remembered(CACHE, find_image(image_name))
+        earlier = remembered(CACHE, find_image(image_name))
     except MissingError:  # the image is missing, so nothing was tried
         return ""
-    if known and known.emulated:
-        raise MissingError(known.why)
-    return "a guest boots under it" if known else ""
+    if earlier and earlier.emulated:
+        raise MissingError(earlier.why)
+    return _BOOTS if earlier else ""
 
 
 def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
@@ -95,34 +97,30 @@ def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
     if module:
         return f"modprobe {module}"
     elsewhere = "use a machine, or an outer VM, with hardware virtualisation"
-    return f"{elsewhere}; until then guests are emulated, but for those of topology lab-kvm, in a VM that has it"
+    return f"{elsewhere}; until then guests are emulated, except those of topology lab-kvm, in a VM that has it"
 
 
-def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
+def _available(host: Host, directory: Path, image_name: str) -> Acceleration:
     if not exists(host, str(KVM_DEVICE)):
-        where = "this host" if host.shares_files else str(outside(host))
-        return Acceleration("tcg", f"{where} has no /dev/kvm")
+        return Acceleration("tcg", f"{'this host' if host.shares_files else outside(host)} has no /dev/kvm")
     try:
         image = find_image(image_name)
     except MissingError as error:
-        return Acceleration("tcg", f"/dev/kvm is there, but cannot be tried: {error}")
-    if not host.shares_files:
-        return _found_elsewhere(host, image, directory)
-    known = remembered(CACHE, image)
-    if known is None:
-        known = probe(host, image, directory)
-        remember(CACHE, image, known)
-    return known
-
-
-def _found_elsewhere(host: Host, image: Image, directory: Path) -> Acceleration:
-    """Return the same for another machine, which stores the result itself."""
+        return Acceleration("tcg", f"/dev/kvm exists, but cannot be tried: {error}")
+    if host.shares_files:
+        result = remembered(CACHE, image)
+        if result is None:
+            result = probe(host, image, directory)
+            remember(CACHE, image, result)
+        return result
+    # Another machine stores the result itself.
     machine, note = outside(host), f"{CACHE}.{image.digest[:12]}"
     if exists(machine, note):
         return Acceleration(**json.loads(machine.read(note)))
-    found = probe(host, brought(image, host), directory, PROBE_IN_VM_LIMIT_S)
-    machine.write(note, json.dumps(asdict(found)))
-    return found
+    limit_s = PROBE_IN_VM_LIMIT_S if is_own_vm(host) else PROBE_LIMIT_S
+    result = probe(host, brought(image, host), directory, limit_s)
+    machine.write(note, json.dumps(asdict(result)))
+    return result
 
 
 def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
@@ -137,7 +135,7 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
         with closing(guest):
             guest.await_answer(limit_s, qemu.hopeless)
     except TestbedError as error:
-        return Acceleration("tcg", f"/dev/kvm is there, but no guest boots under it: {error}")
+        return Acceleration("tcg", f"/dev/kvm exists, but no guest boots under it: {error}")
     finally:
         qemu.stop()
     return Acceleration("kvm")
@@ -146,26 +144,26 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
 def remembered(cache: Path, image: Image) -> Acceleration | None:
     """Return the result of a probe of this image since this host booted; None without one."""
     try:
-        return Acceleration(**_notes(cache)[image.digest])
+        return Acceleration(**_results(cache)[image.digest])
     except (LookupError, TypeError):
         return None  # not probed, or probed by another version of netbench
 
 
-def remember(cache: Path, image: Image, found: Acceleration) -> None:
+def remember(cache: Path, image: Image, result: Acceleration) -> None:
     """Store the result of a probe; if that fails, the next run probes again."""
     new = cache.with_suffix(f".{os.getpid()}")
-    notes = {**_notes(cache), image.digest: asdict(found)}
-    with suppress(OSError):  # the next run probes again
+    results = {**_results(cache), image.digest: asdict(result)}
+    with suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps({"boot": _boot(), "found": notes}))
+        new.write_text(json.dumps({"boot": _boot(), "found": results}))
         new.replace(cache)
 
 
-def _notes(cache: Path) -> dict[str, dict[str, str]]:
+def _results(cache: Path) -> dict[str, dict[str, str]]:
     """Return the results since this host booted, by the digest of the image."""
     try:
-        known = json.loads(cache.read_text())
-        return dict(known["found"]) if known["boot"] == _boot() else {}
+        stored = json.loads(cache.read_text())
+        return dict(stored["found"]) if stored["boot"] == _boot() else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 

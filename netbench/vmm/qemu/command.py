@@ -98,8 +98,8 @@ CONFINEMENTS = tuple(
 class VirtualMachine:
     """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only while it is undecided.
 
-    All its threads run on `host_cpus` (empty: any) and in the control group that the file `door` leads into (empty: the
-    group of netbench).
+    All its threads run on `host_cpus` (empty: any) and in the control group of the file `cgroup_procs` (empty: that of
+    netbench).
     """
 
     name: str
@@ -109,7 +109,7 @@ class VirtualMachine:
     memory_mib: int = 256
     nics: tuple[VirtualNic, ...] = ()
     host_cpus: tuple[int, ...] = ()
-    door: str = ""
+    cgroup_procs: str = ""
     confinement: Confinement = Confinement()
 
 
@@ -157,7 +157,7 @@ def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = Tr
     if ends := [nic.cable or f"macvtap:{nic.tap}" for nic in machine.nics if nic.cable or nic.macvtap]:
         start = module_command(open_nics.__name__) if is_here else source_command(open_nics)
         command = [*start, *ends, "--", *command]
-    return confined(command, machine.host_cpus, machine.door)
+    return confined(command, machine.host_cpus, machine.cgroup_procs)
 
 
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:

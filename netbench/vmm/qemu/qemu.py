@@ -12,17 +12,18 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
-from netbench.hosts.host_wrappers import MonitoredHost
-from netbench.hosts.ssh import SshGuest, free_port
+from netbench.hosts.composed import Explained, outside
+from netbench.hosts.ssh_guest import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool
+from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool, require_there
+from netbench.linux.probes import Probes
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, Macvtap, Tap
-from netbench.vmm.base import CableEnd, GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
-from netbench.vmm.qemu.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
+from netbench.vmm.base import CableEnd, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
+from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
     CONFINEMENTS,
     NOBODY,
@@ -48,7 +49,7 @@ _CABLED = {"virtio": "virtio-net-pci"}  # QEMU's name for a model of a cabled NI
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
 
 
-def look_for_vhost(_: str) -> str:
+def find_vhost(_: str) -> str:
     """Return the path of the device; MissingError without it."""
     if not VHOST_DEVICE.exists():
         raise MissingError(f"this host has no {VHOST_DEVICE}")
@@ -132,16 +133,16 @@ class Qemu(Vmm):
             "guests whose CPU is not emulated",
             kvm_remedy,
             try_kvm,
-            "accelerator: kvm is wanted, but {}; use auto or tcg",
+            "accelerator: kvm is not possible: {}; use auto or tcg",
             by_root=True,
-            recall=known_of_kvm,
+            recall=recall_kvm,
         ),
         Facility(
             "vhost",
             "virtio NICs that the kernel serves, instead of QEMU",
             "modprobe vhost_net",
-            look_for_vhost,
-            "vhost: on is asked for, but {}: modprobe vhost_net",
+            find_vhost,
+            "vhost: on is not possible: {}: modprobe vhost_net",
             signs=(str(VHOST_DEVICE),),
         ),
     )
@@ -161,7 +162,7 @@ class Qemu(Vmm):
         """Raise UsageError for CPUs that this machine lacks, and for a disk image or key that does not exist."""
         if on_vm(paths):
             if self._options.is_disk:
-                raise UsageError("image: a VM that is a host has no disk images; name a guest image of netbench's")
+                raise UsageError("image: a VM that is a host has no disk images; use a guest image of netbench")
             return  # the CPUs of the VM are checked there
         missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
         if missing:
@@ -205,8 +206,7 @@ class Qemu(Vmm):
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options, files = self._options, RunFiles(spec.directory)
-        if not host.shares_files:
-            _prepare(host)
+        self._prepare(host)
         image = DEFAULT_IMAGE if options.is_disk else options.image
         acceleration = choose(options.accelerator, host, spec.directory, image)
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
@@ -222,11 +222,21 @@ class Qemu(Vmm):
             process.stop()
             raise
 
+    def _prepare(self, host: Host) -> None:
+        """Check a host that is another machine, and load modules in a VM of netbench; MissingError without QEMU."""
+        if is_own_vm(host):
+            require_in_vm(host, "lab", qemu_program())
+            # One by one: the module for another CPU fails, and the others must still be loaded.
+            for module in ("kvm_amd", "kvm_intel", "vhost_net"):
+                host.run(["modprobe", "-q", module])
+        elif not host.shares_files:
+            require_there(outside(host), (need for need in self.may_need if need.name == qemu_program()))
+
     def _machine(
         self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None
     ) -> VirtualMachine:
         """Return the machine for a guest on a host; `host` is None in a plan."""
-        options, own = self._options, (spec.host_cpus, spec.door)
+        options, own = self._options, (spec.host_cpus, spec.cgroup_procs)
         nics = self._nics(spec, host)
         return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
 
@@ -235,7 +245,7 @@ class Qemu(Vmm):
         how = options.nic, options.queues, vhost, options.attachment == "macvtap"
         return (
             *(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics),
-            *(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=_words(end)) for end in spec.cables),
+            *(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=_cable(end)) for end in spec.cables),
         )
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
@@ -293,23 +303,17 @@ def qemu_version(host: Host, program: str) -> str:
     return run_checked(host, [program, "--version"]).splitlines()[0].removeprefix("QEMU emulator version ")
 
 
-def _prepare(host: Host) -> None:
-    """Prepare a VM that is a host for guests of its own; MissingError if its image does not support that."""
-    require_in_vm(host, "lab", qemu_program())
-    # One by one: the module for another CPU fails, and the others must still be loaded.
-    for module in ("kvm_amd", "kvm_intel", "vhost_net"):
-        host.run(["modprobe", "-q", module])
-
-
 def confinement(host: Host) -> Confinement:
     """Return the best confinement that QEMU on this host accepts before it starts a guest."""
     users = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true"]
     has_user = host.run(users).exit_code == 0  # a container may lack that user
 
-    def works(one: Confinement) -> bool:
-        return host.run([qemu_program(), *one.options, "-M", "help"]).exit_code == 0
-
-    return next((one for one in CONFINEMENTS if (has_user or not one.user) and works(one)), Confinement())
+    for candidate in CONFINEMENTS:
+        if (has_user or not candidate.user) and (
+            host.run([qemu_program(), *candidate.options, "-M", "help"]).exit_code == 0
+        ):
+            return candidate
+    return Confinement()
 
 
 def present_cpus() -> list[int]:
@@ -317,7 +321,7 @@ def present_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def _words(end: CableEnd) -> str:
+def _cable(end: CableEnd) -> str:
     return f"{'listen' if end.listens else 'connect'}:{end.socket}"
 
 

@@ -65,7 +65,10 @@ class BoxFiles:
 
 @dataclass(frozen=True, slots=True)
 class VirtualBoxStart:
-    """A guest to be started. All its threads run on `host_cpus` (empty: any) and in the control group of `door`."""
+    """A guest to be started.
+
+    All its threads run on `host_cpus` (empty: any) and in the control group of the file `cgroup_procs`.
+    """
 
     name: str
     nics: tuple[BridgedNic, ...] = ()
@@ -75,7 +78,7 @@ class VirtualBoxStart:
     nested_paging: str = "on"
     paravirt_provider: str = "default"
     host_cpus: tuple[int, ...] = ()
-    door: str = ""
+    cgroup_procs: str = ""
 
 
 def box_command(box: VirtualBoxStart, files: BoxFiles, disc: str) -> list[str]:
@@ -85,7 +88,7 @@ def box_command(box: VirtualBoxStart, files: BoxFiles, disc: str) -> list[str]:
     """
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     script = ["sh", str(files.script), str(files.directory), box.name, disc]
-    started = confined([*apart, *script, *_options(box, files)], box.host_cpus, box.door)
+    started = confined([*apart, *script, *_options(box, files)], box.host_cpus, box.cgroup_procs)
     return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(files.pid), *started]
 
 

@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.host_wrappers import outside
-from netbench.hosts.remote_code import has_netbench
-from netbench.hosts.trusted_code import search_path
+from netbench.hosts.composed import outside
+from netbench.hosts.search_path import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
@@ -20,7 +19,7 @@ from netbench.linux.requirements import Facility, Tool
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm
 from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.qemu.options import switch
 from netbench.vmm.virtualbox.guest import (
@@ -61,7 +60,7 @@ _EMULATED_CPU = "QEMU TCG CPU"  # as /proc/cpuinfo calls the model `max`
 _IN_A_VM = "or measure inside a VM: topology lab-virtualbox, `netbench image build --name virtualbox`"
 
 
-def look_for_virtualbox(_: str) -> str:
+def find_virtualbox(_: str) -> str:
     """Return the path of VBoxManage; MissingError without VirtualBox or without the device of its kernel module."""
     missing = [name for name in _PROGRAMS if shutil.which(name, path=search_path()) is None]
     if missing:
@@ -71,7 +70,7 @@ def look_for_virtualbox(_: str) -> str:
     return str(shutil.which(_PROGRAMS[0], path=search_path()))
 
 
-def look_for_loader(_: str) -> str:
+def find_loader(_: str) -> str:
     """Return the boot loader for a guest's CD; MissingError without it."""
     for path in LOADER:
         if not Path(path).exists():
@@ -113,7 +112,7 @@ class VirtualBox(Vmm):
             "virtualbox",
             "guests of VirtualBox",
             f"apt-get install virtualbox (in contrib of Debian unstable), {_IN_A_VM}",
-            look_for_virtualbox,
+            find_virtualbox,
             signs=(*_PROGRAMS, str(_DEVICE), *(f"/sys/module/{name}" for name in _MODULES)),
         ),
         Tool("unshare", "util-linux", "guests of VirtualBox", optional=True),
@@ -122,7 +121,7 @@ class VirtualBox(Vmm):
             "isolinux",
             "the CDs that guests of VirtualBox boot from",
             f"apt-get install {' '.join(_LOADER_PACKAGES)}",
-            look_for_loader,
+            find_loader,
             signs=LOADER,
             packages=_LOADER_PACKAGES,
         ),
@@ -156,7 +155,7 @@ class VirtualBox(Vmm):
         return box_summary(self._box(spec, emulated=False), BoxFiles(spec.directory), f"{self._options.image}.iso")
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        if not has_netbench(host):
+        if is_own_vm(host):
             _prepare(host)
         image = find_image(self._options.image)
         box = self._box(spec, emulated=_EMULATED_CPU in outside(host).read("/proc/cpuinfo"))
@@ -186,7 +185,7 @@ class VirtualBox(Vmm):
             paging if options.nested_paging == "auto" else options.nested_paging,
             provider if options.paravirt_provider == "auto" else options.paravirt_provider,
             spec.host_cpus,
-            spec.door,
+            spec.cgroup_procs,
         )
 
 

@@ -169,7 +169,7 @@ class Xen(Vmm):
     kinds = (Virtualisation.PARA, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("vif", "tap"), pinning=("the whole guest", "each vCPU"))
-    entitles: bool = True
+    applies_cpu_shares: bool = True
     pace: ClassVar[DurationEstimate] = DurationEstimate(
         bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0
     )  # emulated

@@ -1,6 +1,11 @@
 """The changes a topology makes on a machine before any UUT is brought in, and the resources it locks meanwhile."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
 from netbench.linux.changes import (
+    AddBridge,
     AddNamespace,
     AddVeth,
     Change,
@@ -12,11 +17,13 @@ from netbench.linux.changes import (
     of_nic,
 )
 from netbench.model.interfaces import host_of
-from netbench.model.stream_paths import veth_mac
-from netbench.model.topology import Topology, devices
+from netbench.model.paths import StreamPath
+from netbench.model.stream_paths import nic_of, stream_paths, veth_mac
+from netbench.model.topology import Topology, cables, devices
 from netbench.model.topology_specs import LinkSpec
-from netbench.testbed.cabling import device_changes
 from netbench.testbed.emulated_ssh_hosts import namespaces_of
+from netbench.uut.forwarding import changes_in_guest
+from netbench.vmm.base import CableEnd
 
 # The lock of UUTs outside all namespaces: they would share networks, settings, and names (those of their streams).
 _OUTSIDE = "uut:outside-namespaces"
@@ -89,3 +96,36 @@ def _veth(topology: Topology, link: LinkSpec) -> AddVeth:
         peer_mac=veth_mac(topology, second),
         mtu=link.mtu_bytes,
     )
+
+
+def cable_ends(topology: Topology, directories: Mapping[str, Path]) -> dict[str, list[CableEnd]]:
+    """Return the cabled NICs of each VM; `directories` are the runtime directories of the VMs, by name.
+
+    VMs are started in the order of the file. Of the two VMs at a cable, the first one creates the socket.
+    """
+    order = list(topology.vms)
+    ends_of: dict[str, list[CableEnd]] = {name: [] for name in order}
+    for number, ends in cables(topology):
+        nics = [(end, nic) for end in ends if (nic := topology.vm_nic(end))]
+        first = min((nic.vm for _, nic in nics), key=order.index)
+        for end, (vm, name) in nics:
+            model, socket = topology.vms[vm].nics[name], directories[first] / f"cable-{number}"
+            ends_of[vm].append(CableEnd(name, veth_mac(topology, end), model, socket, vm == first))
+    return ends_of
+
+
+def device_changes(topology: Topology, vm: str) -> list[Change]:
+    """Return the changes that set up a VM as a device under test, once: nothing reconfigures it later."""
+    spec = topology.vms[vm]
+    assert spec.forward is not None
+    changes = changes_in_guest(_ways(topology, vm), spec.forward)
+    return [replace(change, stp_s=spec.stp) if isinstance(change, AddBridge) else change for change in changes]
+
+
+def _ways(topology: Topology, vm: str) -> Sequence[StreamPath]:
+    """Return the paths of the streams through a device, with its NICs in place of those of a UUT."""
+    paths = {path.name: path for path in stream_paths(topology)}
+    return [
+        replace(paths[way.stream.name], ingress=nic_of(topology, way.ingress), egress=nic_of(topology, way.egress))
+        for way in devices(topology)[vm]
+    ]

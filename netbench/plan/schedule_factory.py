@@ -1,7 +1,8 @@
 """Creation of the schedule of a profile."""
 
+from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.errors import UsageError
-from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
+from netbench.model.profile import LOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.plan.calibration import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
 from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
@@ -36,3 +37,32 @@ def make_schedule(wanted: CampaignPlan, replayed: ReplayedLoads | None = None) -
             "maximum could be found; have it searched for (--set maxima=search)"
         )
     return main
+
+
+_OPTION = "steady"  # option of kinds that choose by the load
+_ENDS = {"generator": GENERATORS, "sink": SINKS}
+
+
+def held_steady(profile: Profile) -> Profile:
+    """Return the profile with steady sources and sinks, which do not choose by the load, if the schedule needs them.
+
+    A source or sink with an explicit `steady` option in the profile is unchanged.
+    """
+    unsaid = {key: spec for key, spec in _that_choose(profile).items() if _OPTION not in spec.options}
+    return profile.model_copy(update={key: _with_option(spec) for key, spec in unsaid.items()})
+
+
+def that_follow_load(profile: Profile) -> dict[str, str]:
+    """Return the kinds, by `generator` and `sink`, that choose by the load although the schedule needs steady ones."""
+    return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_OPTION)}
+
+
+def _with_option(spec: KindSpec) -> KindSpec:
+    return type(spec)(kind=spec.kind, **{**spec.options, _OPTION: True})
+
+
+def _that_choose(profile: Profile) -> dict[str, KindSpec]:
+    if not schedule_kind(profile.schedule.kind).wants_steady:
+        return {}
+    specs: dict[str, KindSpec] = {"generator": profile.generator, "sink": profile.sink}
+    return {key: spec for key, spec in specs.items() if _OPTION in plugins(_ENDS[key])[spec.kind].Options.model_fields}

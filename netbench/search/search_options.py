@@ -8,10 +8,7 @@ from netbench.model.fields import LoadField, Percent, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import MAX_SECONDS, Count
 from netbench.model.units import Load, LoadKind
-from netbench.search.bisection import Bisection
-from netbench.search.loss_rate import LossRate
-from netbench.search.method import Goal, Method
-from netbench.search.sweep import SweepSearch
+from netbench.search.methods import Bisection, Goal, LossRate, Method, SweepSearch
 
 _LOWEST_PART = 0.001
 # With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are correct.

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from netbench.config.wording import close_to
 from netbench.errors import UsageError
 from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import Profile
 from netbench.model.scenario import Network, Off, Scenario
+from netbench.model.suggestions import close_to
 from netbench.model.topology import Topology
 from netbench.model.units import Load, LoadKind
 from netbench.plan.costs import Costs

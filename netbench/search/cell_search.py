@@ -31,10 +31,10 @@ from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind
 from netbench.plan.schedule import CampaignPlan
 from netbench.search.contradictions import above_upper, contradiction
-from netbench.search.further_tests import Throughput, measure_tests
-from netbench.search.measured import unmeasured, what_it_tells
-from netbench.search.method import GivenUpError, Goal, Measure, Measured, Method, rounded
-from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.search.measurement import unmeasured, what_it_tells
+from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
+from netbench.search.rfc2544_tests import Throughput, measure_tests
+from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
 
 # A source can be paced only at less than its highest rate.
 _PACED_PART = 0.98

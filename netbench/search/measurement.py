@@ -10,7 +10,7 @@ from netbench.model.search import SearchedStream
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
-from netbench.search.method import Goal, Measured
+from netbench.search.methods import Goal, Measured
 
 # Causes that may have passed when the trial is repeated. Counts of such a trial are not attributed to the UUT.
 _PASSING = frozenset(

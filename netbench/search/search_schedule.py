@@ -12,12 +12,12 @@ from netbench.model.source_ceiling import FEWEST_SAMPLES, SAMPLE_S, SourceCeilin
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import CampaignPlan, Schedule
+from netbench.plan.selection import source_numbers
+from netbench.search.cell_search import TIMES_HELD, OneSearch, SearchCell
 from netbench.search.contradictions import disagreement
-from netbench.search.further_tests import deviations, expected_of_tests
-from netbench.search.one_search import TIMES_HELD, OneSearch, SearchCell
-from netbench.search.options import RESET, MaximaOptions, SearchOptions
+from netbench.search.rfc2544_tests import deviations, expected_of_tests
+from netbench.search.search_options import RESET, MaximaOptions, SearchOptions
 from netbench.statistics.groups import grouped
 
 

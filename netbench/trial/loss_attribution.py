@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from netbench.model.counts import Loss
 from netbench.model.points import UUT, CountingPoint, PathSection, PointKind
-from netbench.trial.evidence import CounterDelta, NicDelta, StreamObservation
+from netbench.trial.observation import CounterDelta, NicDelta, StreamObservation
 from netbench.trial.segments import DropCounter, Segment, name_rest, share_out
 
 RING_FULL = "receive ring full"

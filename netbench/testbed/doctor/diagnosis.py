@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from netbench.bpf.libbpf import PACKAGE
 from netbench.errors import ExitCode, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
-from netbench.linux.requirements import Facility, Feature, ProbeError, Probes, Tool, attempt, is_loadable
-from netbench.testbed.host_checks import (
+from netbench.linux.needs import Facility, Feature, Tool
+from netbench.linux.probes import ProbeError, Probes, attempt, is_loadable
+from netbench.testbed.doctor.host_checks import (
     HostCheck,
     Status,
     Which,
@@ -31,8 +32,15 @@ from netbench.testbed.host_checks import (
     distribution_ids,
     install_command,
 )
-from netbench.testbed.platforms import Judgement, Platform, judge, platform_checks, platforms
-from netbench.testbed.requirements import all_of, facilities, image_among, image_facility, tools, with_prerequisites
+from netbench.testbed.doctor.platforms import Judgement, Platform, judge, platform_checks, platforms
+from netbench.testbed.doctor.requirements import (
+    all_of,
+    facilities,
+    image_among,
+    image_facility,
+    tools,
+    with_prerequisites,
+)
 
 
 def diagnose(

@@ -12,8 +12,8 @@ from netbench.model.selftest_record import Ceilings
 from netbench.model.tester import Disturbance
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import RESET, UNCOUNTED, StreamObservation
-from netbench.trial.losses import RING_FULL
+from netbench.trial.loss_attribution import RING_FULL
+from netbench.trial.observation import RESET, UNCOUNTED, StreamObservation
 
 # The part of the duration that a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05

@@ -9,9 +9,8 @@ from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import Profile
 from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
 from netbench.model.verdict import ReasonKind
-from netbench.search.loss_rate import LossRate
-from netbench.search.method import GivenUpError, Goal, Measured
-from netbench.search.options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.search.methods import GivenUpError, Goal, LossRate, Measured
+from netbench.search.search_options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
 
 # So many successive trials in which the source failed the test's requirements end the test. Bursts may fail more often:
 # they are so short that a small pause of the source matters.

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from netbench.config.plugins import UUTS, plugins
 from netbench.model.virtualisation import Virtualisation
-from netbench.testbed.host_checks import HostCheck, Status
+from netbench.testbed.doctor.host_checks import HostCheck, Status
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
