@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.cgroups import cgroup_procs, find_controller
+from netbench.linux.cgroups import find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.host_wrappers import ConfinedHost, outside
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process

@@ -9,9 +9,8 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.composed import RunsNetbench
-from netbench.hosts.equipped import Equipped
-from netbench.hosts.lines import end
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import RunsNetbench, VmWithNetbench
 from netbench.linux.changes import Change
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.requirements import Requirement
@@ -253,7 +252,7 @@ def is_own_vm(host: Host) -> bool:
         return False
     while not isinstance(host, RunsNetbench) and (inner := getattr(host, "made_of", None)):
         host = inner
-    return isinstance(host, Equipped) or not isinstance(host, RunsNetbench)
+    return isinstance(host, VmWithNetbench) or not isinstance(host, RunsNetbench)
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:

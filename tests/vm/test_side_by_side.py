@@ -10,7 +10,6 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
 from netbench.model.cpu_shares import CpuShares

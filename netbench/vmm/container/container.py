@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost, outside
+from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost, outside
 from netbench.hosts.local import MARK
 from netbench.hosts.pipes import Tail, end
 from netbench.images.library import DEFAULT_IMAGE, find_image

@@ -18,7 +18,7 @@ from netbench.hosts.host_wrappers import MonitoredHost, outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.images.on_host import brought
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.vmm.base import is_own_vm
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess
