@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.cgroups import find_controller
+from netbench.linux.cgroups import cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
@@ -56,7 +56,7 @@ class Assignment:
 
     def cgroup_procs(self, host: Host) -> str:
         """Return the cgroup.procs file of that group on a host; empty without a group."""
-        return door(host, find_controller(host), self._group) if self.cgroup_changes else ""
+        return cgroup_procs(host, find_controller(host), self._group) if self.cgroup_changes else ""
 
     @property
     def planned_cgroup_procs(self) -> str:

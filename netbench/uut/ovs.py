@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.host_wrappers import outside
+from netbench.hosts.host_wrappers import ConfinedHost, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
@@ -184,7 +184,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host))
+        return ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

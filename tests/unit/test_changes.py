@@ -214,10 +214,10 @@ def test_an_unknown_change_is_refused():
 
 
 def test_a_change_whose_module_an_older_version_had_elsewhere_can_be_undone():
-    entry = {**to_json(OwnDomain("nb-x", "test:///default")), "module": "netbench.vmm.of_an_older_version"}
+    entry = {**to_json(AddLibvirtDomain("nb-x", "test:///default")), "module": "netbench.vmm.of_an_older_version"}
     program = f"from netbench.linux.watchdog.journal import from_json; print(from_json({entry}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (f"{OwnDomain('nb-x', 'test:///default')}\n", "")
+    assert (done.stdout, done.stderr) == (f"{AddLibvirtDomain('nb-x', 'test:///default')}\n", "")
 
 
 @pytest.mark.parametrize(("found", "written"), [("0", [("1"), ("0")]), ("1", [])])

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost, outside
+from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost, outside
 from netbench.hosts.local import MARK
 from netbench.hosts.pipes import Tail, end
 from netbench.images.library import DEFAULT_IMAGE, find_image
@@ -333,9 +333,9 @@ class ContainerGuest(RunningGuest):
             words = f"it has {len(pids)} first processes by what its runtime tells"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
         (self._pid,) = pids
-        around: Host = Confined(self._here, self.spec.host_cpus)
+        around: Host = ConfinedHost(self._here, self.spec.host_cpus)
         for procs in self._cgroups:
-            around = Confined(around, (), procs)
+            around = ConfinedHost(around, (), procs)
         known = self._pid, self._memory_mib
         self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
 
