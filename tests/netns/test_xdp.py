@@ -117,7 +117,7 @@ def test_as_fast_as_it_can_is_a_sequence_whose_losses_the_device_counts(lab, ope
     assert captured.sequences[-1] < sent.frames
 
 
-def test_what_is_missing_is_said_with_what_to_do(lab, opened):
+def test_what_is_missing_is_reported_with_what_to_do(lab, opened):
     lab.do("ip link add name nothing type bridge")
     with pytest.raises(
         MissingError, match=r"nothing of host lab cannot send: the driver \(bridge\) of nothing takes no"

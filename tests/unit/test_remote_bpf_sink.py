@@ -109,7 +109,7 @@ def test_an_order_and_what_came_of_it_are_the_same_at_both_ends(counting):
     assert there.where == ""
 
 
-def test_what_a_kernel_lacks_is_told_with_the_host():
+def test_what_a_kernel_lacks_is_reported_with_the_host():
     sink = Bpf(BpfOptions()).sink()
 
     class Without(ScriptedHost):
@@ -145,7 +145,7 @@ def test_where_nothing_of_netbench_is_it_does_not_fit():
     ],
     ids=["died", "failed", "silent"],
 )
-def test_a_process_that_does_not_count_says_why_and_the_next_trial_has_one_that_does(counting, begins, why):
+def test_a_process_that_cannot_count_reports_why_and_is_replaced_for_the_next_trial(counting, begins, why):
     there, host = counting(begins, ONE_TRIAL)
     there.begin(ORDER)
     with pytest.raises(TestbedError, match=why):

@@ -72,7 +72,7 @@ def test_without_a_file_nothing_is_waited_for(flushing):
 def test_a_learning_frame_is_one_to_the_address_asked_for(flushing, monkeypatch):
     sent = []
     assert flushing(FLUSHED, request="7 0") == "unseen\n"
-    monkeypatch.setattr(flush.FlushSender, "send", lambda sender, *told: sent.append(told))
+    monkeypatch.setattr(flush.FlushSender, "send", lambda sender, *arguments: sent.append(arguments))
     monkeypatch.setattr(sys, "stdin", io.StringIO("learn 02:00:00:00:00:07\n"))
     flush.main()
     assert sent == [(1, "02:00:00:00:00:07")]
