@@ -117,10 +117,10 @@ def test_as_fast_as_it_can_is_a_sequence_whose_losses_the_device_counts(lab, ope
     assert captured.sequences[-1] < sent.frames
 
 
-def test_what_is_missing_is_said_with_what_to_do(lab, opened):
+def test_what_is_missing_is_reported_with_what_to_do(lab, opened):
     lab.do("ip link add name nothing type bridge")
     with pytest.raises(
-        MissingError, match=r"nothing of host lab cannot send: the driver \(bridge\) of nothing takes no"
+        MissingError, match=r"nothing of host lab cannot send: the driver \(bridge\) of nothing rejects"
     ):
         opened("nothing", kind="xdp")
     source = XdpSource()
@@ -132,7 +132,7 @@ def test_what_is_missing_is_said_with_what_to_do(lab, opened):
 
 def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
     source = opened(kind="xdp")
-    with pytest.raises(TestbedError, match=r"MTU of 1500: frames have at most 1522 bytes, and not 2000"):
+    with pytest.raises(TestbedError, match=r"MTU of 1500: frames of 2000 bytes do not fit, at most 1522"):
         source.prepare(traffic(10.0, 0.1, 2000))
     for end in ("tx0", "rx0"):
         lab.do(f"ip link set dev {end} mtu 9000")

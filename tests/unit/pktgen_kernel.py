@@ -285,7 +285,7 @@ class FakeTee:
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        assert not self.closed, "its pipes are closed: all it wrote has been told"
+        assert not self.closed, "its pipes are closed: all its output has been read"
         code = self.wait(timeout)
         self.closed = True
         return "" if code else "start\n", self.words

@@ -175,8 +175,8 @@ WRONG = [
         ("run", "netns", "quik"),
         "quik: no such profile: neither a file nor one of the shipped ones; did you mean quick?",
     ),
-    (("run", "quick", "netns"), "quick: is a profile, and a topology is wanted in its place"),
-    (("run", "netns", "netns-3"), "netns-3: is a topology, and a profile is wanted in its place"),
+    (("run", "quick", "netns"), "quick: is a profile, but a topology is needed here"),
+    (("run", "netns", "netns-3"), "netns-3: is a topology, but a profile is needed here"),
     (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
     (("run", "netns", "quick", "--scenario", "x"), "there is no scenario 'x' here; there are dedicated"),
     (

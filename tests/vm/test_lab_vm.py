@@ -109,7 +109,7 @@ def test_without_its_image_nothing_is_begun(results, tmp_path):
     assert not results.exists()
 
 
-def test_auto_takes_afpacket_where_there_is_no_pktgen_and_says_so(results):
+def test_auto_uses_afpacket_without_pktgen_and_reports_it(results):
     if not PktGen(PktGenOptions()).unsupported_reason(LocalHost("here", "nbt")):
         pytest.skip("this machine's own kernel has pktgen")
     small = settings(generator="auto", frame_sizes=64, loads="5000fps", duration="100ms")
