@@ -7,7 +7,7 @@ import pytest
 from netbench.model.campaign import EndedSweep
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.comparison_words import change_words, how_tested, loss_words, verdict_words
+from netbench.report.comparison import change_words, how_tested, loss_words, verdict_words
 from netbench.statistics.comparison import ComparedCell, compare, number_of_tests, why_nothing_compares
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import GateResult, judge

@@ -16,6 +16,7 @@ from netbench.images.library import SHELF, Image
 from netbench.images.on_host import root_on
 from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.stream_paths import stream_paths
 from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
@@ -138,20 +139,20 @@ def test_processes_are_those_of_that_machine(far, tmp_path):
 
 def test_what_that_machine_has_not_is_told_with_the_package(far):
     there = Tool("sh", "dash", "tests")
-    require_there(far, [there])
+    require_on_host(far, [there])
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
     with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
-        require_there(far, lacking)
+        require_on_host(far, lacking)
     signs = ("sh", "/usr/bin/no-such* /bin/s?")  # one of two patterns is enough
-    require_there(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
+    require_on_host(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
     of_libvirt = Facility("lxc", "tests", "", str, signs=("sh", "/no/such-*.so"), packages=("libvirt-x", "libvirt-y"))
     with pytest.raises(MissingError, match=r"^host far has no /no/such-\*\.so: install libvirt-x, libvirt-y there"):
-        require_there(far, [of_libvirt])
+        require_on_host(far, [of_libvirt])
     by_hand = Facility("a kernel", "tests", "boot another kernel", str, signs=("/no/such", "/no/other"))
     with pytest.raises(MissingError, match="^host far has no /no/such, /no/other: boot another kernel$"):
-        require_there(far, [there, by_hand])
+        require_on_host(far, [there, by_hand])
     with pytest.raises(MissingError, match="install lxc there .*; boot another kernel$"):
-        require_there(far, [lacking[1], by_hand])
+        require_on_host(far, [lacking[1], by_hand])
 
 
 def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):

@@ -14,7 +14,8 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.composed import Explained
+from netbench.hosts.host_wrappers import MonitoredHost
+from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess
@@ -144,7 +145,7 @@ def booted(image, memory_mib):
         qemu = QemuProcess(machine, RunFiles(Path(name)))
         qemu.start(UnmarkedHost("here", "nbt-image"))
         agent = AgentHost("image", AgentChannel(qemu.guest, qemu.connect()))
-        guest = Explained(agent, qemu.death_just_now)
+        guest = MonitoredHost(agent, qemu.death_just_now)
         try:
             guest.await_answer(60, qemu.hopeless)
             yield guest

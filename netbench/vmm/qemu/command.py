@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.composed import confined
-from netbench.hosts.python_modules import module_command, source_command
-from netbench.images.recipe import load_recipe
+from netbench.hosts.host_wrappers import confined
+from netbench.hosts.trusted_code import module_command, source_command
+from netbench.images.recipe import LABS, Lab
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
