@@ -10,10 +10,11 @@ from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import has_netbench, outside, scratch_of
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.local import LocalHost
+from netbench.hosts.remote_code import has_netbench, scratch_of
 from netbench.images.library import SHELF, Image, cache_directory
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 
 _UNPACK_S = 300.0  # on an emulated CPU
 # Unpacks the archive $1 and the packed commands in its directory $2 to the directory $0, completely or not at all. The

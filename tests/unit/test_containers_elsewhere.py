@@ -14,7 +14,6 @@ from netbench.hosts.local import LocalHost
 from netbench.images.initramfs import archive
 from netbench.images.library import SHELF, Image
 from netbench.images.on_host import root_on
-from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
 from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.stream_paths import stream_paths

@@ -15,7 +15,6 @@ from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.host_wrappers import MonitoredHost
-from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.trusted_code import module_command, source_command
-from netbench.images.recipe import LABS, Lab
+from netbench.images.recipe import load_recipe
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
