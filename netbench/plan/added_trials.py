@@ -93,7 +93,7 @@ class AddedTrials:
             for _, (_, scenario, sources, size, load) in same:
                 case = profile.scenario(scenario)
                 yield self._wanted.trial(
-                    uut, case, size, load.as_asked, number, index=index, sources=sources, phase=phase, boot=boot
+                    uut, case, size, load.as_requested, number, index=index, sources=sources, phase=phase, boot=boot
                 )
                 index += 1
 

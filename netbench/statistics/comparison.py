@@ -361,7 +361,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def place_of(group: Group) -> ComparedCell:
     """Return the key of the cell of a group."""
-    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
+    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_requested)
 
 
 def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dict[ComparedCell, Group]:
@@ -559,9 +559,9 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[ComparedCell]) -> 
 
 def _on_plateau(best: Group, groups: Iterable[Group]) -> Group:
     """Return the maximum with the trials of all loads of its plateau."""
-    loads = {load.as_asked for load in best.plateau.loads} if best.plateau else set()
+    loads = {load.as_requested for load in best.plateau.loads} if best.plateau else set()
     place = place_of(best).of_maximum
-    same = (group for group in groups if group.load.as_asked in loads and place_of(group).of_maximum == place)
+    same = (group for group in groups if group.load.as_requested in loads and place_of(group).of_maximum == place)
     valid = tuple(trial for group in same for trial in group.valid)
     return replace(best, valid=valid) if valid else best
 

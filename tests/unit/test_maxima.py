@@ -246,10 +246,10 @@ def test_shares_of_two_maxima_are_other_loads_and_the_maxima_are_compared_instea
             {"loads": ["50% of maximum"], "maxima": "loads"},
             "50% of maximum is no load in which a maximum could be found",
         ),
-        ({"loads": ["50% of maximum", "1kfps"], "stop_when_saturated": 2}, "which of the loads is the higher one"),
+        ({"loads": ["50% of maximum", "1kfps"], "stop_when_saturated": 2}, "the order of these loads is unknown"),
         ({"loads": ["1001% of maximum"]}, "a share of the maximum is at most 1000%"),
         ({"loads": ["0% of maximum"]}, "a load must be more than 0"),
-        ({"loads": ["50% of maximum (1000fps)"]}, "is not for a profile to say; write 50% of maximum"),
+        ({"loads": ["50% of maximum (1000fps)"]}, "because that is measured; write 50% of maximum"),
         (
             {"loads": ["1kfps"], "schedule": {"kind": "search", "highest": "50% of maximum"}},
             "the maximum is what is searched for",

@@ -7,6 +7,7 @@ import pytest
 
 from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report.comparison import gate_advice
 from netbench.statistics.comparison import Campaign, CellSelection, compare
@@ -190,7 +191,7 @@ def shares(maximum, *, lower, upper, throughput=None, **search):
                 ),
                 uut="raw",
                 frame_size=64,
-                load=f"{percent}% of maximum ({fps:.0f}fps)",
+                load=Load(LoadKind.OF_MAXIMUM, percent, round(fps)),
                 repetition=number,
             )
             for number in (1, 2, 3)
