@@ -446,7 +446,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; touch nothing.")] = False,
 ) -> None:
     """Undo what a killed run left behind."""
-    from netbench.linux.cleaning import clean as undo
+    from netbench.linux.watchdog.journal import clean as undo
     from netbench.testbed.testbed import require_root
 
     require_root()

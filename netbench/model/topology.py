@@ -266,7 +266,7 @@ def _stream_with(topology: Topology, interface: str) -> str:
 
 
 def _host_problems(topology: Topology) -> Iterator[Problem]:
-    addresses: dict[KeyPath, Hashable] = {}
+    hosts_at: dict[tuple[str, int | None], list[str]] = {}
     for name, host in topology.hosts.items():
         machines = topology.vms | topology.ssh_hosts
         if host.on is not None and host.on not in machines:
@@ -278,8 +278,11 @@ def _host_problems(topology: Topology) -> Iterator[Problem]:
                     path = ("hosts", name, "ports", port)
                     yield path, f"host {name}: ports: VM {host.on} has no NIC {spec.nic}; name it under its nics"
         if ssh := host.ssh:
-            addresses["hosts", name, "address"] = (ssh.address, ssh.ssh_port)
-    yield from _repeated(addresses, "hosts: {0[0]} is one machine; let it be one host, with all of its ports")
+            hosts_at.setdefault((ssh.address, ssh.ssh_port), []).append(name)
+    for (address, _), names in hosts_at.items():
+        if len(names) > 1:
+            text = f"hosts {', '.join(names)}: {address} is one machine; define one host with all of its ports"
+            yield ("hosts", names[-1], "address"), text
     yield from _cable_problems(topology)
     yield from _problems_of_vms_of_uuts(topology)
     outside: dict[KeyPath, Hashable] = {

@@ -56,7 +56,7 @@ def browse(tmp_path: Path) -> Browse:
                 f"--user-data-dir={tmp_path / 'browser'}",
                 "--enable-logging=stderr",
                 "--v=0",
-                "--virtual-time-budget=300000",
+                "--virtual-time-budget=3000000",
                 "--window-size=1300,4000",
                 *arguments,
                 address,

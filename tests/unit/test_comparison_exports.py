@@ -126,6 +126,6 @@ def test_the_page_shows_the_gate_and_the_warnings(compare, tmp_path):
     page = tmp_path / "page.html"
     assert compare(base, new, "--fail-on-regression", "2", "--html", page)[0] == ExitCode.INCONCLUSIVE
     text = Page(page.read_text()).text
-    assert "gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 4 of 4 cells" in text
+    assert "Gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 4 of 4 cells" in text
     assert "Disturbed campaigns" in text
     assert "The host was <busy> | loaded." in text
