@@ -17,8 +17,8 @@ from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.cleaning import clean
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
+from netbench.linux.watchdog.journal import clean
 from netbench.model.events import (
     CampaignDisturbed,
     CampaignFinished,
@@ -318,10 +318,10 @@ def _first(request: CampaignRequest, following: Sequence[str]) -> str:
     return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
 
 
-def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
+def _telling(observers: Sequence[Observer]) -> Callable[[OtherMeasurement], None]:
     """Return a function that reports to the observers the other campaign that is waited for."""
 
-    def tell(other: Other) -> None:
+    def tell(other: OtherMeasurement) -> None:
         for observer in observers:
             observer.on(CampaignWaits(other.pid, other.topology))
 

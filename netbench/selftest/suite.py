@@ -16,8 +16,8 @@ from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
+from netbench.report.selftest_page import selftest_page
 from netbench.report.summary_json import write_selftest_summary
-from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.hosts.base import Host
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.received import Received
@@ -137,7 +137,7 @@ class SinkKind(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of sink in the profile
     needs: ClassVar[frozenset[str]] = frozenset()  # requirements on this machine, by their names in `netbench doctor`
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
-    may_need: ClassVar[tuple[Need, ...]] = ()  # its own requirements: how they are detected and installed
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
     auto_sink: ClassVar[SinkPreference | None] = None  # when `auto` takes this kind; None: never
     takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs

@@ -12,10 +12,9 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAda
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
-from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
-from netbench.hosts.json_conversation import Conversation
-from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import ProbeError, Probes
+from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
+from netbench.hosts.worker_process import WorkerProcess
+from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
@@ -41,7 +40,7 @@ class RemoteCounting:
 
     def __init__(self, interface: str, hook: HookChoice, host: Host) -> None:
         self._host, self._interface, self._hook = host, interface, hook
-        self._process: Conversation | None = None
+        self._process: WorkerProcess | None = None
         self.where = ""
 
     def attach(self) -> None:
@@ -49,7 +48,7 @@ class RemoteCounting:
         if self._process is None:
             command = module_command_on(self._host, _MODULE, self._interface, self._hook)
             process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
-            self._process = Conversation(f"the sink bpf on {self._interface} of host {self._host.name}", process)
+            self._process = WorkerProcess(f"the sink bpf on {self._interface} of host {self._host.name}", process)
             self.begun(_START_S)
 
     def begin(self, request: CountRequest) -> None:
@@ -92,11 +91,11 @@ class RemoteCounting:
         return self._answer(_ANSWER_S)
 
     def _tell(self, request: Mapping[str, object]) -> None:
-        self._conversation.tell(request)
+        self._conversation.request(request)
 
     def _answer(self, timeout_s: float) -> Mapping[str, Any]:
         try:
-            answer = self._conversation.said(timeout_s)
+            answer = self._conversation.any_reply(timeout_s)
         except (TimeoutError, TestbedError) as error:
             self.close()
             raise TestbedError(str(error)) from error
@@ -107,7 +106,7 @@ class RemoteCounting:
         return answer
 
     @property
-    def _conversation(self) -> Conversation:
+    def _conversation(self) -> WorkerProcess:
         if self._process is None:
             raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
         return self._process
@@ -300,7 +299,7 @@ class BpfSink(Sink):
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""
         file = _sample_file(incoming)
-        return file if self._host.shares_files else Path(scratch_of(self._host), file.name)
+        return output_path(self._host, file)
 
     def _bring_home(self, there: Path, file: Path) -> None:
         try:

@@ -8,7 +8,7 @@ still for longer than that are enough.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.traffic import Sent

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import StreamPath

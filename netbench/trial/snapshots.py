@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef

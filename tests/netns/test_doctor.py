@@ -12,7 +12,7 @@ from pyroute2 import netns
 
 from netbench.bpf import libbpf
 from netbench.errors import ExitCode
-from netbench.linux.probes import PROBE_PREFIX
+from netbench.linux.requirements import PROBE_PREFIX
 from netbench.testbed.doctor.diagnosis import diagnose, exit_code
 from netbench.testbed.doctor.host_checks import Status
 from netbench.testbed.environment import read_environment

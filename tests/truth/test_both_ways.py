@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
@@ -80,7 +80,7 @@ def profile(**more) -> Profile:
 
 
 def in_uut() -> Host:
-    return Namespaced(LocalHost("uut", "RUN"), IN_UUT)
+    return NamespaceHost(LocalHost("uut", "RUN"), IN_UUT)
 
 
 @contextmanager

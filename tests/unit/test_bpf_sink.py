@@ -100,7 +100,7 @@ def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, 
         assert found == (taken, why)
 
 
-def test_what_every_hook_lacks_is_said_once(monkeypatch):
+def test_what_every_hook_lacks_is_reported_once(monkeypatch):
     def attached(*_):
         raise MissingError("no libbpf")
 
@@ -163,7 +163,7 @@ def opened(monkeypatch):
         (incoming(None), "bpf", "above"),
     ],
 )
-def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
+def test_auto_chooses_for_each_trial_and_reports_why(opened, armed, kind, why):
     assert opened.identity().kind == "tcpdump, or bpf above its rate"
     opened.arm(armed)
     assert opened.identity().kind == kind

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.hosts.python_modules import module_command, source_command
+from netbench.hosts.trusted_code import module_command, source_command
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Cable, Topology, VmNic, cables, devices
 from netbench.testbed.bring_up import base_changes, cable_ends

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.trial.observation import NicDelta, growth
 
 

@@ -41,7 +41,7 @@ def device(kernel, source):
     return kernel.devices()["nb-tx1@0"]
 
 
-def test_a_trial_is_told_by_the_kernels_own_counters(source, device):
+def test_a_trial_is_reported_by_the_kernels_own_counters(source, device):
     sent = trial(source)
     assert (sent.frames, sent.errors, sent.error) == (1000, 0, "")
     assert sent.frames == device.frames
@@ -53,7 +53,7 @@ def test_a_trial_is_told_by_the_kernels_own_counters(source, device):
     assert sent.max_lateness_s < 5e-6
 
 
-def test_the_device_is_set_up_as_the_traffic_says(source, device):
+def test_the_device_has_the_settings_of_the_traffic(source, device):
     trial(source, replace(TRAFFIC, frame_size=1518))
     assert device.values == {
         "pkt_size": "1514",
@@ -317,7 +317,7 @@ def test_copies_that_the_driver_cannot_send(kernel, host, option, value):
     assert kernel.devices() == {}
 
 
-def test_threads_that_wake_up_at_different_times_are_told():
+def test_the_time_between_the_starts_of_threads_is_reported():
     one = PktgenDevice({}, frames=10, errors=0, started_us=1_000, stopped_us=5_000, result="")
     late = replace(one, started_us=91_000, stopped_us=96_000)
     sent = sent_of_run([one, late], MAX, 0)

@@ -177,7 +177,7 @@ def test_a_host_without_modprobe_has_no_pktgen():
     assert generator().unsupported_reason(unloaded) == ""
 
 
-def test_devices_of_somebody_else_are_left_alone(kernel, host):
+def test_devices_of_other_software_are_left_alone(kernel, host):
     made_by = generator()
     kernel.interfaces.add("eth0")
     kernel.write("kpktgend_1", "add_device eth0@1\n")
@@ -188,7 +188,7 @@ def test_devices_of_somebody_else_are_left_alone(kernel, host):
     assert list(kernel.devices()) == ["eth0@1"]
 
 
-def test_somebody_else_who_comes_later_is_noticed(kernel, host):
+def test_other_software_who_comes_later_is_noticed(kernel, host):
     kernel.interfaces.add("eth0")
     source = opened(host)
     trial(source)
@@ -200,7 +200,7 @@ def test_somebody_else_who_comes_later_is_noticed(kernel, host):
     assert "eth0@0" in kernel.devices()
 
 
-def test_what_is_ours_is_removed_though_somebody_else_came_to_another_thread(kernel, host):
+def test_what_is_ours_is_removed_though_other_software_came_to_another_thread(kernel, host):
     kernel.interfaces.add("eth0")
     source = opened(host)
     kernel.write("kpktgend_1", "add_device eth0@1\n")

@@ -8,7 +8,7 @@ from netbench.cli import listing
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
 from netbench.testbed.doctor import diagnosis
 from netbench.testbed.doctor import platforms as platforms_module

@@ -18,7 +18,7 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.report.searches import remark
+from netbench.report.tables.searches import remark
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.contradictions import contradiction
 from netbench.search.measurement import measurement_of

@@ -1,4 +1,4 @@
-"""The highest rate of the sources: its samples, calibration, storage, use and display."""
+"""Highest rate of the sources: its samples, calibration, storage, use and display."""
 
 from dataclasses import replace
 
@@ -161,7 +161,7 @@ def test_a_campaign_calibrates_once_for_all_its_uuts_and_resumes_with_the_same(m
     assert {row["source_ceiling_fps"] for row in rows if not row["guest"]} == {10_000.0}
     assert {row["source_ceiling_doubt"] for row in rows} == {None}
     page = report_page(results)
-    assert "The highest rate of the sources" in page
+    assert "Highest rate of the sources" in page
     assert "10.0, 10.0, 10.0" in page
 
 

@@ -60,7 +60,7 @@ def test_each_link_is_a_veth_pair_between_its_two_namespaces():
 @pytest.mark.parametrize(("lab", "known"), [(topology(), False), (ports("netns"), True), (ports("local"), True)])
 def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, lab, known):
     done: list[object] = []
-    monkeypatch.setattr("netbench.testbed.testbed.catch_up", done.append)
+    monkeypatch.setattr("netbench.testbed.testbed.refresh_driver_counters", done.append)
     machine = Mock(read_nics=Mock(return_value={}))
     bed = Testbed(lab, "run", {None: machine}, {}, stream_paths(lab), profile())
     path = stream_paths(lab)[0]

@@ -53,7 +53,7 @@ def account(clocks):
     return account
 
 
-def test_what_sending_itself_costs_is_nobodys_doing(clocks, account):
+def test_the_time_of_sending_itself_is_neither_backpressure_nor_a_stall(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=2)
     assert account.spent()[:2] == (0.0, 0.0)
@@ -102,7 +102,7 @@ def test_a_kernel_that_does_not_tell_claims_nothing(clocks, account, monkeypatch
     assert account.spent()[:2] == (None, 0.0)
 
 
-def test_this_kernel_tells():
+def test_this_kernel_reports_the_times():
     assert time_spent._read_clocks() is not None
 
 

@@ -156,7 +156,7 @@ def instructions(stream):
     return variables, writes
 
 
-def test_an_overloaded_server_is_stopped_and_its_offered_load_is_told(server, open_source):
+def test_an_overloaded_server_is_stopped_and_its_offered_load_is_reported(server, open_source):
     server.slow = 10.0
     sent = send(open_source(server), TRAFFIC)
     assert TRAFFIC.longest_s <= sent.duration_s < 3 * TRAFFIC.longest_s
@@ -192,7 +192,7 @@ def test_a_server_that_ends_too_early_is_an_error(server, open_source, monkeypat
     assert "after 100 of 500 frames" in sent.error
 
 
-def test_a_port_of_somebody_else_is_left_alone(server, open_source):
+def test_a_port_of_other_software_is_left_alone(server, open_source):
     server.ports[0].owner = "bob"
     with pytest.raises(MissingError, match=r"port 0 of the TRex server .* already taken by 'bob'.*release -p 0"):
         open_source(server)
@@ -283,13 +283,13 @@ def test_options():
             TrexOptions.model_validate_json(wrong)
 
 
-def test_a_python_that_is_too_new_is_told():
+def test_a_python_that_is_too_new_is_reported():
     assert "needs a Python older than 3.12, and this is 3.13" in no_client((3, 13))
     assert no_client((3, 11)) == ""
     assert Trex(TrexOptions(ports={"tx1": 0})).unsupported_reason(LocalHost("local", "test")) == ""
 
 
-def test_its_worker_outlives_netbench_and_is_told_all(server):
+def test_its_worker_outlives_netbench_and_is_reported_all(server):
     (command,) = source_of({**server.options, "ports": {"tx1": 3}}).commands("tx1", (1,))
     assert command.startswith("setpriv --pdeathsig clear env ")
     assert command.endswith(" 1")
@@ -314,7 +314,7 @@ def test_a_path_without_a_package(tmp_path):
         source.open(LocalHost("local", "test"), "tx1", ())
 
 
-def test_a_server_of_its_own_that_does_not_start_says_why_and_leaves_nothing(tmp_path):
+def test_a_server_that_does_not_start_reports_why_and_leaves_nothing(tmp_path):
     before = set(Path(gettempdir()).glob("netbench-trex-*"))
     source = package(tmp_path, 'cat "$3"; echo no such device; exit 3')
     with pytest.raises(MissingError, match=r"server ended with code 3: .*no such device"):

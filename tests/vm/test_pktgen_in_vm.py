@@ -98,7 +98,7 @@ def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
     assert {name: done.error for name, done in sent.items()} == dict.fromkeys(sent, "")
     # A single sender would leave the others nothing; how equal their turns are depends on the emulated CPU.
     assert min(done.frames for done in sent.values()) > 0.5 * max(done.frames for done in sent.values()) > 500
-    assert all(done.frames <= counted[name] <= done.frames + 20 for name, done in sent.items()), "and what a link says"
+    assert all(done.frames <= counted[name] <= done.frames + 20 for name, done in sent.items()), "as the link counts"
 
 
 def sent_by(lab, name):
@@ -143,8 +143,8 @@ def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, t
             result = measure("1000fps", duration="600ms").result
             assert result.verdict is Verdict.INVALID
             (failed,) = [reason for reason in result.reasons if reason.kind is ReasonKind.GENERATOR_FAILED]
-            told = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
-            assert [float(step.replace(",", "")) for step in told] == [pytest.approx(seconds, abs=2)], failed.detail
+            steps = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
+            assert [float(step.replace(",", "")) for step in steps] == [pytest.approx(seconds, abs=2)], failed.detail
         result = measure("1000fps", duration="200ms").result
         assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
 

@@ -18,9 +18,7 @@ from netbench.generators.pktgen.parameters import (
     speed_settings,
     traffic_delay_ns,
 )
-from netbench.hosts.base import Host, kernel_of
-from netbench.linux.needs import IN_A_VM, Feature
-from netbench.linux.probes import Probes
+from netbench.hosts.base import Host, kernel_of, machine_name
 from netbench.linux.proc import (
     CpuTicks,
     SchedTimes,
@@ -29,6 +27,7 @@ from netbench.linux.proc import (
     parse_sched_times,
     softirq_s,
 )
+from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
@@ -72,7 +71,7 @@ class PktGen(Generator):
 
     def control(self, host: Host) -> Control:
         """Return the control shared by all sources of one network namespace, whatever its names in the topology."""
-        machine = "" if host.shares_files else host.name
+        machine = machine_name(host)
         return self._controls.setdefault((machine, host.netns), Control(host, self._used[machine]))
 
 
@@ -137,7 +136,7 @@ class PktGenSource(Source):
         A VM needs no such remark, because it ends with the campaign.
         """
         host, control = self._opened
-        if not (control.loaded_by_us and host.shares_files):
+        if not control.loaded_by_us or machine_name(host):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 

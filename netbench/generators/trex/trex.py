@@ -21,7 +21,7 @@ from netbench.generators.trex.trex_package import (
 from netbench.generators.trex.trex_servers import TrexOptions, TrexServer, TrexServers
 from netbench.generators.worker_source import no_netbench
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
 from netbench.model.frame_mix import FrameMix
 from netbench.model.received import OfSize, Received

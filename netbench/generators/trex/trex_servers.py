@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.trex_package import MODULE, SERVER, no_client, no_server
-from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import bring, module_command_on, scratch_of
-from netbench.hosts.json_conversation import Conversation
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.base import Host, exists, machine_name, run_checked
+from netbench.hosts.remote_code import bring, module_command_on, scratch_of
+from netbench.hosts.trusted_code import module_command
+from netbench.hosts.worker_process import WorkerProcess
 from netbench.model.documents import plain
 
 TcpPort = Annotated[int, Field(ge=1, le=65535)]
@@ -73,7 +73,7 @@ class TrexServer:
         self._cpus = list(cpus)
         self._users: dict[object, str] = {}
         self._receive: dict[str, bool] = {}
-        self._worker: Conversation | None = None
+        self._worker: WorkerProcess | None = None
         self._ids = count(1)
         self._replies: dict[object, Mapping[str, object]] = {}
         self.version = ""  # as the worker reports it
@@ -109,14 +109,14 @@ class TrexServer:
     def tell(self, do: str, interface: str, **more: object) -> int:
         """Send a request and return its number."""
         number = next(self._ids)
-        self._started().tell({"id": number, "do": do, "interface": interface, **more})
+        self._started().request({"id": number, "do": do, "interface": interface, **more})
         return number
 
     def reply(self, number: int, timeout_s: float) -> Mapping[str, object]:
         """Return the reply to a request; errors as in Conversation.reply."""
         worker = self._started()
         while number not in self._replies:
-            message = worker.said(timeout_s)
+            message = worker.any_reply(timeout_s)
             self._replies[message.get("id")] = message
         reply = self._replies.pop(number)
         worker.require_no_failure(reply)
@@ -138,14 +138,14 @@ class TrexServer:
         if self._worker is not None:
             self._worker.kill()
 
-    def _started(self) -> Conversation:
+    def _started(self) -> WorkerProcess:
         if self._worker is not None:
             return self._worker
         if self._options.path is not None and self._host.netns is not None:
             # Server and client connect at 127.0.0.1. netbench removes the namespace after the campaign.
             run_checked(self._host, _LOOPBACK_UP)
         who = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
-        worker = self._worker = Conversation(
+        worker = self._worker = WorkerProcess(
             who, self._host.spawn(_command(self._options, self._receive, self._cpus, self._host))
         )
         self._replies = {}
@@ -228,7 +228,7 @@ class TrexServers:
     def _key(self, host: Host, interface: str) -> str:
         if self._options.path is None:
             # Each host has its own server at the address in the options; hosts on this machine share one.
-            return "" if host.shares_files else host.name
+            return machine_name(host)
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
             raise no_server(program, "" if host.shares_files else f" on host {host.name}")

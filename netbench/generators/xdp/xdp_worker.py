@@ -14,7 +14,7 @@ from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
-from netbench.linux.cpu_limits import exhausts_limit
+from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
@@ -41,7 +41,7 @@ class XdpWorker(Worker):
         self._limited = exhausts_limit(os.getppid())  # this process's own /sys may lack control groups
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
-        claim(interface, self._loaded, self._stack, attach=attach == "1")
+        require_transmit(interface, self._loaded, self._stack, attach=attach == "1")
         with suppress(OSError, BpfError):  # without it, sending may begin late; the trial records that
             keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
         self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
@@ -115,7 +115,7 @@ def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     """Return why the interface cannot send these frames in its present state; empty when it can."""
     if not device.up:
         return f"{interface} is down, or its link is"
-    if why := refusal(interface, device):
+    if why := transmit_refusal(interface, device):
         return why
     most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
     largest = largest_bytes(traffic.frame_size)
@@ -124,7 +124,7 @@ def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     return ""
 
 
-def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
+def require_transmit(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
     """Make the interface accept frames until `stack` is closed; MissingError where it cannot.
 
     Most NIC drivers accept them only while a program is attached to the NIC. `attach` attaches one that passes all
@@ -139,11 +139,11 @@ def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> 
             raise MissingError(f"{why}; {_OTHERWISE}") from error
         stack.callback(link.close)
         device = xdp_device(interface)
-    if why := refusal(interface, device):
+    if why := transmit_refusal(interface, device):
         raise MissingError(why)
 
 
-def refusal(interface: str, device: XdpDevice) -> str:
+def transmit_refusal(interface: str, device: XdpDevice) -> str:
     """Return why the interface accepts no frames from XDP programs, with the remedy; empty where it does."""
     if device.takes_frames:
         return ""

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from netbench.bpf.libbpf import PACKAGE
 from netbench.errors import ExitCode, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
-from netbench.linux.needs import Facility, Feature, Tool
-from netbench.linux.probes import ProbeError, Probes, attempt, is_loadable
+from netbench.linux.requirements import Facility, Feature, ProbeError, Probes, Tool, attempt, is_loadable
 from netbench.testbed.doctor.host_checks import (
     HostCheck,
     Status,

@@ -17,9 +17,9 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
-from netbench.linux.cpu_limits import cpu_limit
-from netbench.linux.needs import Tool
-from netbench.linux.safety import CandidatePort, read_ports, refuse_unsafe_port
+from netbench.linux.cgroups import cpu_limit
+from netbench.linux.requirements import Tool
+from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
 from netbench.testbed.environment import package_version
 
 _MIN_CPUS = 2

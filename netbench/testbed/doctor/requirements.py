@@ -15,10 +15,9 @@ from netbench.errors import MissingError
 from netbench.hosts.local import LocalHost, require_tool
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.cgroups import find_controller
-from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool
 
-N = TypeVar("N", bound=Need)
+N = TypeVar("N", bound=Requirement)
 
 _IMAGE, _PORT, _VARIABLE = "image:", "port:", "variable:"
 
@@ -32,6 +31,10 @@ TOOLS = (
     Tool("sshd", "openssh-server", "SSH servers that netbench plays", optional=True),
     Tool("ssh-keygen", "openssh-client", "SSH servers that netbench plays", optional=True),
     Tool("unshare", "util-linux", "SSH servers that netbench plays", optional=True),
+    Tool("mmdebstrap", "mmdebstrap", "building guest images", optional=True),
+    Tool("depmod", "kmod", "building guest images", optional=True),
+    Tool("xz", "xz-utils", "building guest images", optional=True),
+    Tool("cpio", "cpio", "building guest images, containers whose root is one", optional=True),
     Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
 )
 FEATURES = (
@@ -78,7 +81,7 @@ FACILITIES = (
 def all_of(kind: type[N]) -> list[N]:
     """Return all tools, features or facilities that are listed here, then those that plug-ins declare, each once."""
     plug_ins = [plug_in for group in (GENERATORS, SINKS, UUTS) for plug_in in plugins(group).values()]
-    declared: list[Need] = [need for plug_in in plug_ins for need in getattr(plug_in, "may_need", ())]
+    declared: list[Requirement] = [need for plug_in in plug_ins for need in getattr(plug_in, "may_need", ())]
     found = {need.name: need for need in (*TOOLS, *FEATURES, *FACILITIES, *declared) if isinstance(need, kind)}
     return list(found.values())
 
@@ -127,7 +130,7 @@ def tools(needs: Iterable[str]) -> list[Tool]:
 
 def known_needs() -> frozenset[str]:
     """Return root, and the commands, features and facilities that are listed here or declared."""
-    kinds: tuple[type[Need], ...] = (Tool, Feature, Facility)
+    kinds: tuple[type[Requirement], ...] = (Tool, Feature, Facility)
     return frozenset({"root", *(need.name for kind in kinds for need in all_of(kind))})
 
 

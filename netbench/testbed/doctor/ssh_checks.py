@@ -9,11 +9,11 @@ from netbench.config.plugins import SINKS, plugins
 from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
-from netbench.hosts.code import PYTHON
-from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import PYTHON
 from netbench.hosts.ssh import explained, ssh_command
-from netbench.linux.needs import Facility, Need, Tool
+from netbench.linux.requirements import Facility, Requirement, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.host_checks import HostCheck, Status, install_command, unattended_install
@@ -101,10 +101,10 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
 
 
-def needed_in_run(resolved: Resolved, host: str) -> list[Need]:
+def needed_in_run(resolved: Resolved, host: str) -> list[Requirement]:
     """Return the needs of an SSH host in a run, except Python, for the measured UUTs only."""
     topology = resolved.topology
-    wanted: list[Need] = list(_EVERYWHERE)
+    wanted: list[Requirement] = list(_EVERYWHERE)
     if host in _sinks(topology):
         wanted += tools(plugins(SINKS)[resolved.profile.sink.kind].needs)
     if host == topology.uut_machine:
