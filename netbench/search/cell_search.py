@@ -439,7 +439,7 @@ class OneSearch:
         fails = next((trial.failed for trial in at_upper if trial.failed), "")
         state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
-            limited_by = THE_HIGHEST_ASKED
+            limited_by = HIGHEST_REQUESTED_LOAD
             if self._options.highest.kind is LoadKind.MAX:
                 limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
                 if doubt := self._doubt:
