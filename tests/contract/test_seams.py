@@ -21,7 +21,7 @@ from netbench.hosts.composed import Confined, Explained, Namespaced
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.hosts.ssh_guest import SshGuest
 from netbench.linux.changes import Change
-from netbench.loads.stress_ng import Neighbour, StressLoad
+from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.stream_paths import stream_paths
@@ -55,7 +55,7 @@ BEHIND = [
     *((Sink, kind) for kind in (TcpdumpSink, BpfSink, AutoSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
     *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshGuest)),
-    (Neighbour, StressLoad),
+    (NeighbourLoad, StressLoad),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
 
