@@ -166,7 +166,7 @@ def test_a_container_may_be_called_as_its_state_is(stub):
 def test_a_container_that_the_user_names_must_be_there_and_keeps_its_shares(stub):
     with pytest.raises(TestbedError, match="there is no container 101: name one that `vzlist --all` lists"):
         went(driver(container=101), GuestSpec("g", Path("/x/a")))
-    with pytest.raises(UsageError, match=f"say `vzctl set 101 {SHARES}` yourself"):
+    with pytest.raises(UsageError, match=f"run `vzctl set 101 {SHARES}`"):
         list(driver(container=101).changes(SPEC))
     assert stub.calls == []
 
