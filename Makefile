@@ -5,10 +5,10 @@ PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# COMMAND:PACKAGE of Debian. netbench/testbed/requirements.py and the plug-ins list the requirements of netbench.
-NEEDED = $(PYTHON) -m netbench.testbed.requirements
+# COMMAND:PACKAGE of Debian. netbench/testbed/doctor/requirements.py and the plug-ins list the requirements of netbench.
+NEEDED = $(PYTHON) -m netbench.testbed.doctor.requirements
 TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    sshd:openssh-server /usr/lib/$(shell uname -m)-linux-gnu/libcairo.so.2:libcairo2 mmdebstrap:mmdebstrap busybox:busybox-static \
+    sshd:openssh-server busybox:busybox-static \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.

@@ -40,9 +40,9 @@ from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
+from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.traffic import Sent, Traffic
 
@@ -97,11 +97,11 @@ def require_tools() -> None:
 
 
 @contextmanager
-def veth_pair(kind: str) -> Iterator[Namespaced]:
+def veth_pair(kind: str) -> Iterator[NamespaceHost]:
     """A separate namespace with a veth pair, removed afterwards."""
     name = f"nb-bench-{os.getpid()}-{kind}"
     here = LocalHost("here", name)
-    inside = Namespaced(LocalHost("bench", name), name)
+    inside = NamespaceHost(LocalHost("bench", name), name)
     run_checked(here, ["ip", "netns", "add", name])
     try:
         for scope in ("all", "default"):
@@ -114,7 +114,7 @@ def veth_pair(kind: str) -> Iterator[Namespaced]:
         run_checked(here, ["ip", "netns", "delete", name])
 
 
-def receive_by_napi(host: Namespaced) -> None:
+def receive_by_napi(host: NamespaceHost) -> None:
     """Make the other end take frames from a ring, like a link with `receive: napi`, on the last CPU."""
     here = LocalHost("here", "bench")
     before = threads_of(here, PEER)
@@ -124,7 +124,7 @@ def receive_by_napi(host: Namespaced) -> None:
 
 
 @contextmanager
-def dropping(host: Namespaced) -> Iterator[None]:
+def dropping(host: NamespaceHost) -> Iterator[None]:
     """Make the driver of the other end of the pair receive and drop all frames."""
     with load("source") as loaded:
         # Without a configured trial, the program drops all frames.
@@ -136,10 +136,10 @@ def dropping(host: Namespaced) -> Iterator[None]:
 
 
 def maximum(
-    host: Namespaced,
+    host: NamespaceHost,
     name: str,
     cpus: Sequence[int],
-    trafgens: Namespaced,
+    trafgens: NamespaceHost,
     rounds: int,
     seconds: float,
     frame_size: int,
@@ -157,7 +157,7 @@ def maximum(
     return our_median
 
 
-def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
+def compare(host: NamespaceHost, rounds: int, seconds: float, frame_size: int) -> None:
     cpus = range(os.cpu_count() or 1)
     print(f"frames of {frame_size} bytes, {rounds} rounds of {seconds:g} s, medians in frames per second\n")
     print(HEADING)
@@ -183,7 +183,7 @@ def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> N
     print(f"\nworst deviation of all rounds: {worst:.4f} % (tolerance: {TOLERANCE_PERCENT} %)")
 
 
-def pace(host: Namespaced, gaps: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
+def pace(host: NamespaceHost, gaps: NamespaceHost, rounds: int, seconds: float, frame_size: int) -> None:
     """Print xdp's count and gaps at each rate, those of the best round, because other load of the host adds to them."""
     print(f"\n{'xdp, 1 CPU':<20}{'intended':>14}{'sent':>14}{'count':>12}{'median gap':>14}{'off by':>10}")
     for fps in XDP_RATES:
@@ -202,7 +202,7 @@ def pace(host: Namespaced, gaps: Namespaced, rounds: int, seconds: float, frame_
     print(f"\ntolerance: {XDP_TOLERANCE_PERCENT} % of the count, {XDP_TOLERANCE_NS} ns of the median gap")
 
 
-def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> np.ndarray:
+def captured(host: NamespaceHost, path: Path, run: Callable[[], Sent]) -> np.ndarray:
     """The arrival time of each frame at the other end, in ns, by tcpdump."""
     options = f"-Z root -n -U -B 262144 -s {SNAP_BYTES} --time-stamp-precision=nano -i {PEER} -w {path} udp"
     tcpdump = host.spawn(["taskset", "-c", str(LAST_CPU), "tcpdump", *options.split()])
@@ -237,7 +237,7 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
     )
 
 
-def send(host: Namespaced, cpus: Sequence[int], what: Traffic, kind: str) -> Sent:
+def send(host: NamespaceHost, cpus: Sequence[int], what: Traffic, kind: str) -> Sent:
     """One measurement of a source; of afpacket, one thread per CPU."""
     made: WorkerSource = XdpSource()
     if kind == "afpacket":
@@ -254,7 +254,7 @@ def send(host: Namespaced, cpus: Sequence[int], what: Traffic, kind: str) -> Sen
     return sent
 
 
-def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) -> float:
+def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: int) -> float:
     """One measurement of trafgen at its maximum: no pacing, one process per CPU from CPU 0 on, pinned by trafgen."""
     frames -= frames % processes
     packet = "{" + ",".join(map(str, build_frame(traffic(frame_size, None, 1)))) + "}"
@@ -269,7 +269,7 @@ def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) 
     return sum(packets / (seconds + microseconds / 1e6) for seconds, microseconds, packets in reports)
 
 
-def taken(host: Namespaced, kind: str) -> int:
+def taken(host: NamespaceHost, kind: str) -> int:
     """The kernel's count of a source's frames; that of xdp includes frames rejected by a full ring at the other end.
 
     Other sources send such a frame again.

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from math import exp
 
-from netbench.statistics.counted import CountedNumber
 from netbench.statistics.intervals import ratio_of_means
+from netbench.statistics.totals import CountedNumber
 
 DRAWS = 10_000
 SEED = 2011

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping
 from statistics import fmean
 
-from netbench.search.method import Method
-from netbench.search.options import SearchOptions
+from netbench.search.methods import Method
+from netbench.search.search_options import SearchOptions
 from netbench.search.simulated import SimulatedUut
 
 WIDTH = 0.005

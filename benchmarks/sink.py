@@ -29,9 +29,9 @@ from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
+from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.traffic import Stamps, Traffic
@@ -89,10 +89,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def link() -> Iterator[tuple[Namespaced, int]]:
+def link() -> Iterator[tuple[NamespaceHost, int]]:
     """A separate namespace with the pair tx – rx, removed afterwards, and the thread that receives at rx."""
     name = f"nb-bench-{os.getpid()}"
-    here, inside = LocalHost("here", name), Namespaced(LocalHost("bench", name), name)
+    here, inside = LocalHost("here", name), NamespaceHost(LocalHost("bench", name), name)
     run_checked(here, ["ip", "netns", "add", name])
     try:
         for scope in ("all", "default"):
@@ -112,7 +112,7 @@ def link() -> Iterator[tuple[Namespaced, int]]:
 class Bench:
     """Trials on one link."""
 
-    def __init__(self, host: Namespaced, thread: int, source: XdpSource, frame_size: int, seconds: float) -> None:
+    def __init__(self, host: NamespaceHost, thread: int, source: XdpSource, frame_size: int, seconds: float) -> None:
         self._host, self._thread, self._source = host, thread, source
         self._frame_size, self.seconds = frame_size, seconds
         self._scratch = tempfile.gettempdir()

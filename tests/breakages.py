@@ -10,7 +10,7 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -20,7 +20,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import Testbed, open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from tests.commands import FEW_FRAMES, HELD_UP
@@ -140,7 +140,7 @@ def _do(topology: Topology, active: ActiveGuest, host: str, command: str, hosts:
     elif host:
         netns = topology.netns(host)
         assert netns is not None
-        run_checked(Namespaced(LocalHost(host, ""), netns), shlex.split(command))
+        run_checked(NamespaceHost(LocalHost(host, ""), netns), shlex.split(command))
 
 
 def _summary(result: TrialResult) -> Outcome:

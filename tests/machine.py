@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from netbench.hosts.local import MARK
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")

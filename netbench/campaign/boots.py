@@ -28,13 +28,13 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
 from netbench.plan.warnings import too_short_for
-from netbench.statistics.noise_floor import RUN_TO_RUN_IN_VM, noise_floor
+from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
 from netbench.testbed.host_warnings import is_virtual
-from netbench.trial.judging import beyond_ceiling
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.verdict_rules import beyond_ceiling
 
 # A UUT, or a set of neighbours, that failed in so many successive trials is not brought up again.
 MOST_FAILURES = 3

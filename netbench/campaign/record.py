@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
 from netbench.model.campaign import Boot, EndedSweep, Maximum, NoiseFloor, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,
@@ -23,7 +23,7 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
-from netbench.plan.time_left import TimeLeft
+from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import (
     ceilings_of,
@@ -140,7 +140,7 @@ class CampaignRecord:
         self.results.replace(rejudged)
         self.tell(TrialRejudged(key, rejudged.spec.index, rejudged.verdict.value))
 
-    def keep_others(self, others: Iterable[Other]) -> None:
+    def keep_others(self, others: Iterable[OtherMeasurement]) -> None:
         """Record that other campaigns measure on this machine; each is reported once."""
         for campaign in others:
             text = (

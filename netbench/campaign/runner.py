@@ -17,8 +17,8 @@ from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.cleaning import clean
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
+from netbench.linux.watchdog.journal import clean
 from netbench.model.events import (
     CampaignDisturbed,
     CampaignFinished,
@@ -37,13 +37,11 @@ from netbench.model.topology import Topology, version_name
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, VmCosts
-from netbench.plan.making import make_schedule
+from netbench.plan.duration import TimeLeft, fitted
 from netbench.plan.schedule import Schedule
-from netbench.plan.steady import held_steady
-from netbench.plan.time_budget import fitted
-from netbench.plan.time_left import TimeLeft
+from netbench.plan.schedule_factory import held_steady, make_schedule
+from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
@@ -320,10 +318,10 @@ def _first(request: CampaignRequest, following: Sequence[str]) -> str:
     return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
 
 
-def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
+def _telling(observers: Sequence[Observer]) -> Callable[[OtherMeasurement], None]:
     """Return a function that reports to the observers the other campaign that is waited for."""
 
-    def tell(other: Other) -> None:
+    def tell(other: OtherMeasurement) -> None:
         for observer in observers:
             observer.on(CampaignWaits(other.pid, other.topology))
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UutError
 from netbench.hosts.clock import wait_until
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
 from netbench.testbed.resolved import Resolved
 from netbench.testbed.testbed import Testbed
 
@@ -95,7 +95,7 @@ class Testbeds:
         """Return the VM of a UUT, by the name of the UUT; None if it is not on a VM."""
         return self._resolved.topology.uut(uut).on
 
-    def others(self) -> Sequence[Other]:
+    def others(self) -> Sequence[OtherMeasurement]:
         """Return the other campaigns that have measured on this machine since this campaign began."""
         return self._up[1].others() if self._up else []
 

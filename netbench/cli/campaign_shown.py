@@ -17,7 +17,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.events import Observer
 from netbench.report.formats import count
 from netbench.report.page import write_report
-from netbench.report.steadiness_words import steadiness_warnings
+from netbench.report.stability import steadiness_warnings
 from netbench.report.summary_json import write_summary
 from netbench.results.directory import ResultDirectory
 from netbench.signals import Stopped, stopping_on_signals

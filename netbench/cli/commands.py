@@ -308,7 +308,7 @@ def compare(
     from netbench.cli.compare import CompareOptions, PrintingConsole, run_compare
     from netbench.errors import UsageError
     from netbench.report.comparison_exports import DOCUMENTS
-    from netbench.statistics.comparison import CellSelection
+    from netbench.statistics.compared_cells import CellSelection
 
     if output is not None and form is ComparisonFormat.TEXT:
         raise UsageError("--output: needs --format json, junit or markdown; the text is printed")
@@ -416,7 +416,7 @@ def doctor(
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(wanted), {port.nic: port.addresses for port in wanted.ports()}
         if wanted.ssh_hosts:
-            from netbench.testbed.ssh_checks import check_hosts
+            from netbench.testbed.doctor.ssh_checks import check_hosts
 
             elsewhere = check_hosts(wanted)
     raise typer.Exit(examination.run_doctor(needs, addresses=addresses, elsewhere=elsewhere, as_json=as_json))
@@ -446,7 +446,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; touch nothing.")] = False,
 ) -> None:
     """Undo what a killed run left behind."""
-    from netbench.linux.cleaning import clean as undo
+    from netbench.linux.watchdog.journal import clean as undo
     from netbench.testbed.testbed import require_root
 
     require_root()

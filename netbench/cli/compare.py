@@ -16,50 +16,30 @@ from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text
-from netbench.report.comparison_exports import Document
-from netbench.report.comparison_page import (
-    REFERRED_TO,
+from netbench.report.comparison import (
     Compared,
-    ComparedSearches,
-    write_comparison,
-    write_searches_comparison,
-)
-from netbench.report.comparison_words import (
-    HOW_SEARCHES_COMPARE,
-    TESTS_NOT_COMPARED,
+    ComparedRow,
     cell_result_words,
-    change_words,
     gate_advice,
     gate_words,
+    how_searches_compare,
     how_tested,
-    left_out_words,
-    loss_words,
-    p_words,
-    range_words,
-    search_words,
-    searches_verdict,
-    verdict_words,
+    loss_row,
+    search_row,
+    throughput_row,
 )
-from netbench.report.formats import at_least, count, mbps, mean, percent
-from netbench.report.steadiness_words import steadiness_warnings
+from netbench.report.comparison_exports import Document
+from netbench.report.comparison_page import write_comparison
+from netbench.report.formats import count, mean
+from netbench.report.sentences import heading_of, sentence
+from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
-from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
+from netbench.results.comparability import Differs, schedule_of, split_versions, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
-from netbench.results.versions import split_versions
-from netbench.statistics.comparison import (
-    ALL_CELLS,
-    DISTURBING,
-    Campaign,
-    CellSelection,
-    ComparedCell,
-    Comparison,
-    Difference,
-    compare,
-    why_nothing_compares,
-)
+from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison, Difference
+from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
-from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
 from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
 
@@ -68,6 +48,7 @@ _ROWS = 100  # at most, of a table
 _WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
+_STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
 
 
 class PrintingConsole(Console):
@@ -79,8 +60,8 @@ class PrintingConsole(Console):
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A result directory that was read, with its name in the comparison."""
+class _StoredCampaign:
+    """A result directory with its results and its name in the comparison."""
 
     name: str
     directory: ResultDirectory
@@ -93,6 +74,15 @@ class _Read:
             yield search.uut, search.scenario, str(search.frame_size)
         for trial in () if self.results.searches else self.results.trials:
             yield trial.spec.uut, trial.spec.scenario, str(trial.spec.frame_size)
+
+    @property
+    def state(self) -> str:
+        """`complete`, or what is missing."""
+        results = self.results
+        if results.searches:
+            return _COMPLETE if results.manifest.get("finished") else "unfinished, searches are missing"
+        missing = results.planned_trials - len(results.trials) - results.skipped_trials
+        return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +105,11 @@ class CompareOptions:
         """Whether the comparison is printed as text."""
         return self.document is None or self.output is not None
 
+    @property
+    def threshold(self) -> float | None:
+        """The threshold of the gate as a ratio."""
+        return None if self.fail_on_regression is None else self.fail_on_regression / 100
+
 
 def run_compare(directories: Sequence[Path], console: Console, options: CompareOptions) -> ExitCode:
     """Compare campaigns to the first, print the result, and write the files that the options name.
@@ -122,19 +117,41 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     The exit code is that of the gate: 0 passed, 1 failed, 5 inconclusive; 0 without a gate. UsageError for a path that
     is no result directory, and for campaigns that cannot be compared at all.
     """
-    if len(directories) == 1:
-        base, *others = _read_versions(directories[0])
+    in_turn = len(directories) == 1
+    if in_turn:
+        base, *others = _versions_of(directories[0])
         options = replace(options, accept_disturbed=True)  # a disturbance of the host affected both versions
     else:
-        base, *others = _read(directories)
-    _refuse_unknown(options.selection, [base, *others])
-    if base.results.searches:
-        return _compare_searches(console, base, others, options)
+        base, *others = _campaigns_in(directories)
+    _reject_unknown(options.selection, [base, *others])
+    compared = (
+        _compare_searches(base, others, options)
+        if base.results.searches
+        else _compare_loads(base, others, options, in_turn=in_turn)
+    )
+    if options.prints_text:
+        _print(console, base, others, compared)
+    if options.html is not None:
+        write_comparison(base.results, compared, options.html)
+    _write_document(console, options, base, compared)
+    gates = [pair.gate for pair in compared if pair.gate is not None]
+    if not gates:
+        return ExitCode.DONE
+    if options.prints_text:
+        for gate in gates:
+            _print_gate(console, gate)
+    codes = {GateResult.PASSED: ExitCode.DONE, GateResult.FAILED: ExitCode.INVALID_RESULTS}
+    return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
+
+
+def _compare_loads(
+    base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions, *, in_turn: bool
+) -> list[Compared]:
     campaigns = [Campaign.of(campaign.name, campaign.results, options.selection) for campaign in (base, *others)]
-    in_turn = len(directories) == 1
     comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
-    searched = [
-        compare_maxima(
+    compared = []
+    for new, comparison in zip(others, comparisons, strict=True):
+        maxima = compare_maxima(
             base.name,
             base.results,
             new.name,
@@ -142,45 +159,55 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
             selection=options.selection,
             accept_disturbed=options.accept_disturbed,
         )
-        for new in others
-    ]
-    for comparison, maxima in zip(comparisons, searched, strict=True):
         is_dead = any(left_out.dead for left_out in comparison.left_out)
         if not (comparison.differences or maxima.differences or is_dead):
             why = why_nothing_compares(comparison, is_selection=options.selection != ALL_CELLS)
-            raise UsageError(
-                f"{comparison.base.name} and {comparison.new.name} cannot be compared: {why}; "
-                "compare campaigns that measured the same"
-            )
-    everything = [
-        Compared(
-            comparison,
+            text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why)
+            raise UsageError(sentence("comparison.compare_same", text=text))
+        gate = None if options.threshold is None else judge(comparison, options.threshold, maxima)
+        compared.append(Compared(comparison, new.results, _settings(base, new), maxima, gate))
+    return compared
+
+
+def _compare_searches(
+    base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions
+) -> list[Compared]:
+    """Compare campaigns that searched: their limits, and not the trials of the searches."""
+    compared = []
+    for new in others:
+        comparison = compare_searches(
+            base.name,
+            base.results,
+            new.name,
             new.results,
-            (*_ends(base, new), *what_differs(base.results, new.results), *_asked(base, new)),
-            maxima,
-            _gate(comparison, maxima, options),
+            selection=options.selection,
+            accept_disturbed=options.accept_disturbed,
         )
-        for comparison, maxima, new in zip(comparisons, searched, others, strict=True)
-    ]
-    if options.prints_text:
-        _show(console, base, others, everything)
-    if options.html is not None:
-        write_comparison(base.results, everything, options.html)
-    _write_document(console, options, base, everything)
-    return _concluded(console, options, [pair.gate for pair in everything if pair.gate is not None])
+        if not (comparison.differences or any(left_out.dead for left_out in comparison.left_out)):
+            nothing = sentence("comparison.nothing_in_common")
+            why = next((left_out.why for left_out in comparison.left_out), nothing)
+            raise UsageError(sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why))
+        gate = None if options.threshold is None else judge_searches(comparison, options.threshold)
+        compared.append(Compared(comparison, new.results, _settings(base, new), gate=gate))
+    return compared
 
 
-def _gate(comparison: Comparison, maxima: SearchComparison, options: CompareOptions) -> Gate | None:
-    if options.fail_on_regression is None:
-        return None
-    return judge(comparison, options.fail_on_regression / 100, maxima)
+def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[Differs, ...]:
+    """The settings that differ; an incomplete campaign is one."""
+    states = (base.state, new.state)
+    unfinished = () if states == (_COMPLETE, _COMPLETE) else (Differs("campaign", *states, matters=True),)
+    return (
+        *unfinished,
+        *what_differs(base.results, new.results),
+        *what_was_asked_differs(base.directory, new.directory),
+    )
 
 
-def _refuse_unknown(selection: CellSelection, found: Sequence[_Read]) -> None:
+def _reject_unknown(selection: CellSelection, campaigns: Sequence[_StoredCampaign]) -> None:
     """UsageError for a name or pattern that matches no measurement of any campaign."""
     if selection == ALL_CELLS:
         return  # no trials need to be read for all cells
-    specs = [spec for campaign in found for spec in campaign.measured]
+    specs = [spec for campaign in campaigns for spec in campaign.measured]
     for option, patterns, values in (
         ("--uut", selection.uuts, [spec[0] for spec in specs]),
         ("--scenario", selection.scenarios, [spec[1] for spec in specs]),
@@ -192,11 +219,45 @@ def _refuse_unknown(selection: CellSelection, found: Sequence[_Read]) -> None:
                 raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")
 
 
+def _versions_of(path: Path) -> tuple[_StoredCampaign, _StoredCampaign]:
+    """Return the two versions of the UUTs of one campaign."""
+    directory = ResultDirectory(path)
+    versions = split_versions(directory.results(counters=False))
+    if versions is None:
+        raise UsageError(sentence("comparison.one_version", path=path))
+    name = visible(path.resolve().name)
+    base, new = versions
+    return _StoredCampaign(f"{name} (base)", directory, base), _StoredCampaign(f"{name} (new)", directory, new)
+
+
+def _campaigns_in(directories: Sequence[Path]) -> list[_StoredCampaign]:
+    seen: dict[Path, Path] = {}
+    for path in directories:
+        if (same := seen.setdefault(path.resolve(), path)) is not path:
+            raise UsageError(sentence("comparison.same_directory", path=path, same=same))
+    names = [path.resolve().name for path in directories]
+    unique = len(set(names)) == len(names)
+    campaigns = []
+    for path, name in zip(directories, names, strict=True):
+        directory = ResultDirectory(path)
+        results = directory.results(counters=False)
+        campaigns.append(_StoredCampaign(visible(name if unique else str(path)), directory, results))
+    for campaign in campaigns:
+        if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
+            text = sentence("comparison.no_search_yet", name=campaign.name, path=campaign.directory.path)
+            raise UsageError(text)
+    kinds = {bool(campaign.results.searches) for campaign in campaigns}
+    if len(kinds) > 1:
+        searched, other = (
+            next(campaign for campaign in campaigns if bool(campaign.results.searches) is kind)
+            for kind in (True, False)
+        )
+        raise UsageError(sentence("comparison.searches_only", searched=searched.name, other=other.name))
+    return campaigns
+
+
 def _write_document(
-    console: Console,
-    options: CompareOptions,
-    base: _Read,
-    compared: Sequence[Compared] | Sequence[ComparedSearches],
+    console: Console, options: CompareOptions, base: _StoredCampaign, compared: Sequence[Compared]
 ) -> None:
     """Write the comparison as a document, and print the names of the written files."""
     if options.document is not None:
@@ -210,21 +271,7 @@ def _write_document(
         console.print(Text(f"page: {visible(str(options.html))}"), soft_wrap=True)
 
 
-def _concluded(console: Console, options: CompareOptions, gates: Sequence[Gate]) -> ExitCode:
-    """Print the cells of the gate and return its exit code."""
-    if not gates:
-        return ExitCode.DONE
-    if options.prints_text:
-        for gate in gates:
-            _show_gate(console, gate)
-    codes = {GateResult.PASSED: ExitCode.DONE, GateResult.FAILED: ExitCode.INVALID_RESULTS}
-    return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
-
-
-_STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
-
-
-def _show_gate(console: Console, gate: Gate) -> None:
+def _print_gate(console: Console, gate: Gate) -> None:
     console.print()
     for outcome, lead in ((GateResult.FAILED, "regression"), (GateResult.INCONCLUSIVE, "inconclusive")):
         cells = gate.with_outcome(outcome)
@@ -239,168 +286,35 @@ def _show_gate(console: Console, gate: Gate) -> None:
     console.print(Text(visible(f"gate, {gate.name}: {gate_words(gate)}"), style=f"bold {_STYLES[gate.outcome]}"))
 
 
-def _read_versions(path: Path) -> tuple[_Read, _Read]:
-    """Return the two versions of the UUTs of one campaign."""
-    directory = ResultDirectory(path)
-    versions = split_versions(directory.results(counters=False))
-    if versions is None:
-        raise UsageError(
-            f"{path}: holds one version of each UUT, so there is nothing to compare it to; name a second result "
-            "directory, or measure two versions in turn with `netbench run --against`"
-        )
-    name = visible(path.resolve().name)
-    base, new = versions
-    return _Read(f"{name} (base)", directory, base), _Read(f"{name} (new)", directory, new)
-
-
-def _read(directories: Sequence[Path]) -> list[_Read]:
-    seen: dict[Path, Path] = {}
-    for path in directories:
-        if (same := seen.setdefault(path.resolve(), path)) is not path:
-            raise UsageError(f"{path}: is the same directory as {same}; name campaigns that were measured apart")
-    names = [path.resolve().name for path in directories]
-    unique = len(set(names)) == len(names)
-    found = []
-    for path, name in zip(directories, names, strict=True):
-        directory = ResultDirectory(path)
-        found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
-    for campaign in found:
-        if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
-            raise UsageError(
-                f"{campaign.name} was stopped before its first search was over, so that there is nothing to compare "
-                f"yet; go on with `netbench resume {campaign.directory.path}`"
-            )
-    kinds = {bool(campaign.results.searches) for campaign in found}
-    if len(kinds) > 1:
-        searched, other = (
-            next(campaign for campaign in found if bool(campaign.results.searches) is kind) for kind in (True, False)
-        )
-        raise UsageError(
-            f"{searched.name} searched for the highest loads, {other.name} did not; compare searches to searches"
-        )
-    return found
-
-
-def _compare_searches(console: Console, base: _Read, others: Sequence[_Read], options: CompareOptions) -> ExitCode:
-    """Compare campaigns that searched, like run_compare: their limits, and not the trials of the searches."""
-    compared = []
-    for new in others:
-        comparison = compare_searches(
-            base.name,
-            base.results,
-            new.name,
-            new.results,
-            selection=options.selection,
-            accept_disturbed=options.accept_disturbed,
-        )
-        if not (comparison.differences or any(left_out.dead for left_out in comparison.left_out)):
-            why = next((left_out.why for left_out in comparison.left_out), "they have searched for nothing in common")
-            raise UsageError(f"{base.name} and {new.name} cannot be compared: {why}")
-        differs = (*_unfinished(base, new), *what_differs(base.results, new.results), *_asked(base, new))
-        threshold = options.fail_on_regression
-        gate = None if threshold is None else judge_searches(comparison, threshold / 100)
-        compared.append(ComparedSearches(comparison, new.results, differs, gate))
-    if options.prints_text:
-        _show_searches(console, base, others, compared)
-    if options.html is not None:
-        write_searches_comparison(base.results, compared, options.html)
-    _write_document(console, options, base, compared)
-    return _concluded(console, options, [pair.gate for pair in compared if pair.gate is not None])
-
-
-def _show_searches(
-    console: Console, base: _Read, others: Sequence[_Read], compared: Sequence[ComparedSearches]
+def _print(
+    console: Console, base: _StoredCampaign, others: Sequence[_StoredCampaign], compared: Sequence[Compared]
 ) -> None:
-    _show_what(console, base, others)
-    for pair in compared:
-        _show_differing(console, f"{base.name} → {pair.name}", pair.differs)
-    _show_disturbed(console, [base, *others])
-    for pair in compared:
-        console.print()
-        console.print(Text(f"{pair.name} against {base.name}: {searches_verdict(pair.comparison)}", style="bold"))
-        console.print(_searches_table(pair.comparison, base.results.emulated | pair.results.emulated))
-        for left_out in pair.comparison.left_out:
-            console.print(Text(visible(f"not compared: {left_out}")))
-    console.print()
-    console.print(Text(HOW_SEARCHES_COMPARE))
-    if any(search.tests is not None for campaign in (base, *others) for search in campaign.results.searches):
-        console.print(Text(TESTS_NOT_COMPARED))
-
-
-def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
-    before, after = (
-        _COMPLETE if campaign.results.manifest.get("finished") else "unfinished, searches are missing"
-        for campaign in (base, new)
-    )
-    if (before, after) != (_COMPLETE, _COMPLETE):
-        yield Differs("campaign", before, after, matters=True)
-
-
-def _searches_table(
-    comparison: SearchComparison, emulated: Collection[str], title: str = "Highest loads, kfps of each stream"
-) -> FittedTable:
-    several = len({difference.what.scenario for difference in comparison.differences}) > 1
-    sources = len({difference.what.sources for difference in comparison.differences}) > 1
-    columns = [
-        TerminalColumn("UUT", is_number=False, wraps=True),
-        TerminalColumn("Frame\nsize"),
-        TerminalColumn("Goal", is_number=False, wraps=True),
-        *(TerminalColumn(heading, wraps=True) for heading in ("Base", "New", "Difference")),
-    ]
-    rows = []
-    for difference in comparison.differences:
-        what, changed = difference.what, difference.change
-        parts = [label(what.uut, emulated), *([what.scenario] if several else [])]
-        parts += [count(what.sources, "source")] if sources else []
-        style = "" if changed is None else "red" if changed < 0 else "green"
-        text = Text(search_words(difference) + (" (unstable)" if difference.unstable else ""), style=style)
-        cells = (visible(", ".join(parts)), size_text(what.frame_size), what.goal)
-        rows.append(Row((*cells, range_words(difference.base), range_words(difference.new), text)))
-    return FittedTable(columns, rows, title)
-
-
-def _ends(base: _Read, new: _Read) -> Iterator[Differs]:
-    """Yield a difference unless both campaigns are complete."""
-    before, after = (_state(campaign.results) for campaign in (base, new))
-    if (before, after) != (_COMPLETE, _COMPLETE):
-        yield Differs("campaign", before, after, matters=True)
-
-
-def _state(results: CampaignResults) -> str:
-    missing = results.planned_trials - len(results.trials) - results.skipped_trials
-    return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
-
-
-def _asked(base: _Read, new: _Read) -> tuple[Differs, ...]:
-    return what_was_asked_differs(base.directory, new.directory)
-
-
-def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Sequence[Compared]) -> None:
-    _show_what(console, base, others)
-    for pair in everything:
-        _show_differing(console, f"{pair.comparison.base.name} → {pair.comparison.new.name}", pair.differs)
-    _show_disturbed(console, [base, *others])
-    _show_unsteady(console, [everything[0].comparison.base, *(pair.comparison.new for pair in everything)])
-    for pair in everything:
-        emulated = base.results.emulated | pair.results.emulated
-        _show_cells(console, pair, emulated)
-        if pair.maxima is not None and pair.maxima.differences:
-            console.print(_searches_table(pair.maxima, emulated, f"{REFERRED_TO}, kfps of each stream"))
-    console.print()
-    for line in how_tested([pair.comparison for pair in everything]):
-        console.print(Text(line))
-    if any(campaign.results.emulated for campaign in (base, *others)):
-        console.print(Text(LEGEND))
-
-
-def _show_what(console: Console, base: _Read, others: Sequence[_Read]) -> None:
     for role, campaign in (("base", base), *(("new", new) for new in others)):
         started = str(campaign.results.manifest.get("started") or "unknown")
         what = f"{campaign.results.topology} × {campaign.results.profile}, started {started}"
         console.print(Text(visible(f"{role:4}  {campaign.name}: {what}")))
+    for pair in compared:
+        _print_settings(console, f"{pair.base} → {pair.name}", pair.differs)
+    for campaign in (base, *others):
+        warnings = [warning for warning in campaign.results.warnings if warning.kind in DISTURBING]
+        _print_warnings(console, "disturbed", campaign.name, [(w.kind.value, w.text) for w in warnings])
+    comparisons = [pair.comparison for pair in compared if isinstance(pair.comparison, Comparison)]
+    for side in [comparisons[0].base, *(comparison.new for comparison in comparisons)] if comparisons else []:
+        unsteady = [(warning.kind.value, warning.text) for warning in steadiness_warnings(steadiness_of(side.groups))]
+        _print_warnings(console, "not steady", side.name, unsteady)
+    for pair in compared:
+        _print_pair(console, pair, base.results.emulated | pair.results.emulated)
+    console.print()
+    searched = not comparisons
+    for line in [how_searches_compare()] if searched else how_tested(comparisons):
+        console.print(Text(line))
+    if searched and any(search.tests is not None for side in (base, *others) for search in side.results.searches):
+        console.print(Text(sentence("comparison.tests_not_compared")))
+    if comparisons and any(campaign.results.emulated for campaign in (base, *others)):
+        console.print(Text(LEGEND))
 
 
-def _show_differing(console: Console, names: str, differs: Sequence[Differs]) -> None:
+def _print_settings(console: Console, names: str, differs: Sequence[Differs]) -> None:
     """Print the differences apart from the numbers, in detail for those that matter, in one line for the others."""
     matters = [difference for difference in differs if difference.matters]
     others = [difference.setting for difference in differs if not difference.matters]
@@ -418,85 +332,53 @@ def _show_differing(console: Console, names: str, differs: Sequence[Differs]) ->
         console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
 
 
-def _show_disturbed(console: Console, campaigns: Sequence[_Read]) -> None:
-    """Print the warnings of each campaign about other work on its host."""
-    for campaign in campaigns:
-        for warning in (warning for warning in campaign.results.warnings if warning.kind in DISTURBING):
-            console.print()
-            text = f"warning: disturbed, {campaign.name} ({warning.kind.value}): {warning.text}"
-            console.print(Text(visible(text), style="yellow"))
+def _print_warnings(console: Console, lead: str, name: str, warnings: Sequence[tuple[str, str]]) -> None:
+    for kind, text in warnings:
+        console.print()
+        console.print(Text(visible(f"warning: {lead}, {name} ({kind}): {text}"), style="yellow"))
 
 
-def _show_unsteady(console: Console, campaigns: Sequence[Campaign]) -> None:
-    """Print the changes within a campaign: they make its cells depend on when they were measured."""
-    for campaign in campaigns:
-        for warning in steadiness_warnings(steadiness_of(campaign.groups)):
-            console.print()
-            text = f"warning: not steady, {campaign.name} ({warning.kind.value}): {warning.text}"
-            console.print(Text(visible(text), style="yellow"))
-
-
-def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> None:
-    comparison = one.comparison
+def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> None:
+    """Print the cells of a comparison in tables."""
     console.print()
-    console.print(
-        Text(f"{comparison.new.name} against {comparison.base.name}: {verdict_words(comparison)}", style="bold")
-    )
-    with_loss = [cell for cell in comparison.by_load if cell.loss is not None and _lost(cell)]
-    for title, cells, columns in (
-        ("Highest throughput at any load, Mbit/s (L1)", comparison.maxima, _THROUGHPUT),
-        ("Throughput by load, Mbit/s (L1)", comparison.by_load, _THROUGHPUT),
-        ("Loss by load, % of the frames offered", with_loss, _LOSS),
-    ):
-        if cells:
-            shown = _shown_of(cells, columns)
-            console.print(_table(title, shown, emulated, columns))
-            if len(shown) < len(cells):
-                more = f"and {count(len(cells) - len(shown), 'cell')} more, all of them with --html or --format json"
-                console.print(Text(more))
-    for line in left_out_words(comparison.left_out):
-        console.print(Text(visible(f"not compared: {line}")))
+    console.print(Text(f"{pair.name} against {pair.base}: {pair.verdict}", style="bold"))
+    comparison = pair.comparison
+    if isinstance(comparison, SearchComparison):
+        console.print(_searches_table(comparison, emulated, "Highest loads, kfps of each stream"))
+    else:
+        with_loss = [cell for cell in comparison.by_load if cell.loss is not None and _has_loss(cell)]
+        for title, cells, row_of in (
+            ("Highest throughput at any load, Mbit/s (L1)", comparison.maxima, throughput_row),
+            ("Throughput by load, Mbit/s (L1)", comparison.by_load, throughput_row),
+            ("Loss by load, % of the frames offered", with_loss, loss_row),
+        ):
+            _print_cells(console, title, cells, row_of, emulated)
+    for text in pair.left_out:
+        console.print(Text(visible(f"not compared: {text}")))
+    if pair.maxima is not None and pair.maxima.differences:
+        title, _ = heading_of("maxima-searched")
+        console.print(_searches_table(pair.maxima, emulated, f"{title}, kfps of each stream"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The texts of a table for each side, for the difference, and for its p."""
-
-    side: Callable[[Group], str]
-    difference: Callable[[Difference], str]
-    p: Callable[[Difference], str]
-    changed: Callable[[Difference], float | None]
+def _has_loss(difference: Difference) -> bool:
+    return any(mean(group.loss_ratio) for group in (difference.base, difference.new))
 
 
-def _shown_of(cells: Sequence[Difference], columns: _Columns) -> Sequence[Difference]:
-    """Return all cells. If there are too many, return those that differ, or else the first ones."""
-    if len(cells) <= _ROWS:
-        return cells
-    differing = [cell for cell in cells if columns.changed(cell) is not None]
-    return (differing or cells)[:_ROWS]
-
-
-def _lost(one: Difference) -> bool:
-    return any(mean(group.loss_ratio) for group in (one.base, one.new))
-
-
-_THROUGHPUT = _Columns(
-    lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by),
-    change_words,
-    lambda cell: p_words(cell.throughput_test),
-    lambda cell: cell.change,
-)
-_LOSS = _Columns(
-    lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"),
-    loss_words,
-    lambda cell: p_words(cell.loss_test),
-    lambda cell: None if cell.change_of_loss is None else -cell.change_of_loss,
-)
-
-
-def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> FittedTable:
+def _print_cells(
+    console: Console,
+    title: str,
+    cells: Sequence[Difference],
+    row_of: Callable[[Difference], ComparedRow],
+    emulated: Collection[str],
+) -> None:
+    """Print the cells; of too many, those that differ, or else the first ones."""
+    if not cells:
+        return
+    rows = [row_of(cell) for cell in cells]
+    if len(rows) > _ROWS:
+        rows = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
     several = len({cell.place.scenario for cell in cells}) > 1, len({cell.place.sources for cell in cells}) > 1
-    heads = [
+    columns = [
         TerminalColumn("UUT", is_number=False, wraps=True),
         TerminalColumn("Frame\nsize"),
         TerminalColumn("Load", is_number=False),
@@ -505,28 +387,47 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
         TerminalColumn("Difference", is_number=False, wraps=True),
         TerminalColumn("p"),
     ]
-    rows, heading = [], ""
-    for cell in cells:
-        before, heading = heading, _heading(cell.place, emulated, *several)
-        place, changed = cell.place, columns.changed(cell)
-        load = _loads(cell) if place.load is None else str(place.load)
-        texts = (heading if before != heading else "", size_text(place.frame_size), load)
-        style = "" if changed is None else "red" if changed < 0 else "green"
-        difference = Text(fill(columns.difference(cell), _WIDE), style=style)
-        sides = columns.side(cell.base), columns.side(cell.new)
-        rows.append(Row((*texts, *sides, difference, columns.p(cell)), begins_section=before != heading))
-    return FittedTable(heads, rows, title)
+    printed, heading = [], ""
+    for row in rows:
+        previous, heading = heading, _heading(row, emulated, *several)
+        sides = (text.removesuffix(" %") for text in (row.base, row.new))
+        place = (heading if previous != heading else "", size_text(row.place.frame_size))
+        load = row.load.replace(" → ", "\n→ ")
+        printed.append(Row((*place, load, *sides, _coloured(row), row.p), begins_section=previous != heading))
+    console.print(FittedTable(columns, printed, title))
+    if len(rows) < len(cells):
+        more = f"and {count(len(cells) - len(rows), 'cell')} more, all of them with --html or --format json"
+        console.print(Text(more))
 
 
-def _heading(place: ComparedCell, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
-    """Return the UUT of these cells, with scenario and number of sources where there are several."""
-    parts = [label(place.uut, emulated)]
-    parts += [place.scenario] if scenarios else []
-    parts += [count(place.sources, "source")] if sources else []
+def _searches_table(comparison: SearchComparison, emulated: Collection[str], title: str) -> FittedTable:
+    several = (
+        len({difference.what.scenario for difference in comparison.differences}) > 1,
+        len({difference.what.sources for difference in comparison.differences}) > 1,
+    )
+    columns = [
+        TerminalColumn("UUT", is_number=False, wraps=True),
+        TerminalColumn("Frame\nsize"),
+        TerminalColumn("Goal", is_number=False, wraps=True),
+        *(TerminalColumn(heading, wraps=True) for heading in ("Base", "New", "Difference")),
+    ]
+    rows = []
+    for row in map(search_row, comparison.differences):
+        cells = (_heading(row, emulated, *several), size_text(row.place.frame_size), row.load)
+        rows.append(Row((*cells, row.base, row.new, _coloured(row))))
+    return FittedTable(columns, rows, title)
+
+
+def _coloured(row: ComparedRow) -> Text:
+    """The difference, red where the new campaign is worse and green where it is better."""
+    style = "" if row.change is None else "red" if row.change < 0 else "green"
+    text = f"{row.difference} ({row.note})" if row.note else row.difference
+    return Text(fill(text, _WIDE), style=style)
+
+
+def _heading(row: ComparedRow, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
+    """The UUT of a row, with scenario and number of sources where there are several."""
+    parts = [label(row.place.uut, emulated)]
+    parts += [row.place.scenario] if scenarios else []
+    parts += [count(row.place.sources, "source")] if sources else []
     return visible(", ".join(parts))
-
-
-def _loads(one: Difference) -> str:
-    """Return the load with the highest throughput on each side."""
-    base, new = str(one.base.load), str(one.new.load)
-    return base if base == new else f"{base}\n→ {new}"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from netbench.cli.output import UNLIMITED, wrapped
 from netbench.errors import ExitCode
-from netbench.testbed.diagnosis import diagnose, exit_code
-from netbench.testbed.host_checks import HostCheck, Status
+from netbench.testbed.doctor.diagnosis import diagnose, exit_code
+from netbench.testbed.doctor.host_checks import HostCheck, Status
 
 _LEAST = 20  # minimum columns of text, even in a narrow terminal
 _STYLES = {

@@ -15,15 +15,14 @@ from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
 from netbench.report.formats import count
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.setup import Endpoints
 from netbench.vmm.base import guest_directory
 

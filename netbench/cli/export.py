@@ -1,5 +1,6 @@
 """The command `netbench export`: the numbers of a campaign, or its figures and tables."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -39,6 +40,12 @@ def export(
         str | None,
         typer.Option(metavar="LIST", help="Instead, the report's figures as files: of svg,pdf,png,csv those named."),
     ] = None,
+    width: Annotated[
+        float, typer.Option(metavar="MM", min=40, max=1000, help="Width of figures; the default is that of a column.")
+    ] = 85.0,
+    aspect: Annotated[float, typer.Option(min=0.1, max=10, help="Height ÷ width of each panel of a figure.")] = 0.62,
+    series: Annotated[str, typer.Option(metavar="LIST", help="Only these UUTs in figures and tables.")] = "",
+    sizes: Annotated[str, typer.Option(metavar="LIST", help="Only these frame sizes in figures and tables.")] = "",
     tables: Annotated[
         str | None, typer.Option(metavar="LIST", help="Instead, tables for papers: of latex,markdown those named.")
     ] = None,
@@ -55,40 +62,68 @@ def export(
 
     results = ResultDirectory(directory).results(counters=False)
     if figures is not None or tables is not None:
-        others = {"--format": form, "--aggregate": aggregate, "--warm-up-trials": warm_up_trials}
-        if given := ", ".join(option for option, value in others.items() if value):
+        of_rows = {"--format": form, "--aggregate": aggregate, "--warm-up-trials": warm_up_trials}
+        if given := ", ".join(option for option, value in of_rows.items() if value):
             raise UsageError(
-                f"figures and tables are what the report has: leave out {given}, or --figures and --tables"
+                f"figures and tables are those of the report: leave out {given}, or --figures and --tables"
             )
-        say(publish(results, figures, tables, output))
+        say(publish(results, Publication(figures, tables, width, aspect, series, sizes), output))
         return
     target = None if output == Path("-") else output
     write(results, (form or ExportFormat.CSV).value, aggregate, target, warm_ups=warm_up_trials)
 
 
-def publish(results: "CampaignResults", figures: str | None, tables: str | None, out: Path | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The options of figures and tables as files: lists as on the command line."""
+
+    figures: str | None = None
+    tables: str | None = None
+    width_mm: float = 85.0
+    aspect: float = 0.62
+    series: str = ""
+    sizes: str = ""
+
+
+def publish(results: "CampaignResults", options: Publication, out: Path | None) -> str:
     """Write figures and tables in the listed formats, and return the names of the files.
 
-    UsageError for an unknown format, and without a writable directory.
+    UsageError for an unknown format, UUT or size, and without a writable directory.
     """
-    from netbench.report.publication import FigureFormat, write_publication
-    from netbench.report.text_tables import TableFormat
+    from netbench.report.figures.files import FigureFormat, FileOptions, selected, write_figures
+    from netbench.report.model import ReportModel
+    from netbench.report.text_tables import TableFormat, exported_tables
+    from netbench.results.atomic import write_atomically
 
     if out is None:
         raise UsageError("figures and tables are several files; name a directory for them with -o DIR")
-    asked = _listed("--figures", figures, FigureFormat), _listed("--tables", tables, TableFormat)
+    formats = _listed("--figures", options.figures, FigureFormat)
+    table_formats = _listed("--tables", options.tables, TableFormat)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; name a directory for figures and tables with -o DIR")
-    written = write_publication(results, *asked, out)
+    model = selected(ReportModel.of(results), _words(options.series), _words(options.sizes))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be made: {error.strerror}; name another directory with -o DIR") from None
+    written = write_figures(model, formats, out, FileOptions(options.width_mm, options.aspect))
+    for form in table_formats:
+        for name, text in exported_tables(model, form):
+            written.append(out / f"{name}{form.suffix}")
+            write_atomically(written[-1], text.encode())
     return "\n".join(map(str, written)) if written else "nothing to draw: no trial has been measured"
 
 
 def _listed(option: str, text: str | None, forms: type[Form]) -> list[Form]:
-    words = [word.strip() for word in (text or "").split(",") if word.strip()]
-    known = [form.value for form in forms]
+    words, known = _words(text or ""), [form.value for form in forms]
     if text is not None and not words:
         raise UsageError(f"{option}: name at least one of {', '.join(known)}")
     for word in words:
         if word not in known:
             raise UsageError(f"{option}: there is no {word!r}; choose from {', '.join(known)}")
     return [form for form in forms if form.value in words]
+
+
+def _words(text: str) -> list[str]:
+    """The words of a list as on the command line."""
+    return [word.strip() for word in text.split(",") if word.strip()]

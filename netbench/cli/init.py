@@ -10,7 +10,7 @@ from string import Template
 from netbench.cli.output import visible
 from netbench.config.shipped import schema_file
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.safety import CandidatePort, read_ports, refuse_unsafe_port
+from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
 from netbench.model.fields import PORT_NAME
 from netbench.model.foreign_text import well_formed
 from netbench.model.units import format_bit_rate

@@ -9,8 +9,8 @@ from netbench.config.document import read_document
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.model.scenario import DEDICATED, expanded
-from netbench.testbed.diagnosis import judge_platforms
-from netbench.testbed.platforms import Judgement, Platform
+from netbench.testbed.doctor.diagnosis import judge_platforms
+from netbench.testbed.doctor.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
 
 _GROUPS = (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("uuts", UUTS))

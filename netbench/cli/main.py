@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
-from netbench.hosts.search_path import absolute_path
+from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
 # New objects before garbage collection starts. With Python's default of 700, collections take a seventh of the time to

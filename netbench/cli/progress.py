@@ -35,7 +35,7 @@ from netbench.model.events import (
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, mbps, percent
-from netbench.report.searches import bounds_text, remark
+from netbench.report.tables.searches import bounds_text, remark
 
 _QUIET_S = 30.0  # a longer silence in a log would look like a hang
 _REFRESHES_PER_S = 2  # each costs CPU time of the measured machine

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from netbench.model.selftest_record import SelftestCheck, SelftestRecord
-from netbench.report.tester_section import selftest_sentence
+from netbench.report.selftest_page import selftest_sentence
 from netbench.testbed.cpus import receiving_cpus, usable_cpus
 
 _WORDS = {True: "pass", False: "FAIL", None: "----"}

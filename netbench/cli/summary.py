@@ -16,18 +16,21 @@ from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.report.findings import findings
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
-from netbench.report.rfc2544_section import (
+from netbench.report.stability import steadiness_remarks
+from netbench.report.styles import LEGEND, label
+from netbench.report.tables.searches import (
+    bounds_text,
     buffer_text,
     bursts_text,
     latency_text,
+    methods_text,
     recovery_text,
     refusals,
+    remark,
     reset_text,
     tested,
+    throughput_mbps,
 )
-from netbench.report.searches import bounds_text, remark, throughput_mbps, what_is_told
-from netbench.report.steadiness_words import steadiness_remarks
-from netbench.report.styles import LEGEND, label
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
@@ -125,7 +128,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
     mixes = (mix.summary for mix in mixes_among(search.frame_size for search in found))
-    return RenderGroup(FittedTable(columns, rows), *map(_remark, (what_is_told(found), *mixes, *emulated, *remarked)))
+    return RenderGroup(FittedTable(columns, rows), *map(_remark, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
 def rfc2544_table(results: CampaignResults) -> RenderableType | None:

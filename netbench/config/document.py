@@ -110,7 +110,7 @@ def read_document(path: Path) -> Document:
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: cannot be read: it is no regular file")
-        # Some files in /proc look like regular files, but block their reader.
+        # Some files in /proc are regular files, but block their reader.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_BYTES + 1) or b""
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from netbench.config.document import Document, parse_document, read_document
 from netbench.config.problems import Kinds, Problems
+from netbench.config.shipped import wrong_kind
 from netbench.errors import UsageError
 from netbench.model.fields import KeyPath
 from netbench.model.profile import Profile
@@ -57,7 +58,7 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
             spec = getattr(profile, key)
             if key == "sink" and _is_one_plugin(profile, kinds):
                 if spec.options:
-                    text = f"one {spec.kind} sends and receives: its options stand under generator"
+                    text = f"the same {spec.kind} sends and receives: move its options to generator"
                     problems.note((key,), text)
             elif spec is not None:
                 problems.check_kind(key, spec.kind, spec.options, kinds[key], (key,))
@@ -73,15 +74,11 @@ def _is_one_plugin(profile: Profile, kinds: Mapping[str, Kinds]) -> bool:
     return kind == profile.generator.kind and model is not None and model is kinds["generator"].get(kind)
 
 
-def _read(path: Path, what: str, own: frozenset[str], others: frozenset[str]) -> Document:
+def _read(path: Path, what: str, own_keys: frozenset[str], other_keys: frozenset[str]) -> Document:
     """Return a file; UsageError for a file of the other kind."""
     document = read_document(path)
-    if not own & document.data.keys() and others & document.data.keys():
-        other = "profile" if what == "topology" else "topology"
-        raise UsageError(
-            f"{path}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
-            "netbench run TOPOLOGY PROFILE"
-        )
+    if not own_keys & document.data.keys() and other_keys & document.data.keys():
+        raise wrong_kind(path, "profile" if what == "topology" else "topology", what)
     document.data.setdefault("name", path.stem)
     return document
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, NoOptions
 
+FIGURES = "netbench.figures"
 GENERATORS = "netbench.generators"
 SCHEDULES = "netbench.schedules"
 SINKS = "netbench.sinks"
@@ -54,7 +55,11 @@ def installed(group: str) -> Installed:
 
 
 def _checked(kind: object, group: str) -> object:
-    """Return the class if it belongs to the group; TypeError otherwise."""
+    """Return the class (of figures, the object) if it belongs to the group; TypeError otherwise."""
+    if group == FIGURES:
+        if not all(hasattr(kind, member) for member in ("title", "requirement", "build")):
+            raise TypeError("it is no Figure of netbench/report/figures/registry.py")
+        return kind
     member, base = _INHERITED[group]
     if not isinstance(kind, type) or not hasattr(kind, member):
         raise TypeError(f"it is not derived from the class of its group in netbench/{base}")
@@ -70,17 +75,17 @@ def plugins(group: str) -> dict[str, Any]:
 
 
 @cache
-def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _read_once(read: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Return the entry points of a group on the path. They are cached, because a look-up reads all package files."""
-    return tuple(found(group=group))
+    return tuple(read(group=group))
 
 
 def origin(group: str, name: str) -> str:
     """Return the package of a class of a group, and its version; empty if unknown."""
     groups = (group, *_WITHIN.get(group, ()))
     entries = (entry for member in groups for entry in _read_once(entry_points, member, tuple(sys.path)))
-    found = next((entry.dist for entry in entries if entry.name == name), None)
-    return f"{found.name} {found.version}" if found else ""
+    package = next((entry.dist for entry in entries if entry.name == name), None)
+    return f"{package.name} {package.version}" if package else ""
 
 
 class Models(dict[str, Any]):
@@ -93,17 +98,17 @@ class Models(dict[str, Any]):
 
 def option_models(group: str) -> Models:
     """Return the option models of a group."""
-    found = installed(group)
-    return Models({name: kind.Options for name, kind in found.kinds.items()}, found.broken)
+    plugins_of_group = installed(group)
+    return Models({name: kind.Options for name, kind in plugins_of_group.kinds.items()}, plugins_of_group.broken)
 
 
 def profile_kinds() -> dict[str, Models]:
     """Return the option models of all kinds that a profile chooses, by its key."""
     schedules = installed(SCHEDULES)
-    finding = {name: kind.MaximaOptions for name, kind in schedules.kinds.items() if kind.MaximaOptions}
+    with_maxima = {name: kind.MaximaOptions for name, kind in schedules.kinds.items() if kind.MaximaOptions}
     return {
         "generator": option_models(GENERATORS),
         "schedule": option_models(SCHEDULES),
         "sink": option_models(SINKS),
-        "maxima": Models({LOADS: NoOptions, **finding}, schedules.broken),
+        "maxima": Models({LOADS: NoOptions, **with_maxima}, schedules.broken),
     }

@@ -35,18 +35,18 @@ class _Written(GenerateJsonSchema):
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         """Accept the only item of a list in place of the list."""
-        made = super().function_before_schema(schema)
-        if schema["function"]["function"] is listed and "items" in made:
-            return {"anyOf": [made["items"], made]}
-        return made
+        written = super().function_before_schema(schema)
+        if schema["function"]["function"] is listed and "items" in written:
+            return {"anyOf": [written["items"], written]}
+        return written
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """Describe each key by the text below the attribute of the model."""
-        made = super().model_schema(schema)
-        for key, value in made.get("properties", {}).items():
+        described = super().model_schema(schema)
+        for key, value in described.get("properties", {}).items():
             if text := attribute_docs(schema["cls"]).get(key):
                 value["description"] = text
-        return made
+        return described
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
         """Accept anything for values that a plug-in reads with its own function."""
@@ -117,22 +117,22 @@ def schema_text(what: str) -> str:
 
 def _steps(definitions: Mapping[str, Schema]) -> Schema:
     """Return the schema of a scenario that defines several scenarios, one per rate."""
-    of_one = definitions["Scenario"]["properties"]
+    properties = definitions["Scenario"]["properties"]
     rates = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-    kept = {key: schema for key, schema in of_one.items() if key != "activity"}
+    other_keys = {key: schema for key, schema in properties.items() if key != "activity"}
     return {
         "type": "object",
         "required": ["network"],
-        "properties": {**kept, "network": rates, "frame_size": _ANYTHING},
+        "properties": {**other_keys, "network": rates, "frame_size": _ANYTHING},
         "additionalProperties": False,
     }
 
 
 def raw_schema_of(model: type[BaseModel]) -> Schema:
     """Return the schema of a model as pydantic generates it, with `$defs` and the defaults of all keys."""
-    made = model.model_json_schema(schema_generator=_Written, ref_template="#/$defs/{model}")
-    made.setdefault("$defs", {})
-    return made
+    schema = model.model_json_schema(schema_generator=_Written, ref_template="#/$defs/{model}")
+    schema.setdefault("$defs", {})
+    return schema
 
 
 def _schema_of(model: type[BaseModel]) -> Schema:
@@ -168,21 +168,21 @@ def _is_of_what_is_read(key: str, value: object, schema: Schema) -> bool:
 
 def _with_kinds(definitions: Schema, base: Schema, models: Mapping[str, type[BaseModel]]) -> Schema:
     """Return the schema of an object that is chosen by its kind: its own keys, and those of its kind."""
-    own = {**base["properties"], "kind": {"enum": sorted(models)}}
+    properties = {**base["properties"], "kind": {"enum": sorted(models)}}
     cases = []
     for kind, model in models.items():
-        text = json.dumps(_schema_of(model)).replace("#/$defs/", f"#/$defs/{kind}.")
-        options: Schema = json.loads(text)
+        json_text = json.dumps(_schema_of(model)).replace("#/$defs/", f"#/$defs/{kind}.")
+        options: Schema = json.loads(json_text)
         definitions |= {f"{kind}.{name}": inner for name, inner in options.pop("$defs").items()}
         then = {
-            "properties": {**dict.fromkeys(own, True), **options["properties"]},
+            "properties": {**dict.fromkeys(properties, True), **options["properties"]},
             "required": options.get("required", []) if base.get("required") else [],
             "additionalProperties": False,
         }
         if "description" in options:
             then["description"] = options["description"]
         cases.append({"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": then})
-    return {**base, "properties": own, "additionalProperties": True, "allOf": cases}
+    return {**base, "properties": properties, "additionalProperties": True, "allOf": cases}
 
 
 def _complete(schema: Schema, what: str) -> Schema:

@@ -31,11 +31,15 @@ def find(folder: str, name: str) -> Path:
         ("topology", "profile", PROFILES) if folder == TOPOLOGIES else ("profile", "topology", TOPOLOGIES)
     )
     if name in shipped(others):
-        raise UsageError(
-            f"{name}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
-            "netbench run TOPOLOGY PROFILE"
-        )
+        raise wrong_kind(name, other, what)
     raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {choices(name, files)}")
+
+
+def wrong_kind(file: object, kind: str, needed: str) -> UsageError:
+    """Return the error of a topology in the place of a profile, or the reverse."""
+    return UsageError(
+        f"{file}: is a {kind}, but a {needed} is needed here; the topology comes first: netbench run TOPOLOGY PROFILE"
+    )
 
 
 def schema_file(what: str) -> Path:

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol, Self
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
@@ -86,7 +86,7 @@ class Generator(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # the options of this kind in the profile
     sends_mixes: ClassVar[bool] = False  # whether it can send a mix of frame sizes
     auto_source: ClassVar[SourcePreference | None] = None  # when `auto` takes this kind; None: never
-    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements a machine may lack: how to detect and add them
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # requirements a machine may lack: how to detect and add them
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""

@@ -43,7 +43,7 @@ class Halt:
         self._event = threading.Event()
         # An empty poll releases the interpreter lock for the length of a system call. Without it, the thread
         # that reads the stop request would starve: it wakes at each send, always too late for the lock.
-        self._breathe = select.poll().poll
+        self._release_lock = select.poll().poll
         self.reason = ""
 
     def set(self, reason: str) -> None:
@@ -66,7 +66,7 @@ class Halt:
         if due_ns - now_ns > _SPIN_NS:
             self.sleep_until(due_ns - _SPIN_NS)
         while now_ns < due_ns and not self.is_set():
-            self._breathe(0)
+            self._release_lock(0)
             now_ns = time.monotonic_ns()
         return now_ns
 
@@ -100,7 +100,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
         _reply({"missing": str(error)})
         return
     except (OSError, NetbenchError) as error:
-        _reply({"failed": _explain(error)})
+        _reply({"failed": _reason(error)})
         return
     _reply({"ready": True, "version": worker.version} if worker.version else {"ready": True})
     for line in sys.stdin:
@@ -112,7 +112,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
                 try:
                     worker.prepare(traffic_of(request["traffic"]))
                 except (OSError, NetbenchError) as error:
-                    _reply({"failed": _explain(error)})
+                    _reply({"failed": _reason(error)})
                 else:
                     _reply({"ready": True})
             case "start":
@@ -161,7 +161,7 @@ def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
     return max(0, longest_ns - _USUAL_SCATTER * (elapsed_ns - longest_ns) // (pauses - 1))
 
 
-def _explain(error: OSError | NetbenchError) -> str:
+def _reason(error: OSError | NetbenchError) -> str:
     match error.errno if isinstance(error, OSError) else None:
         case errno.EPERM:
             return "a packet socket needs root or CAP_NET_RAW"

@@ -8,9 +8,9 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.base import Host
-from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.json_conversation import Conversation
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.remote_code import has_netbench, module_command_on
+from netbench.hosts.trusted_code import module_command
+from netbench.hosts.worker_process import WorkerProcess
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
@@ -39,7 +39,7 @@ class WorkerSource(Source):
         self._kind = kind
         self._module = module
         self._arguments = arguments
-        self._worker: Conversation | None = None
+        self._worker: WorkerProcess | None = None
         self._host: Host | None = None
         self.version = ""  # of the sending software, if the worker reports it
 
@@ -50,7 +50,7 @@ class WorkerSource(Source):
         """Start the worker; TestbedError when it does not become ready, MissingError when a feature is missing."""
         self._host = host
         who = f"the {self._kind} source on {interface} of host {host.name}"
-        self._worker = Conversation(who, host.spawn(self._command(interface, cpus)))
+        self._worker = WorkerProcess(who, host.spawn(self._command(interface, cpus)))
         try:
             self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
         except BaseException:  # Ctrl-C too: the worker must not stay
@@ -64,11 +64,11 @@ class WorkerSource(Source):
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
         worker, template = self._opened, FrameTemplate.of(traffic).to_json()
         request = {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
-        worker.tell(request)
+        worker.request(request)
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:
-        self._opened.tell({"do": "start", "at_monotonic_ns": at_monotonic_ns})
+        self._opened.request({"do": "start", "at_monotonic_ns": at_monotonic_ns})
 
     def wait(self, timeout_s: float) -> Sent:
         """Wait for the end of sending and return the sent frames; a worker over the time limit is stopped or killed.
@@ -81,7 +81,7 @@ class WorkerSource(Source):
             try:
                 reply = worker.reply(timeout_s)
             except TimeoutError:
-                worker.tell({"do": "stop"})
+                worker.request({"do": "stop"})
                 reply = worker.reply(_STOP_S)
             return self._sent(reply)
         except (TimeoutError, TestbedError) as error:
@@ -103,7 +103,7 @@ class WorkerSource(Source):
         return ["env", "OPENBLAS_NUM_THREADS=1", *program]
 
     @property
-    def _opened(self) -> Conversation:
+    def _opened(self) -> WorkerProcess:
         if self._worker is None:
             raise TestbedError(f"a source of kind {self._kind} is used before open() or after close(); open it first")
         return self._worker

@@ -57,13 +57,13 @@ class Process(Protocol):
         """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
 
     def send_signal(self, sig: int) -> None:
-        """Send it a signal; harmless when it has ended."""
+        """Send a signal to it and to the processes it has started; harmless when it has ended."""
 
     def terminate(self) -> None:
-        """Send it SIGTERM."""
+        """Send SIGTERM, as `send_signal` does."""
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL, as `send_signal` does."""
 
 
 class Host(Protocol):
@@ -111,6 +111,12 @@ class Host(Protocol):
         It does nothing when they are the same file.
         """
 
+    def share(self, source: Path, directory: str) -> str:
+        """Return the path on the host of a file of this machine: its own path where the host sees the same files.
+
+        Elsewhere it is copied into `directory`, once, and only as a whole; TestbedError when that fails.
+        """
+
 
 class Connection(Host, Protocol):
     """A host behind a connection that must be awaited and closed. GoneError when the other end has gone."""
@@ -126,14 +132,19 @@ def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: 
     """Return the output of a command that must succeed; TestbedError with its message when it does not."""
     done = host.run(argv, stdin=stdin, timeout_s=timeout_s)
     if done.exit_code != 0:
-        words = done.stderr.strip() or done.stdout.strip() or "no message"
-        raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {words}")
+        message = done.stderr.strip() or done.stdout.strip() or "no message"
+        raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {message}")
     return done.stdout
 
 
 def exists(host: Host, path: str) -> bool:
     """Return whether a file of any kind exists at `path` on a host."""
     return Path(path).exists() if host.shares_files else host.run(["test", "-e", path]).exit_code == 0
+
+
+def machine_name(host: Host) -> str:
+    """Return the name of a host on another machine, for keys and messages; empty for this machine."""
+    return "" if host.shares_files else host.name
 
 
 def kernel_of(host: Host) -> str:
@@ -165,6 +176,14 @@ class Remote:
     @property
     def shares_files(self) -> bool:
         return False
+
+    def share(self: Host, source: Path, directory: str) -> str:
+        path = f"{directory}/{source.name}"
+        if not exists(self, path):
+            run_checked(self, ["mkdir", "-p", directory])
+            self.send(source, f"{path}.part")
+            run_checked(self, ["mv", f"{path}.part", path])
+        return path
 
 
 class FilesByCommand:

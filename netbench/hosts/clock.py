@@ -60,7 +60,7 @@ def read_clocks(clock: Clock) -> ClockReading:
     return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
 
 
-class Differences:
+class ClockComparison:
     """The differences of another machine's clocks to this one's at its last answer, from requests and answers.
 
     An answer is made between its request and its arrival, so the difference lies between two bounds (as in NTP, RFC
@@ -70,16 +70,16 @@ class Differences:
 
     def __init__(self) -> None:
         # Replaced, never modified, because another thread may read them.
-        self._monotonic: tuple[_Told, ...] = ()
-        self._realtime: tuple[_Told, ...] = ()
+        self._monotonic: tuple[_Answer, ...] = ()
+        self._realtime: tuple[_Answer, ...] = ()
 
-    def add(self, before: tuple[int, int], there: tuple[int, int], after: tuple[int, int]) -> None:
-        """Add CLOCK_MONOTONIC and CLOCK_REALTIME in ns: here before the request, there, and here after the answer."""
-        new = [
-            _Told(before[0], after[0], ClockDifference(remote - received, remote - sent))
-            for sent, remote, received in zip(before, there, after, strict=True)
-        ]
-        self._monotonic, self._realtime = _with(self._monotonic, new[0]), _with(self._realtime, new[1])
+    def add(self, before: tuple[int, int], remote: tuple[int, int], after: tuple[int, int]) -> None:
+        """Add CLOCK_MONOTONIC and CLOCK_REALTIME in ns: here before the request, remote, and here after the answer."""
+        monotonic, realtime = (
+            _Answer(before[0], after[0], ClockDifference(answer - received, answer - sent))
+            for sent, answer, received in zip(before, remote, after, strict=True)
+        )
+        self._monotonic, self._realtime = _with(self._monotonic, monotonic), _with(self._realtime, realtime)
 
     @property
     def monotonic(self) -> ClockDifference:
@@ -92,28 +92,26 @@ class Differences:
         return _latest(self._realtime)
 
 
-class _Told(NamedTuple):
-    asked_ns: int  # CLOCK_MONOTONIC here
-    answered_ns: int
+class _Answer(NamedTuple):
+    requested_ns: int  # CLOCK_MONOTONIC here
+    received_ns: int
     difference: ClockDifference
 
 
-def _with(kept: tuple[_Told, ...], new: _Told) -> tuple[_Told, ...]:
-    if kept and not _agree(_latest((new,)), _latest(kept, new.answered_ns)):
-        return (new,)  # a clock was set
-    return (*kept, new)[-_ANSWERS:]
+def _with(answers: tuple[_Answer, ...], new: _Answer) -> tuple[_Answer, ...]:
+    if answers:
+        expected, measured = _latest(answers, new.received_ns), _latest((new,))
+        if measured.least_ns > expected.most_ns or expected.least_ns > measured.most_ns:
+            return (new,)  # a clock was set
+    return (*answers, new)[-_ANSWERS:]
 
 
-def _latest(kept: tuple[_Told, ...], at_ns: int | None = None) -> ClockDifference:
-    now_ns = kept[-1].answered_ns if at_ns is None else at_ns
+def _latest(answers: tuple[_Answer, ...], at_ns: int | None = None) -> ClockDifference:
+    now_ns = answers[-1].received_ns if at_ns is None else at_ns
     return min(
-        (answer.difference.over(now_ns - answer.asked_ns) for answer in kept),
+        (answer.difference.over(now_ns - answer.requested_ns) for answer in answers),
         key=lambda difference: difference.uncertainty_ns,
     )
-
-
-def _agree(one: ClockDifference, other: ClockDifference) -> bool:
-    return one.least_ns <= other.most_ns and other.least_ns <= one.most_ns
 
 
 def clock_set_ns(before: ClockReading, after: ClockReading) -> int:

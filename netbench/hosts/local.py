@@ -11,7 +11,7 @@ from pathlib import Path
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
 from netbench.signals import STOPPING, shielded
 
@@ -23,14 +23,14 @@ MARK = "NETBENCH_RUN"
 _RESTARTS = 30
 
 
-class _Leader(subprocess.Popen[str]):
-    """A process that leads its own session; the session ends with it when it is killed."""
+class _SessionLeader(subprocess.Popen[str]):
+    """A process that leads its own session: signals reach the whole process group."""
 
-    def kill(self) -> None:
-        """Send SIGKILL to it and to all its processes in the session; harmless when it has ended."""
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to it and to the processes it has started; harmless when it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):  # another thread has just noticed its end
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, sig)
 
 
 class LocalHost:
@@ -83,7 +83,7 @@ class LocalHost:
         """Start a command; the kernel kills it when netbench dies, for any reason (PR_SET_PDEATHSIG)."""
         return self._start(["setpriv", "--pdeathsig", "KILL", *argv], argv)
 
-    def _started_unnoticed(self, argv: Sequence[str], *, is_undo: bool) -> _Leader:
+    def _started_unnoticed(self, argv: Sequence[str], *, is_undo: bool) -> _SessionLeader:
         """Start a command that Ctrl-C and Ctrl-\\ do not reach, even before it has left netbench's session.
 
         A command that undoes changes is protected from all signals that stop netbench. Other commands inherit no
@@ -95,13 +95,13 @@ class LocalHost:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _start(self, command: Sequence[str], argv: Sequence[str]) -> _Leader:
+    def _start(self, command: Sequence[str], argv: Sequence[str]) -> _SessionLeader:
         """Start `command`, which runs `argv`, with pipes."""
         require_tool(command[0])
         require_tool(argv[0])
         try:
             # Its own session: netbench handles Ctrl-C at the terminal, not the child.
-            return _Leader(
+            return _SessionLeader(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -137,23 +137,25 @@ class LocalHost:
     def send(self, source: Path, path: str) -> None:
         self.fetch(str(source), Path(path))
 
+    def share(self, source: Path, directory: str) -> str:
+        return str(source)
+
 
 def require_tool(name: str) -> None:
     """Raise MissingError unless the command `name` is on this machine."""
     if shutil.which(name, path=search_path()) is None:
-        raise MissingError(f"the command `{name}` is not on this host; `netbench doctor` says how to add it")
+        raise MissingError(f"the command `{name}` is not on this host; `netbench doctor` prints how to install it")
 
 
 def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
     """Yield process id and command line of every process that this run started and that still exists."""
-    wanted = f"{MARK}={run_id}".encode()
+    mark = f"{MARK}={run_id}".encode()
     for directory in Path("/proc").iterdir():
         if not directory.name.isdecimal():
             continue
         try:
-            if wanted in (directory / "environ").read_bytes().split(b"\0"):
-                words = read_text(directory / "cmdline").replace("\0", " ").strip()
-                yield int(directory.name), words
+            if mark in (directory / "environ").read_bytes().split(b"\0"):
+                yield int(directory.name), read_text(directory / "cmdline").replace("\0", " ").strip()
         except OSError:
             continue  # ended meanwhile, or not readable
 
@@ -161,10 +163,10 @@ def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
 def end_marked_processes(run_id: str, limit_s: float = 2.0) -> list[str]:
     """Kill the processes of a run and wait until they are gone; return the command lines of those ended."""
     ended = []
-    for pid, words in list(marked_processes(run_id)):
+    for pid, command in list(marked_processes(run_id)):
         try:
             os.kill(pid, signal.SIGKILL)
-            ended.append(words)
+            ended.append(command)
         except ProcessLookupError:
             continue
     wait_until(lambda: not any(marked_processes(run_id)), limit_s, 0.01)

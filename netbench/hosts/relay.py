@@ -1,4 +1,8 @@
-"""A byte stream to a Unix socket on a host, or to a command's pipes, as a socket of this machine."""
+"""A byte stream to a Unix socket on a host, or to a command's pipes, as a socket of this machine.
+
+A program on the host relays the data. `ssh -L` would be no replacement: netbench's VMs have no SSH server, and on a
+host over SSH root's sockets are out of reach for a user who becomes root by sudo.
+"""
 
 import os
 import socket
@@ -10,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.lines import Lines, end
+from netbench.hosts.pipes import Lines, end
 
 _PIECE_BYTES = 1 << 16
 _ANSWER_S = 20.0  # enough for Python to start, even on an emulated CPU
@@ -18,19 +22,19 @@ _CONNECTED = "connected"
 # The relay on a host that is not this machine; it works without netbench there.
 _PROGRAM = f"""
 import os, select, socket, sys
-there = socket.socket(socket.AF_UNIX)
+remote = socket.socket(socket.AF_UNIX)
 try:
-    there.connect(sys.argv[1])
+    remote.connect(sys.argv[1])
 except OSError as error:
     sys.exit(error.strerror)
 print("{_CONNECTED}", flush=True)
 while True:
-    for ready in select.select([0, there], [], [])[0]:
-        data = os.read(0 if ready == 0 else there.fileno(), {_PIECE_BYTES})
+    for ready in select.select([0, remote], [], [])[0]:
+        data = os.read(0 if ready == 0 else remote.fileno(), {_PIECE_BYTES})
         if not data:
             sys.exit()
         if ready == 0:
-            there.sendall(data)
+            remote.sendall(data)
         while ready != 0 and data:
             data = data[os.write(1, data):]
 """
@@ -70,8 +74,8 @@ def within_reach(host: Host, path: str) -> Iterator[str]:
             yield str(near)
         finally:
             # Ends the wait if no client has connected; a client that has is earlier in the queue.
-            with closing(socket.socket(socket.AF_UNIX)) as nobody:
-                nobody.connect(str(near))
+            with closing(socket.socket(socket.AF_UNIX)) as last:
+                last.connect(str(near))
             accepting.join()
 
 
@@ -122,6 +126,5 @@ def _relay(host: Host, path: str) -> tuple[Process, bytes]:
     except (TimeoutError, EOFError, ValueError):
         connected = False
     if not connected:
-        words = end(process).strip()
-        raise TestbedError(f"{host}: {path} cannot be reached: {words or 'no answer'}")
+        raise TestbedError(f"{host}: {path} cannot be reached: {end(process).strip() or 'no answer'}")
     return process, lines.beyond

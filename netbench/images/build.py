@@ -1,37 +1,32 @@
 """Builds a guest image: from a kernel and Debian packages to files that a VMM boots."""
 
 import fcntl
-import fnmatch
 import gzip
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.images import recipe
-from netbench.images.apt import Apt, Package
-from netbench.images.built_modules import with_built_modules
-from netbench.images.compression import directly_bootable
-from netbench.images.debs import contents
-from netbench.images.initramfs import guest_tree
-from netbench.images.kernels import Kernel, KernelSource, choose, read_kernel
+from netbench.images.apt import Apt, Package, parse_pins
+from netbench.images.initramfs import archive, lay_out
+from netbench.images.kernels import KernelSource, choose_kernel, directly_bootable, read_kernel
 from netbench.images.library import MANIFEST, Image, content_digest, find_image, image_directory
-from netbench.images.pinned import fetch_pins, missing_pins, pinned_files
-from netbench.images.tools import run_tool
-from netbench.images.tree import File, Tree, archive
+from netbench.images.modules import add_modules, build_modules, resolve_headers, select_modules
+from netbench.images.recipe import DEFAULT_KERNELS, GUEST, PINNED_FOR, Recipe, load_recipe
+from netbench.images.tools import require_output, run_tool
 from netbench.signals import shielded
 
 # Reports progress in one line.
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 _UNFINISHED = ".building-"
-_MB = 1_000_000
+_REMOVALS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +46,28 @@ class ImageOrder:
 
 @dataclass(frozen=True, slots=True)
 class _Ingredients:
-    """The inputs of an image, resolved to exact versions."""
+    """The inputs of an image, resolved to exact versions; `whole` are the packages of which it includes all files."""
 
     architecture: str
-    packages: tuple[Package, ...]
-    whole: tuple[str, ...]
+    recipe: Recipe
     kernel: KernelSource
-    lab: recipe.Lab
+    headers: tuple[Package, ...]
+    packages: tuple[Package, ...]
+    pinned: tuple[Package, ...]
+    whole: tuple[Package, ...]
 
-    def described(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, Any]:
         """Return all inputs that determine the image, as JSON values."""
         return {
             "architecture": self.architecture,
             "kernel": self.kernel.inputs(),
-            "packages": {
-                package.name: {"version": package.version, "sha256": package.sha256} for package in self.packages
-            },
-            "whole_packages": list(self.whole),
-            "recipe": recipe.digest(),
-            "lab": json.loads(json.dumps(asdict(self.lab))),  # as read back from the manifest
+            "packages": {package.file: package.sha256 for package in (*self.headers, *self.packages, *self.pinned)},
+            "whole_packages": [package.name for package in self.whole],
+            "recipe": self.recipe.digest,
         }
 
 
-def build(order: ImageOrder, say: Say, *, force: bool = False) -> Image:
+def build(order: ImageOrder, report: Progress, *, force: bool = False) -> Image:
     """Build the image unless the same one exists and `force` is False; never leaves a partial image.
 
     UsageError where a chosen kernel or package cannot be used, MissingError where this machine lacks tools, package
@@ -82,20 +76,21 @@ def build(order: ImageOrder, say: Say, *, force: bool = False) -> Image:
     target = image_directory(order.name, order.cache)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent, say):
-            say("resolving packages")
+        with _locked(target.parent, report):
+            report("resolving packages")
             apt = Apt(order.cache)
-            ingredients = _resolve(order, apt)
-            inputs = ingredients.described()
-            existing = _existing(order)
-            if existing and not force and existing.manifest["inputs"] == inputs:
-                say(f"up to date: {target}")
-                return existing
-            _download(order.name, apt, ingredients, say)
+            parts = _resolve(order, apt)
+            with suppress(MissingError):  # not built, or damaged
+                existing = find_image(order.name, order.cache)
+                if not force and existing.manifest["inputs"] == parts.inputs():
+                    report(f"up to date: {target}")
+                    return existing
+            if missing := apt.missing((*parts.kernel.packages, *parts.headers, *parts.packages, *parts.pinned)):
+                report(f"downloading {len(missing)} packages ({sum(package.size for package in missing) / 1e6:.0f} MB)")
+                apt.download(missing)
             with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
-                directory = Path(name)
-                _make(directory, order.name, apt, ingredients, inputs, say)
-                _put_in_place(directory / "image", target, directory / "old")
+                _make(Path(name), order.name, apt, parts, report)
+                _put_in_place(Path(name, "image"), target, Path(name, "old"))
     except PermissionError as error:
         raise MissingError(f"{error.filename}: no permission; be root, or name another place with --cache") from None
     except OSError as error:
@@ -107,93 +102,68 @@ def build(order: ImageOrder, say: Say, *, force: bool = False) -> Image:
 
 def _resolve(order: ImageOrder, apt: Apt) -> _Ingredients:
     architecture = run_tool(["dpkg", "--print-architecture"]).stdout.decode().strip()
-    if architecture not in recipe.DEFAULT_KERNELS:
-        raise MissingError(
-            f"guest images are built on {' and '.join(recipe.DEFAULT_KERNELS)}, this machine is {architecture}"
-        )
+    if architecture not in DEFAULT_KERNELS:
+        raise MissingError(f"guest images are built on {' and '.join(DEFAULT_KERNELS)}, this machine is {architecture}")
     if order.modules and not order.kernel:
         raise UsageError("--modules belongs to a kernel file: name that by --kernel")
-    kernel = choose(order.kernel or recipe.DEFAULT_KERNELS[architecture], order.modules, apt, architecture)
-    lab = recipe.LABS.get(order.name, recipe.Lab())
-    if lab.pinned and architecture != recipe.PINNED_FOR:
-        raise MissingError(f"the image {order.name!r} is built on {recipe.PINNED_FOR}, this machine is {architecture}")
-    if lab.builds:
-        sources = pinned_files(lab.pinned, apt.directory)[lab.builds]
-        kernel = with_built_modules(kernel, sources, apt, order.name, recipe.OWN_MODULES)
-    packages = apt.resolve((*recipe.PACKAGES, *lab.packages, *order.packages), chosen=order.packages)
-    whole = tuple(sorted({name.partition("=")[0].partition(":")[0] for name in order.packages}))
-    if unknown := set(whole) - {package.name for package in packages}:
+    recipe = load_recipe(order.name)
+    pinned = parse_pins(recipe.pinned)
+    if pinned and architecture != PINNED_FOR:
+        raise MissingError(f"the image {order.name!r} is built on {PINNED_FOR}, this machine is {architecture}")
+    kernel = choose_kernel(order.kernel or DEFAULT_KERNELS[architecture], order.modules, apt, architecture)
+    headers = resolve_headers(kernel, apt, order.name) if recipe.built_sources else ()
+    packages = apt.resolve((*recipe.packages, *order.packages), chosen=order.packages)
+    names = {name.partition("=")[0].partition(":")[0] for name in order.packages}
+    if unknown := names - {package.name for package in packages}:
         raise UsageError(f"{', '.join(sorted(unknown))}: --package takes names of real packages (NAME or NAME=VERSION)")
-    return _Ingredients(architecture, packages, whole, kernel, lab)
+    whole = tuple(package for package in packages if package.name in names)
+    return _Ingredients(architecture, recipe, kernel, headers, packages, pinned, whole)
 
 
-def _existing(order: ImageOrder) -> Image | None:
-    with suppress(MissingError):  # not built, or damaged
-        return find_image(order.name, order.cache)
-    return None
-
-
-def _download(name: str, apt: Apt, ingredients: _Ingredients, say: Say) -> None:
-    missing = apt.missing([*ingredients.packages, *ingredients.kernel.packages()])
-    if missing:
-        say(f"downloading {len(missing)} packages ({sum(package.size for package in missing) / _MB:.0f} MB)")
-        apt.download(missing)
-    pins = ingredients.lab.pinned
-    if absent := missing_pins(pins, apt.directory):
-        say(f"downloading {len(absent)} packages of Debian unstable")
-        fetch_pins(pins, absent, apt.directory, f"image {name}")
-
-
-def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, inputs: dict[str, Any], say: Say) -> None:
+def _make(directory: Path, name: str, apt: Apt, parts: _Ingredients, report: Progress) -> None:
     """Write the image to `directory`/image; all other files below `directory` are temporary."""
-    say("unpacking")
-    kernel_files, scratch, image = directory / "kernel", directory / "scratch", directory / "image"
-    for path in (kernel_files, scratch, image):
+    root, tree, image = (directory / part for part in ("root", "tree", "image"))
+    for path in (tree, image):
         path.mkdir()
-    lab = ingredients.lab
-    kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture, lab.modules)
-    packages = {package.name: contents(apt.path(package)) for package in ingredients.packages}
-    # Last: their files replace others of the same path.
-    packages |= {f"{label} (pinned)": contents(deb) for label, deb in pinned_files(lab.pinned, apt.directory).items()}
-    tree = guest_tree(packages, ingredients.whole, lab, kernel, scratch)
-    say("packing")
-    files = {"vmlinuz": kernel.content, "initrd": archive(tree)}
-    if lab.hypervisor:
-        files["hypervisor"] = _hypervisor(packages, lab.hypervisor)
+    report("unpacking")
+    apt.unpack((*parts.kernel.packages, *parts.headers, *parts.packages), root)
+    if parts.pinned:
+        apt.unpack(parts.pinned, directory / "pinned")
+        over = ["--archive", "--remove-destination", "--no-target-directory"]
+        require_output(["cp", *over, directory / "pinned", root], "the pinned packages were not added")
+    kernel = read_kernel(parts.kernel, root, parts.architecture)
+    if sources := [GUEST / source for source in parts.recipe.built_sources]:
+        report("building kernel modules")
+        build_modules(root, kernel.release, sources)
+    modules = select_modules(root, kernel.release, parts.recipe, parts.architecture)
+    report("packing")
+    files = {"vmlinuz": kernel.image.read_bytes()}
+    if parts.recipe.hypervisor:
+        (hypervisor,) = root.glob(parts.recipe.hypervisor)
+        files["hypervisor"] = gzip.decompress(hypervisor.read_bytes())
+    lay_out(root, tree, parts.recipe, map(apt.path, parts.whole))
+    add_modules(modules, root, tree, kernel.release)
+    files["initrd"] = archive(tree)
     digest = content_digest(*files.values())
-    if direct := directly_bootable(kernel.content):
+    if direct := directly_bootable(files["vmlinuz"]):
         files["vmlinux"] = direct
     manifest = {
         "name": name,
         "digest": digest,
-        "architecture": ingredients.architecture,
+        "architecture": parts.architecture,
         "kernel_release": kernel.release,
         "kernel": "vmlinux" if direct else "vmlinuz",
         "files": {file: {"size": len(data), "sha256": content_digest(data)} for file, data in files.items()},
-        "modules": _modules(kernel),
-        "inputs": inputs,
+        "modules": {
+            "included": sorted(file.name.partition(".")[0] for file in modules.files),
+            "builtin": modules.builtin,
+            "absent": modules.absent,
+        },
+        "inputs": parts.inputs(),
     }
     for file, data in {**files, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}.items():
         _write(image / file, data)
     image.chmod(0o755)
-
-
-def _hypervisor(packages: Mapping[str, Tree], pattern: str) -> bytes:
-    """Return the hypervisor in the format for a multiboot loader; TestbedError when no package contains it."""
-    for contents_ in packages.values():
-        for path in fnmatch.filter(contents_, pattern):
-            if isinstance(file := contents_[path], File):
-                return gzip.decompress(file.content)
-    raise TestbedError(f"none of the guest's packages holds {pattern}")
-
-
-def _modules(kernel: Kernel) -> dict[str, list[str]]:
-    selection = kernel.selection
-    return {
-        "included": sorted(module.name for module in selection.modules),
-        "builtin": list(selection.builtin),
-        "absent": list(selection.absent),
-    }
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -214,15 +184,17 @@ def _put_in_place(image: Path, target: Path, old: Path) -> None:
 
 
 @contextmanager
-def _alone(images: Path, say: Say) -> Iterator[None]:
+def _locked(images: Path, report: Progress) -> Iterator[None]:
     """Lock out other builds, and remove the leftovers of killed ones."""
     with (images / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another build is running; waiting for its end")
+            report("another build is running; waiting for its end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in images.glob(f"{_UNFINISHED}*"):
-            # A killed build's last command may still be writing there; the rest is then removed next time.
-            shutil.rmtree(left, ignore_errors=True)
+            for _ in range(_REMOVALS):  # the last command of a killed build may still be writing there
+                shutil.rmtree(left, ignore_errors=True)
+                if not left.exists():
+                    break
         yield

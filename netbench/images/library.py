@@ -13,6 +13,8 @@ from netbench.errors import MissingError, UsageError
 
 DEFAULT_IMAGE = "micro"
 MANIFEST = "manifest.json"
+# The guest's directory of netbench's files and packed commands.
+SHELF = "usr/lib/netbench"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -81,15 +83,7 @@ def find_image(name: str, cache: Path | None = None) -> Image:
     directory = image_directory(name, cache)
     try:
         manifest = json.loads((directory / MANIFEST).read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingError(
-            f"the guest image {name!r} is not built (there is no {directory}): run `{build_command(name)}`"
-        ) from None
-    except PermissionError:
-        raise MissingError(f"the guest image {name!r} in {directory} is not yours to read") from None
-    except (OSError, ValueError):
-        raise _damaged(name, directory, MANIFEST) from None
-    try:
+        digests = {file: entry["sha256"] for file, entry in manifest["files"].items()}
         image = Image(
             name,
             directory,
@@ -100,14 +94,21 @@ def find_image(name: str, cache: Path | None = None) -> Image:
             architecture=manifest["architecture"],
             digest=manifest["digest"],
             manifest=manifest,
-            hypervisor=directory / "hypervisor" if "hypervisor" in manifest["files"] else None,
+            hypervisor=directory / "hypervisor" if "hypervisor" in digests else None,
         )
-        expected = {file: entry["sha256"] for file, entry in manifest["files"].items()}
-    except (LookupError, TypeError, AttributeError):
-        raise _damaged(name, directory, MANIFEST) from None
-    for file, digest in expected.items():
-        if file_digest(directory / file) != digest:
-            raise _damaged(name, directory, file)
+        damaged = next((file for file, digest in digests.items() if file_digest(directory / file) != digest), "")
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingError(
+            f"the guest image {name!r} is not built (there is no {directory}): run `{build_command(name)}`"
+        ) from None
+    except PermissionError:
+        raise MissingError(f"the guest image {name!r} in {directory} is not yours to read") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        damaged = MANIFEST
+    if damaged:
+        raise MissingError(
+            f"the guest image {name!r} is damaged: {directory / damaged} has changed; run `{build_command(name)}`"
+        )
     return image
 
 
@@ -125,9 +126,3 @@ def list_images(cache: Path | None = None) -> list[Image | MissingError]:
 def build_command(name: str) -> str:
     """Return the command that builds the image."""
     return "netbench image build" if name == DEFAULT_IMAGE else f"netbench image build --name {name}"
-
-
-def _damaged(name: str, directory: Path, file: str) -> MissingError:
-    return MissingError(
-        f"the guest image {name!r} is damaged: {directory / file} is not what was built; run `{build_command(name)}`"
-    )

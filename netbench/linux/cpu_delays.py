@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.linux.cpu_limits import throttled_s
+from netbench.linux.cgroups import throttled_s
 from netbench.linux.proc import CpuTicks, SchedTimes, all_processes, parse_cpu_ticks, read_sched_times
 
 

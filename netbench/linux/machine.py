@@ -4,16 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.errors import ChangeError, MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import Named, Namespaced
+from netbench.hosts.host_wrappers import NamedHost, NamespaceHost
 from netbench.linux.changes import AddNamespace, Change, KernelRequest, MachineState, MovePort
-from netbench.linux.changes.base import is_gone, tell
-from netbench.linux.count_by_command import count_by_command
-from netbench.linux.count_here import read_local_counters
-from netbench.linux.journal import ChangeRecord
+from netbench.linux.changes.base import ChangeRecord, is_gone, run_batch
+from netbench.linux.counters import iproute_counters, netlink_counters
+from netbench.linux.counters.counting_points import MachineReading, NicCounters
 from netbench.linux.netlink import Netlink
-from netbench.linux.nics import NicCounters, read_nics
 from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
-from netbench.linux.readings import MachineReading
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CounterReading, Points
@@ -50,8 +47,8 @@ class Machine:
 
     def host(self, netns: str | None = None, name: str = "") -> Host:
         """Return the machine, or a network namespace of it, as a host with that name."""
-        host = Named(self._host, name) if name else self._host
-        return Namespaced(host, netns) if netns else host
+        host = NamedHost(self._host, name) if name else self._host
+        return NamespaceHost(host, netns) if netns else host
 
     @property
     def monotonic(self) -> ClockDifference:
@@ -129,7 +126,18 @@ class Machine:
 
     def read_nics(self, places: Iterable[InterfaceRef]) -> dict[InterfaceRef, NicCounters]:
         """Return the counters of NICs; without NICs that are gone. TestbedError when the machine does not answer."""
-        return read_nics(self._host, self._netlink, places)
+        by_netns: dict[str | None, list[InterfaceRef]] = {}
+        for place in places:
+            by_netns.setdefault(place.netns, []).append(place)
+        counters: dict[InterfaceRef, NicCounters] = {}
+        for netns, members in by_netns.items():
+            nics = (
+                netlink_counters.read_nics(self._netlink, netns)
+                if self._netlink
+                else iproute_counters.read_nics(self._host, netns)
+            )
+            counters |= {place: nics[place.interface] for place in members if place.interface in nics}
+        return counters
 
     def count(self, points: Points) -> MachineReading:
         """Return the counts at these points, and the CPU time; TestbedError without an answer, or for a missing NIC.
@@ -138,8 +146,8 @@ class Machine:
         Counters of the forwarding layer and the backlog are common to all streams. netbench's own rules are left out.
         """
         if self._netlink:
-            return MachineReading(read_local_counters(self._netlink, self.host, points), self.cpu_s())
-        return count_by_command(self._host, points)
+            return MachineReading(netlink_counters.read_counters(self._netlink, self.host, points), self.cpu_s())
+        return iproute_counters.count(self._host, points)
 
     def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         """Return only the counters of `count`."""
@@ -161,7 +169,7 @@ class Machine:
         """Make a batch; return the failures by place in the batch; changes after one were not attempted."""
         requests = [change for change in batch if isinstance(change, KernelRequest)]
         if requests:
-            return tell(self._host, requests[0].tool, [request.line for request in requests])
+            return run_batch(self._host, requests[0].tool, [request.line for request in requests])
         try:
             batch[0].make(self._host)
         except TestbedError as error:
@@ -179,7 +187,7 @@ class Machine:
             if requests:
                 places = [place for place, request in enumerate(requests) if request.undo_line]
                 lines = [requests[place].undo_line for place in places]
-                failed = tell(self._host, requests[0].undo_tool, lines, all_of_them=True) if lines else {}
+                failed = run_batch(self._host, requests[0].undo_tool, lines, force=True) if lines else {}
                 return {places[nth]: words for nth, words in failed.items() if not is_gone(words)}
             batch[0].undo(self._host)
         except MachineGoneError:

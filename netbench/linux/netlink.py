@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from netbench.linux.netns import within_each
+from netbench.model.foreign_text import decoded
 
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
@@ -60,13 +61,13 @@ def route_socket() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
 
-def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = False) -> Iterator[bytes]:
-    """Yield the payload of each answer to a request, one or (a dump) all; OSError when the kernel rejects it."""
-    flags = _REQUEST | (_DUMP if all_of_them else 0)
+def request(netlink: socket.socket, kind: int, payload: bytes, *, dump: bool = False) -> Iterator[bytes]:
+    """Yield the payload of the answer to a request, or of all to a dump; OSError when the kernel rejects it."""
+    flags = _REQUEST | (_DUMP if dump else 0)
     number = time.monotonic_ns() & 0xFFFFFFFF  # distinguishes the answers from those to an earlier, aborted request
-    asked.send(_HEADER.pack(_HEADER.size + len(payload), kind, flags, number, 0) + payload)
+    netlink.send(_HEADER.pack(_HEADER.size + len(payload), kind, flags, number, 0) + payload)
     while True:
-        answers = [(answer, content) for answer, seq, content in _messages(asked.recv(_ROOM)) if seq == number]
+        answers = [(answer, content) for answer, seq, content in _messages(netlink.recv(_ROOM)) if seq == number]
         for answer, content in answers:
             if answer == _NLMSG_DONE:
                 return
@@ -74,7 +75,7 @@ def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = 
                 (error,) = _ERROR.unpack_from(content)
                 raise OSError(-error, os.strerror(-error))
             yield content
-        if answers and not all_of_them:
+        if answers and not dump:
             return
 
 
@@ -85,15 +86,15 @@ class Generic:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
         try:
             self._family = _GENL_ID_CTRL
-            answer = self.ask(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
+            answer = self.request(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
             self._family = int.from_bytes(answer[_CTRL_ATTR_FAMILY_ID], sys.byteorder)
         except BaseException:  # on any error the socket must be closed
             self._socket.close()
             raise
 
-    def ask(self, command: int, request: bytes) -> dict[int, bytes]:
-        """Return the attributes of the one answer to a command with these attributes; OSError when it is rejected."""
-        (answer,) = ask(self._socket, self._family, _GENERIC.pack(command, 1, 0) + request)
+    def request(self, command: int, payload: bytes) -> dict[int, bytes]:
+        """Return the attributes of the answer to a command with these attributes; OSError when it is rejected."""
+        (answer,) = request(self._socket, self._family, _GENERIC.pack(command, 1, 0) + payload)
         return attributes(answer[_GENERIC.size :])
 
     def __enter__(self) -> Self:
@@ -112,21 +113,26 @@ def attribute(kind: int, content: bytes) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return attributes by type."""
-    found = {}
+    """Return the content of attributes by type."""
+    contents = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
-        found[kind & _TYPE] = data[_ATTRIBUTE.size : length]
+        contents[kind & _TYPE] = data[_ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
-    return found
+    return contents
 
 
-def nested(found: dict[int, bytes], *path: int) -> bytes:
+def nested(contents: dict[int, bytes], *path: int) -> bytes:
     """Return the content of a nested attribute; empty when one on the path is missing."""
-    content = found.get(path[0], b"")
+    content = contents.get(path[0], b"")
     for kind in path[1:]:
         content = attributes(content).get(kind, b"")
     return content
+
+
+def text(content: bytes) -> str:
+    """Return an attribute's content as text."""
+    return decoded(content.rstrip(b"\0"))
 
 
 def number(content: bytes) -> int:

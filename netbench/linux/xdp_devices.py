@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.linux.netlink import Generic, ask, attribute, attributes, nested
-from netbench.model.foreign_text import decoded, encoded
+from netbench.linux.netlink import Generic, attribute, attributes, nested, request, text
+from netbench.model.foreign_text import encoded
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
 _RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
@@ -47,18 +47,17 @@ def xdp_device(interface: str) -> XdpDevice:
     """Return an interface by name; OSError (ENODEV) when there is none."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         name = attribute(_IFLA_IFNAME, encoded(interface) + b"\0")
-        (answer,) = ask(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
+        (answer,) = request(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
     _, _, index, flags, _ = _LINK.unpack_from(answer)
-    found = attributes(answer[_LINK.size :])
-    kind = decoded(attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0"))
-    kind = kind or _driver(interface)
+    link = attributes(answer[_LINK.size :])
+    kind = text(nested(link, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or _driver(interface)
     reported = _features(index)
     features = reported
     if reported is None:
-        features = _features_by_driver(kind, nested(found, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+        features = _features_by_driver(kind, nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
     return XdpDevice(
         index,
-        struct.unpack("=I", found[_IFLA_MTU])[0],
+        struct.unpack("=I", link[_IFLA_MTU])[0],
         flags & (_IFF_UP | _IFF_LOWER_UP) == _IFF_UP | _IFF_LOWER_UP,
         kind,
         None if features is None else bool(features & _TAKES_FRAMES),
@@ -79,7 +78,7 @@ def _features_by_driver(driver: str, attached: bytes) -> int | None:
 def _features(index: int) -> int | None:
     try:
         with Generic("netdev") as netdev:
-            answer = netdev.ask(_NETDEV_CMD_DEV_GET, attribute(_NETDEV_IFINDEX, struct.pack("=I", index)))
+            answer = netdev.request(_NETDEV_CMD_DEV_GET, attribute(_NETDEV_IFINDEX, struct.pack("=I", index)))
     except OSError:
         return None
     return int(struct.unpack("=Q", answer[_NETDEV_XDP_FEATURES])[0])

@@ -1,7 +1,8 @@
 """Values as users write them in topologies and profiles: times and amounts of memory, with their units."""
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
@@ -92,17 +93,30 @@ def _mebibytes(value: object) -> int:
     return parse_mebibytes(value if isinstance(value, str) else "")
 
 
+# A calibrated rate beside its share, in results of version 0.1.
+_CALIBRATED = re.compile(r"(?P<load>.*) \((?P<fps>\d{1,30}(?:\.\d{1,30})?)fps\)")
+
+
 def _load(value: object) -> Load:
     if isinstance(value, Load):
         return value
+    if isinstance(value, str) and (match := _CALIBRATED.fullmatch(value)):
+        value = match.groupdict()
+    if isinstance(value, Mapping) and set(value) == {"load", "fps"}:
+        return replace(Load.parse(str(value["load"])), found_fps=float(value["fps"]))
     if not isinstance(value, str):
         raise ValueError(f"a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max{load_hint(value)}")
     return Load.parse(value)
 
 
-def _asked(load: Load) -> Load:
+def _stored_load(load: Load) -> object:
+    """Return a load as results have it: as in a profile, with the rate of a maximum once that is known."""
+    return str(load) if load.found_fps is None else {"load": str(load), "fps": load.found_fps}
+
+
+def _uncalibrated(load: Load) -> Load:
     if load.found_fps is not None:
-        raise ValueError(f"what the maximum is, is not for a profile to say; write {load}")
+        raise ValueError(f"a profile has no rate of the maximum, because that is measured; write {load}")
     return load
 
 
@@ -147,7 +161,7 @@ FrameSizeField = Annotated[
 LoadField = Annotated[
     Load,
     BeforeValidator(_load),
-    PlainSerializer(lambda load: load.written),
+    PlainSerializer(_stored_load),
     WithJsonSchema(
         {
             "type": "string",
@@ -156,7 +170,7 @@ LoadField = Annotated[
         }
     ),
 ]
-ProfileLoadField = Annotated[LoadField, AfterValidator(_asked)]
+ProfileLoadField = Annotated[LoadField, AfterValidator(_uncalibrated)]
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds),

@@ -82,9 +82,9 @@ class FrameMix:
             return f"IMIX - {''.join(known[size] for size in self.genome)}"
         if len(self.sizes) > len(_CUSTOM_LETTERS):
             return f"CUSTOM IMIX - {', '.join(map(str, _in_runs(self.genome)))}"
-        own = dict(zip(self.sizes, _CUSTOM_LETTERS, strict=False))
-        table = ", ".join(f"{letter} = {size}" for size, letter in own.items())
-        return f"CUSTOM IMIX - {''.join(own[size] for size in self.genome)}; {table}"
+        letter_of = dict(zip(self.sizes, _CUSTOM_LETTERS, strict=False))
+        table = ", ".join(f"{letter} = {size}" for size, letter in letter_of.items())
+        return f"CUSTOM IMIX - {''.join(letter_of[size] for size in self.genome)}; {table}"
 
     @property
     def written(self) -> dict[str, object]:
@@ -188,16 +188,16 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
     if not isinstance(genome, str | list | tuple) or not genome:
         raise ValueError(f"a mix needs a genome; {_FOR_EXAMPLE}")
     if not isinstance(genome, str) and sizes:
-        raise ValueError("sizes: say what capital letters mean, and this genome has no letters")
-    found = _of_letters(genome, _custom(sizes)) if isinstance(genome, str) else _of_sizes(genome)
-    if len(found) > _MOST_FRAMES:
-        raise ValueError(f"a genome of {len(found):,} frames: at most {_MOST_FRAMES:,} are repeated")
-    for size in sorted(set(found)):
+        raise ValueError("sizes: they define capital letters, and this genome has no letters")
+    frames = _of_letters(genome, _custom(sizes)) if isinstance(genome, str) else _of_sizes(genome)
+    if len(frames) > _MOST_FRAMES:
+        raise ValueError(f"a genome of {len(frames):,} frames: at most {_MOST_FRAMES:,} are repeated")
+    for size in sorted(set(frames)):
         if not smallest <= size <= largest:
             raise ValueError(f"a genome with frames of {size} bytes: {smallest} to {largest} are allowed, FCS included")
-    if len(set(found)) == 1:
-        raise ValueError(f"a mix of one size only, which is no mix; write {found[0]}")
-    return FrameMix(name, found)
+    if len(set(frames)) == 1:
+        raise ValueError(f"a mix of one size only, which is no mix; write {frames[0]}")
+    return FrameMix(name, frames)
 
 
 def _custom(sizes: object) -> dict[str, int]:
@@ -215,7 +215,7 @@ def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
         if letter == "z":
             raise ValueError("genome: z is the MTU of whatever link it is; write a list of sizes, or a capital letter")
         if letter in _CUSTOM_LETTERS and letter not in known:
-            raise ValueError(f"genome: {letter} is a size of your own; say which: sizes: {{{letter}: 72}}")
+            raise ValueError(f"genome: {letter} has no size; define it: sizes: {{{letter}: 72}}")
         if letter not in known:
             letters = ", ".join(f"{standard} = {size}" for standard, size in _LETTERS.items())
             raise ValueError(f"genome: {letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")
@@ -225,16 +225,16 @@ def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _of_sizes(genome: list[object] | tuple[object, ...]) -> tuple[int, ...]:
-    found: list[int] = []
+    frames: list[int] = []
     for item in genome:
         times = _TIMES.fullmatch(item.strip()) if isinstance(item, str) else None
         if times and int(times["times"]):
-            found += int(times["times"]) * [int(times["size"])]
+            frames += int(times["times"]) * [int(times["size"])]
         elif type(item) is int:
-            found.append(item)
+            frames.append(item)
         else:
             raise ValueError(f"genome: {item!r} is no size; write bytes with FCS, for example 64, or 7x64")
-    return tuple(found)
+    return tuple(frames)
 
 
 def _in_runs(genome: tuple[int, ...]) -> list[int | str]:

@@ -13,10 +13,7 @@ SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-
 
 
 class PortSpec(BaseModel):
-    """A port that the machine already has and the user lends to the testbed.
-
-    `addresses` are the addresses that the user expects on it; a port with any other address is refused.
-    """
+    """A port that the machine already has and the user lends to the testbed. Other addresses on it are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -123,11 +120,7 @@ _OF_KIND = {"vm": _names(VmSpec), "ssh": _names(SshSpec)}
 
 
 class HostSpec(BaseModel):
-    """The location of NICs.
-
-    `netns` is a network namespace that netbench makes, on this machine or on the VM or SSH host that `on` names;
-    `local` is the machine itself; `vm` is a virtual machine that netbench starts; `ssh` is another machine.
-    """
+    """A host with NICs: a network namespace, this machine, a virtual machine, or another machine by SSH."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -172,14 +165,14 @@ class HostSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for kind, own in _OF_KIND.items():
-            for name in sorted(own if self.kind != kind else ()):
+        for kind, keys in _OF_KIND.items():
+            for name in sorted(keys if self.kind != kind else ()):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name}: only a host of kind {kind} has this, not one of kind {self.kind}")
         if self.kind == "ssh" and self.address is None:
             raise ValueError("address: a host of kind ssh needs one; write for example address: 192.0.2.11")
         if self.password is not None and self.server == "netns":
-            raise ValueError("password: a server that netbench plays has a key of its own; leave it out")
+            raise ValueError("password: an SSH server that netbench emulates uses a key; leave the password out")
         if self.on is not None and self.kind != "netns":
             raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
         if self.ports and self.kind == "vm":

@@ -125,7 +125,7 @@ def direction(role: str) -> str:
 
 def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
     """Return the paths whose NICs are not those of an earlier path: all but ways back."""
-    found: dict[StreamId, StreamPath] = {}
+    first_paths: dict[StreamId, StreamPath] = {}
     for path in paths:
-        found.setdefault(path.nics_of, path)
-    return list(found.values())
+        first_paths.setdefault(path.nics_of, path)
+    return list(first_paths.values())

@@ -105,10 +105,7 @@ class ScheduleSpec(KindSpec):
 
 
 class MaximaSpec(KindSpec):
-    """The search for the maxima that loads are a share of: a kind of search, or, for neighbours, the profile's `loads`.
-
-    `duration` is that of a trial that counts, in seconds; default: 1 s, or that of the profile if it is shorter.
-    """
+    """The search for the maxima that loads are a share of: a kind of search, or the profile's `loads`."""
 
     kind: Name = "search"
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
@@ -121,17 +118,9 @@ LOADS = "loads"  # the kind of maxima that are found without a search
 class Profile(BaseModel):
     """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS, or mixes of several (RFC 6985).
 
-    `streams` are numbers of sources: 2 means that the first two streams of the victim send at the same time. By default
-    all of them do; `each` is every number that the topology allows. `reboot` sets when guests are restarted.
-    `duration` is that of sending; `warm_up` is its first part, in which queues fill and nothing is measured yet.
-    `warm_up_trials` run on each boot before its first trial, and are part of no result: this number of them, or with
-    `auto` until one is no faster and no slower than all before it.
-    Captures that are not kept by `keep_captures` are counted while they are made, and on this machine never written to
-    a disk. `invalid` keeps those of invalid trials, and writes all captures until their trial is judged. Once a capture
-    would exceed `captures_limit`, in MiB for all kept ones, no more are kept. With `stop_when_saturated` the loads of a
-    sweep rise, and the sweep ends after this number of saturated loads in a row. A search chooses loads itself, and
-    needs no `loads`. `maxima` sets the search for maxima, if loads are a share of one. At its start a campaign repeats
-    a fixed trial for `noise_floor` seconds, to measure how far the host varies; default: 1.2; 0: no measurement.
+    Captures that are not kept are counted while they are made, and on this machine never written to a disk. With
+    `invalid`, all captures are written until their trial is judged. A search chooses loads itself, and needs no
+    `loads`. `warm_up_trials: auto` repeats trials until one is no faster and no slower than all before it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -199,9 +188,9 @@ class Profile(BaseModel):
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""
-        found = {scenario.name: scenario for scenario in self.scenarios}
+        by_name = {scenario.name: scenario for scenario in self.scenarios}
         always: dict[str, Activity] = {DEDICATED: Off(), SHARED_IDLE: Idle()}
-        return found[name] if name in found else Scenario(name=name, activity=always[name])
+        return by_name[name] if name in by_name else Scenario(name=name, activity=always[name])
 
     @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":
@@ -230,8 +219,8 @@ class Profile(BaseModel):
         of_maximum = {load.kind is LoadKind.OF_MAXIMUM for load in self.loads if load.kind is not LoadKind.MAX}
         if self.stop_when_saturated is not None and len(of_maximum) > 1:
             raise ValueError(
-                "stop_when_saturated: nobody knows beforehand which of the loads is the higher one; take shares of the "
-                "maximum for all of them, or for none"
+                "stop_when_saturated: the order of these loads is unknown before the maximum is measured; use shares "
+                "of the maximum for all loads, or for none"
             )
         return self
 

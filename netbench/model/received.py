@@ -32,7 +32,7 @@ class Received:
     """The frames of one stream that a sink received in one trial, for every kind of sink. None is unknown, not 0.
 
     `frames` are distinct ones of the stream, or all of them where its source does not number them. They are unknown
-    unless the sink is sure of every one, because a part of a count would look like loss. `late` ones were sent in an
+    unless the sink is sure of every one, because a partial count would be taken for loss. `late` ones were sent in an
     earlier trial (`late_from`: by their source addresses, where these are known).
     `control` ones are protocol frames of bridges and other devices on the link; all other frames are `foreign`.
     `matched` ones passed the sink's filter. `dropped` ones were dropped by the sink itself: the tester's own loss.

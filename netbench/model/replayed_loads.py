@@ -48,17 +48,17 @@ class ReplayedLoads:
 
 def replayed_loads_of(trials: Iterable[TrialResult]) -> tuple[ReplayedLoad, ...]:
     """Return the rates of all loads in these trials that are shares of a maximum."""
-    found: dict[tuple[object, ...], ReplayedLoad] = {}
+    loads: dict[tuple[object, ...], ReplayedLoad] = {}
     for spec in (trial.spec for trial in trials):
         for guest in spec.guests:
             key = _key(spec, guest)
-            if key is None or key in found or guest.traffic is None:
+            if key is None or key in loads or guest.traffic is None:
                 continue
             load = guest.traffic.load
             fps = load.found_fps if guest is spec.victim else load.value
             if fps is not None:
-                found[key] = ReplayedLoad(*key, fps)
-    return tuple(found.values())
+                loads[key] = ReplayedLoad(*key, fps)
+    return tuple(loads.values())
 
 
 def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...], str, str, str] | None:

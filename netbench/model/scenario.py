@@ -198,10 +198,7 @@ ActivityField = Annotated[
 
 
 class Scenario(BaseModel):
-    """The activity of every neighbour, unless `neighbours` has another one for it by name.
-
-    `streams` are numbers of the victim's sources; empty: those of the profile.
-    """
+    """The activity of every neighbour, unless `neighbours` has another one for it by name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, read by expanded()
@@ -240,15 +237,15 @@ def expanded(items: object) -> object:
     if items in (None, [None]):
         raise ValueError("name at least one scenario, for example dedicated")
     written = items if isinstance(items, list | tuple) else [items]
-    found: list[object] = []
+    scenarios: list[object] = []
     for index, item in enumerate(written):
         try:
-            found += scenarios_of(item)
+            scenarios += scenarios_of(item)
         except ValueError as error:
             key = str(error).partition(":")[0]
             place = (key,) if isinstance(item, dict) and key in item else ()
             raise located_error((index, *place) if written is items else place, str(error)) from error
-    return tuple(found)
+    return tuple(scenarios)
 
 
 def scenarios_of(item: object) -> list[object]:

@@ -131,7 +131,7 @@ class Rfc2544Tests:
 
 
 # Why a search ended at the highest load that it may try, if the user set that load as a rate.
-THE_HIGHEST_ASKED = "the highest load asked for"
+HIGHEST_REQUESTED_LOAD = "the highest load asked for"
 
 
 # The lower bound is an offered load, in whole frames: it can differ from the intended load.
@@ -251,6 +251,11 @@ class SearchResult:
     def is_failed(self) -> bool:
         """Whether the result contains no information about the UUT."""
         return self.state is SearchState.FAILED
+
+    @property
+    def limited_by_request(self) -> bool:
+        """Whether the search ended at the highest load that the user set as a rate, and not at a limit."""
+        return self.limited_by == HIGHEST_REQUESTED_LOAD
 
     @property
     def is_regular(self) -> bool:

@@ -12,8 +12,8 @@ def close_to(value: object, known: Iterable[str]) -> str:
     by_small = {name.lower(): name for name in known}
     small = str(value).lower()
     begins = [name for name in by_small if len(small) > 1 and name.startswith(small)]
-    found = begins[:1] or difflib.get_close_matches(small, list(by_small), n=1, cutoff=_ALIKE)
-    return by_small[found[0]] if found else ""
+    matches = begins[:1] or difflib.get_close_matches(small, list(by_small), n=1, cutoff=_ALIKE)
+    return by_small[matches[0]] if matches else ""
 
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:

@@ -75,11 +75,11 @@ class Topology(StrictModel):
 
     def on(self, machine: str | None) -> "Topology":
         """Return the testbed of the UUTs that are `on` a VM, or (None) on none: those UUTs and their hosts."""
-        others = {uut.on for uut in self.uuts} - {machine, None} - {host.on for host in self.hosts.values()}
+        other_machines = {uut.on for uut in self.uuts} - {machine, None} - {host.on for host in self.hosts.values()}
         hosts = {
             name: host.model_copy(update={"on": host.on or machine}) if host.kind == "netns" else host
             for name, host in self.hosts.items()
-            if name not in others
+            if name not in other_machines
         }
         return self.model_copy(update={"hosts": hosts, "uuts": tuple(uut for uut in self.uuts if uut.on == machine)})
 
@@ -194,14 +194,14 @@ def cables(topology: Topology) -> list[Cable]:
 def devices(topology: Topology) -> dict[str, list[DevicePath]]:
     """Return the VMs that are devices under test, each with the paths of streams through it."""
     across = {end: far for cable in cables(topology) for end, far in (cable.ends, cable.ends[::-1])}
-    found: dict[str, list[DevicePath]] = {name: [] for name, vm in topology.vms.items() if vm.forward}
+    paths_of: dict[str, list[DevicePath]] = {name: [] for name, vm in topology.vms.items() if vm.forward}
     for stream in topology.streams:
         if stream.ingress is None and stream.source in across and stream.sink in across:
             path = DevicePath(stream, across[stream.source], across[stream.sink])
             ingress, egress = topology.vm_nic(path.ingress), topology.vm_nic(path.egress)
-            if ingress and egress and ingress.vm == egress.vm in found:
-                found[ingress.vm].append(path)
-    return found
+            if ingress and egress and ingress.vm == egress.vm in paths_of:
+                paths_of[ingress.vm].append(path)
+    return paths_of
 
 
 Problem = tuple[KeyPath, str]  # a contradiction in words, with the path of the value to change
@@ -266,7 +266,7 @@ def _stream_with(topology: Topology, interface: str) -> str:
 
 
 def _host_problems(topology: Topology) -> Iterator[Problem]:
-    addresses: dict[KeyPath, Hashable] = {}
+    hosts_at: dict[tuple[str, int | None], list[str]] = {}
     for name, host in topology.hosts.items():
         machines = topology.vms | topology.ssh_hosts
         if host.on is not None and host.on not in machines:
@@ -278,8 +278,11 @@ def _host_problems(topology: Topology) -> Iterator[Problem]:
                     path = ("hosts", name, "ports", port)
                     yield path, f"host {name}: ports: VM {host.on} has no NIC {spec.nic}; name it under its nics"
         if ssh := host.ssh:
-            addresses["hosts", name, "address"] = (ssh.address, ssh.ssh_port)
-    yield from _repeated(addresses, "hosts: {0[0]} is one machine; let it be one host, with all of its ports")
+            hosts_at.setdefault((ssh.address, ssh.ssh_port), []).append(name)
+    for (address, _), names in hosts_at.items():
+        if len(names) > 1:
+            text = f"hosts {', '.join(names)}: {address} is one machine; define one host with all of its ports"
+            yield ("hosts", names[-1], "address"), text
     yield from _cable_problems(topology)
     yield from _problems_of_vms_of_uuts(topology)
     outside: dict[KeyPath, Hashable] = {
@@ -377,7 +380,7 @@ def _stream_problems(topology: Topology) -> Iterator[Problem]:
         for role, nic in stream.nics_by_role.items()
     }
     yield from _repeated(
-        nics, "NIC {} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
+        nics, "NIC {} is used by more than one stream; only a stream and its reverse stream share NICs"
     )
     ends = _ends(topology).values()
     for path, nic in nics.items():
@@ -430,8 +433,8 @@ def _neighbour_problems(topology: Topology) -> Iterator[Problem]:
         if stream.reverse and neighbour_of.get(stream.name) != neighbour_of.get(stream.reverse):
             yield (
                 ("neighbours",),
-                f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
-                "same one",
+                f"neighbours: stream {stream.name} is the reverse of {stream.reverse}: both must run through "
+                "the same neighbour",
             )
     if known and not topology.own_streams:
         yield ("neighbours",), "neighbours: every stream runs through one of them; leave at least one to the UUT"

@@ -53,14 +53,7 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
 class LinkSpec(StrictModel):
-    """A link of nominal rate `rate` (bit/s, L1).
-
-    Two ends that are not ports become a veth pair. Two ports are an existing cable, also between two machines; if they
-    are NICs of two VMs, netbench makes the cable. One end alone is a port cabled to something that netbench does not
-    control. `receive` is how a UUT receives frames at its end of a veth pair: `inline`, within the source's system
-    call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is set at both ends of a veth pair, and a port
-    must have it already; None is the usual one.
-    """
+    """A link: a veth pair, an existing cable, or a cable between VMs. Its rate is in bit/s (L1)."""
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
     """One or two NICs as host/nic. Two that are no ports become a veth pair; two ports are an existing cable; two NICs
@@ -85,11 +78,7 @@ class LinkSpec(StrictModel):
 
 
 class StreamSpec(StrictModel):
-    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
-
-    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
-    that this one is the way back of: it has the same NICs in opposite roles (RFC 2544, section 14), which are omitted.
-    """
+    """One source port → one ingress NIC → UUT → one egress NIC → one sink port."""
 
     name: StreamName
     """At most 9 characters."""
@@ -116,13 +105,7 @@ class StreamSpec(StrictModel):
 
 
 class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and the options of that kind.
-
-    `host_cpus` are CPUs of the machine it runs on, empty for all. `napi_policy` is the scheduling policy (sched(7)) of
-    the kernel threads that receive for it on links with `receive: napi`. `neighbours` are changes of the topology's
-    neighbours beside this UUT, by name. `on` is a VM: while this UUT is measured, all namespaces without a VM of their
-    own are on this one.
-    """
+    """A unit under test: its name, its kind, and the options of that kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -155,10 +138,7 @@ class UutSpec(BaseModel):
 
 
 class NeighbourSpec(BaseModel):
-    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here.
-
-    `streams` are the streams that run through it. `placement` is its CPUs: relative to the UUT, or CPUs by number.
-    """
+    """Another guest on the UUT's host. Its kind and options are those of the UUT, unless they are given here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -207,9 +187,9 @@ class NeighbourSpec(BaseModel):
 
 
 def with_reverse_streams(streams: object) -> object:
-    """Return the streams of a topology with the NICs of each way back filled in from the stream that it reverses.
+    """Return the streams of a topology with the NICs of each reverse stream filled in from the stream that it reverses.
 
-    A located ValidationError for an impossible way back.
+    A located ValidationError for an impossible reverse stream.
     """
     if not isinstance(streams, list | tuple):
         return streams
@@ -218,19 +198,21 @@ def with_reverse_streams(streams: object) -> object:
         if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
             if why := _not_reversible(stream["reverse"], written, place):
                 raise located_error((place, "reverse"), why, stream["reverse"], "stream_reverse")
-            forth = next(item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"])
+            reversed_stream = next(
+                item for item in written if isinstance(item, dict) and item.get("name") == stream["reverse"]
+            )
             for role, turned in TURNED_ROUND.items():
-                own, given = forth.get(turned), stream.get(role)
-                if given not in (None, own):
-                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
-                    raise located_error((place, role), why, given, "stream_reverse")
-                if own is not None:
-                    stream[role] = own
+                expected, actual = reversed_stream.get(turned), stream.get(role)
+                if actual not in (None, expected):
+                    why = f"a reverse stream has the NICs of {stream['reverse']} in opposite roles; leave this out"
+                    raise located_error((place, role), why, actual, "stream_reverse")
+                if expected is not None:
+                    stream[role] = expected
     return written
 
 
 def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
-    """Return why the stream at a place cannot be the way back of the named one; empty if it can."""
+    """Return why the stream at a place cannot be the reverse of the named one; empty if it can."""
     named = [
         (number, item) for number, item in enumerate(streams) if isinstance(item, dict) and item.get("name") == name
     ]
@@ -239,10 +221,10 @@ def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
         return f"there is no stream {name!r}; {choices(name, known, 'streams')}"
     number, forth = named[0]
     if number >= place:
-        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
+        return f"stream {name} must come before its reverse stream"
     if forth.get("reverse"):
-        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
+        return f"stream {name} is itself the reverse of {forth['reverse']}"
     for earlier in streams[:place]:
         if isinstance(earlier, dict) and earlier.get("reverse") == name:
-            return f"stream {name} has a way back already, {earlier.get('name')}"
+            return f"stream {name} has a reverse stream already, {earlier.get('name')}"
     return ""

@@ -76,9 +76,9 @@ class LoadReference:
 
     def part(self, percent: float) -> tuple[float, bool]:
         """Return this share in frames/s, limited to what can be offered; and whether the limit applied."""
-        asked = self.fps * percent / 100
+        requested_fps = self.fps * percent / 100
         most = self.held_fps or (self.fps if self.limited_by else inf)
-        return min(asked, most), asked > most
+        return min(requested_fps, most), requested_fps > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_vi
     activity = guest.unknown_share
     if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest
-    found = maxima[activity.frame_size]
-    load = Load.of_fps(found.fps * activity.share / 100)
+    maximum = maxima[activity.frame_size]
+    load = Load.of_fps(maximum.fps * activity.share / 100)
     traffic = replace(of_victim, size=activity.frame_size, load=load)
-    return replace(guest, traffic=traffic, share_of_less=found.limited_by)
+    return replace(guest, traffic=traffic, share_of_less=maximum.limited_by)

@@ -35,7 +35,7 @@ _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
 _SHARE = re.compile(_NUMBER + r"%")
-_OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum(?: \((?P<fps>\d{1,30}(?:\.\d{1,30})?)fps\))?")
+_OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum")
 _MOST_OF_MAXIMUM = 1000
 _TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
 _MEMORY = re.compile(r"(?P<number>\d{1,30})\s*(?P<unit>[MG])(?:i?B)?")
@@ -143,14 +143,9 @@ class Load:
         return self.kind is LoadKind.OF_MAXIMUM and self.found_fps is None
 
     @property
-    def as_asked(self) -> "Load":
+    def as_requested(self) -> "Load":
         """The same without the known maximum of a UUT."""
         return replace(self, found_fps=None)
-
-    @property
-    def written(self) -> str:
-        """The text that parses to exactly the same load."""
-        return str(self) if self.found_fps is None else f"{self} ({plain(Decimal(repr(self.found_fps)))}fps)"
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
         """Return the frames/s at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
@@ -199,8 +194,7 @@ def _parsed_load(text: str) -> Load:
                 raise ValueError("a share of line rate is at most 100%")
             if kind is LoadKind.OF_MAXIMUM and value > _MOST_OF_MAXIMUM:
                 raise ValueError(f"a share of the maximum is at most {_MOST_OF_MAXIMUM}%")
-            found = match.groupdict().get("fps")
-            return Load(kind, value, float(found) if found else None)
+            return Load(kind, value)
     raise ValueError(f"not a load; write for example 400Mbit/s, 148809fps, 50%, 50% of maximum or max{load_hint(text)}")
 
 
@@ -256,14 +250,14 @@ def bit_rate_hint(value: object) -> str:
 
 def time_hint(value: object) -> str:
     """Return the same for an invalid time."""
-    found = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if not found:
+    match = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match:
         return ""
-    number, unit = _parsed_number(found), found["unit"].strip(" .")
+    number, unit = _parsed_number(match), match["unit"].strip(" .")
     if unit in ("m", "M"):
         return _meant(f"{plain(number)}min", f"{plain(number)}ms")
-    for right, others in _TIMES.items():
-        if unit.lower() == right or unit.lower() in others:
+    for right, spellings in _TIMES.items():
+        if unit.lower() == right or unit.lower() in spellings:
             return _meant(f"{plain(number)}{right}")
     return ""
 
@@ -284,10 +278,10 @@ def percent_hint(value: object) -> str:
     """Return the same for an invalid percentage. A bare number up to 1 gets both, as percentage and ratio."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
-    found = _WRITTEN.fullmatch(f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value).strip())
-    if not found or found["unit"].strip().lower() not in ("", "percent", "pct"):
+    match = _WRITTEN.fullmatch(f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value).strip())
+    if not match or match["unit"].strip().lower() not in ("", "percent", "pct"):
         return ""
-    number, is_bare = _parsed_number(found), not found["unit"].strip()
+    number, is_bare = _parsed_number(match), not match["unit"].strip()
     return _percent_or_ratio(number) if is_bare and 0 < number <= 1 else _meant(f"{plain(number)}%")
 
 
@@ -305,20 +299,20 @@ def _number_and_unit(value: object) -> tuple[Decimal | None, str, str]:
     """Return the number, the prefix and the unit of a value; the number is None if it has another form."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None, "", ""
-    found = _WRITTEN.fullmatch(str(value).strip())
-    if not found or not _parsed_number(found):
+    match = _WRITTEN.fullmatch(str(value).strip())
+    if not match or not _parsed_number(match):
         return None, "", ""
-    written = found["unit"].strip(" .")
+    written = match["unit"].strip(" .")
     if written.lower() in ("percent", "pct") or written[:1] not in _PREFIXES:
-        return _parsed_number(found), "", written
+        return _parsed_number(match), "", written
     rest = written[1:].strip()
     if rest and not any(unit.fullmatch(rest) for unit in (_BITS, _BYTES, _FRAMES)):
-        return _parsed_number(found), "", written
-    return _parsed_number(found), _PREFIXES[written[0]], rest
+        return _parsed_number(match), "", written
+    return _parsed_number(match), _PREFIXES[written[0]], rest
 
 
-def _parsed_number(found: re.Match[str]) -> Decimal:
-    return Decimal(found["number"]).scaleb(min(int(found["power"] or 0), _MOST_DIGITS))
+def _parsed_number(match: re.Match[str]) -> Decimal:
+    return Decimal(match["number"]).scaleb(min(int(match["power"] or 0), _MOST_DIGITS))
 
 
 def _short(number: Decimal, prefix: str) -> str:

@@ -11,9 +11,8 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.plan.schedule import CampaignPlan
-from netbench.statistics.contradictory_maxima import CalibrationKey, contradictory_maxima
 from netbench.statistics.groups import Group, gathered, grouped
-from netbench.statistics.limits import peak_of, still_rises, with_limits
+from netbench.statistics.limits import CalibrationKey, contradictory_maxima, peak_of, still_rises, with_limits
 from netbench.statistics.totals import TrialTotals
 
 _MOST_ROUNDS = 3
@@ -93,7 +92,7 @@ class AddedTrials:
             for _, (_, scenario, sources, size, load) in same:
                 case = profile.scenario(scenario)
                 yield self._wanted.trial(
-                    uut, case, size, load.as_asked, number, index=index, sources=sources, phase=phase, boot=boot
+                    uut, case, size, load.as_requested, number, index=index, sources=sources, phase=phase, boot=boot
                 )
                 index += 1
 

@@ -19,10 +19,9 @@ from netbench.model.trial import LoadReference, TrialResult, TrialSpec, key_find
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
-from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import AroundSchedule, CampaignPlan, Schedule
-from netbench.statistics.contradictory_maxima import CalibrationKey
-from netbench.statistics.limits import THE_SOURCE
+from netbench.plan.selection import source_numbers
+from netbench.statistics.limits import THE_SOURCE, CalibrationKey
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0

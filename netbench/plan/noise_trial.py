@@ -7,7 +7,7 @@ from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
-from netbench.statistics.noise_floor import FEWEST
+from netbench.statistics.intervals import FEWEST_REPEATS
 
 MOST = 17
 _TRIAL_S, _SETTLE_S = 0.05, 0.01
@@ -49,7 +49,7 @@ def in_words(trial: TrialSpec) -> str:
 
 def is_enough(repeats: int, elapsed_s: float, wanted_s: float) -> bool:
     """Return whether so many repeats after so many seconds are enough; the first is a warm-up and does not count."""
-    return repeats >= MOST or (repeats > FEWEST and elapsed_s >= wanted_s)
+    return repeats >= MOST or (repeats > FEWEST_REPEATS and elapsed_s >= wanted_s)
 
 
 def came_out_fps(result: TrialResult) -> float | None:

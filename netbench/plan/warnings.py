@@ -13,8 +13,8 @@ from netbench.model.topology import Topology
 from netbench.model.topology_specs import StreamSpec
 from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.plan.choice import loads_above_line_rate, most_sources
-from netbench.plan.steady import that_follow_load
+from netbench.plan.schedule_factory import that_follow_load
+from netbench.plan.selection import loads_above_line_rate, most_sources
 
 _SHORT_S = 1.0
 _EMULATED_S = 3.0

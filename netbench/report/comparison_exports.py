@@ -13,34 +13,24 @@ from xml.etree import ElementTree
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import size_text
-from netbench.report.comparison_page import Compared, ComparedSearches
-from netbench.report.comparison_words import (
-    change_words,
-    gate_advice,
-    gate_words,
-    range_words,
-    search_words,
-    searches_verdict,
-    verdict_words,
-)
-from netbench.report.formats import at_least, mbps, mean
-from netbench.statistics.comparison import DISTURBING, ComparedCell, Difference, half_width_of
+from netbench.report.comparison import Compared, gate_advice, gate_words, search_row, throughput_row
+from netbench.report.formats import mean
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference, Searched
 
 SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
-EachCompared = Sequence[Compared] | Sequence[ComparedSearches]
-Document = Callable[[str, CampaignResults, EachCompared], str]
+Document = Callable[[str, CampaignResults, Sequence[Compared]], str]
 """The text of a comparison, from the name of the base, its results, and the others."""
 
 _MAXIMUM = "maximum"
 _MARKDOWN_CELLS = 50  # rows of a table that fit into a comment
 
 
-def json_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
-    """The comparison as JSON; `docs/read-the-report.md` has the schema."""
+def json_document(base: str, results: CampaignResults, compared: Sequence[Compared]) -> str:
+    """The comparison as JSON; `docs/results.md` has the schema."""
     document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -50,7 +40,7 @@ def json_document(base: str, results: CampaignResults, compared: EachCompared) -
         "comparisons": [
             {
                 "new": _campaign(new.name, new.results),
-                "summary": _summary(new),
+                "summary": new.verdict,
                 "gate": None if new.gate is None else new.gate.outcome.value,
                 "settings_that_differ": [
                     {"setting": setting.setting, "base": setting.base, "new": setting.new, "matters": setting.matters}
@@ -64,7 +54,7 @@ def json_document(base: str, results: CampaignResults, compared: EachCompared) -
     return json.dumps(document, indent=2) + "\n"
 
 
-def junit_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
+def junit_document(base: str, results: CampaignResults, compared: Sequence[Compared]) -> str:
     """A test suite for each comparison, a test case for each cell: regressions are failures, inconclusive ones errors.
 
     Cells that are not judged are skipped. Without a gate all of them are.
@@ -92,12 +82,12 @@ def junit_document(base: str, results: CampaignResults, compared: EachCompared) 
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def markdown_document(base: str, results: CampaignResults, compared: EachCompared) -> str:
+def markdown_document(base: str, results: CampaignResults, compared: Sequence[Compared]) -> str:
     """The result of the gate, warnings, and a table of the cells, those of the highest throughput first."""
     lines = []
     for new in compared:
         lines.append(f"## {_markdown(new.name)} against {_markdown(base)}")
-        lines += ["", _markdown(_summary(new)), ""]
+        lines += ["", _markdown(new.verdict), ""]
         if new.gate is not None:
             lines += [f"**Gate: {_markdown(gate_words(new.gate))}**", ""]
             lines += [f"- {_markdown(line)}" for line in gate_advice(new.gate)]
@@ -123,7 +113,7 @@ DOCUMENTS: dict[str, Document] = {"json": json_document, "junit": junit_document
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _JudgedRow:
     """A cell in words: both sides, the change, and the outcome of the gate."""
 
     place: ComparedCell | Searched
@@ -134,45 +124,23 @@ class _Row:
     why: str
 
 
-def _rows(one: Compared | ComparedSearches) -> Iterator[_Row]:
-    results = _results(one)
-    for difference in _differences(one):
-        if isinstance(difference, Difference):
-            place: ComparedCell | Searched = difference.place
-            base, new = _throughput_words(difference.base), _throughput_words(difference.new)
-            words = change_words(difference)
-        else:
-            place, base, new = (
-                difference.what,
-                f"{range_words(difference.base)} kfps",
-                f"{range_words(difference.new)} kfps",
-            )
-            words = search_words(difference)
-        result = results.pop(place, None)
-        yield _Row(place, base, new, words, result.outcome if result else None, result.why if result else "")
+def _rows(compared: Compared) -> Iterator[_JudgedRow]:
+    results = _results(compared)
+    for difference in compared.differences:
+        row, unit = (
+            (throughput_row(difference), "Mbit/s")
+            if isinstance(difference, Difference)
+            else (search_row(difference), "kfps")
+        )
+        result = results.pop(row.place, None)
+        outcome, why = (result.outcome, result.why) if result else (None, "")
+        yield _JudgedRow(row.place, f"{row.base} {unit}", f"{row.new} {unit}", row.difference, outcome, why)
     for result in results.values():
-        yield _Row(result.place, "", "", "", result.outcome, result.why)
+        yield _JudgedRow(result.place, "", "", "", result.outcome, result.why)
 
 
-def _throughput_words(group: Group) -> str:
-    return f"{at_least(mbps(mean(group.throughput_mbps)), group.limited_by)} Mbit/s"
-
-
-def _results(one: Compared | ComparedSearches) -> dict[ComparedCell | Searched, CellResult]:
-    return {} if one.gate is None else {cell.place: cell for cell in one.gate.cells}
-
-
-def _differences(one: Compared | ComparedSearches) -> Iterator[Difference | SearchDifference]:
-    if isinstance(one, Compared):
-        if one.maxima is not None:
-            yield from one.maxima.differences
-        yield from one.comparison.differences
-    else:
-        yield from one.comparison.differences
-
-
-def _summary(one: Compared | ComparedSearches) -> str:
-    return verdict_words(one.comparison) if isinstance(one, Compared) else searches_verdict(one.comparison)
+def _results(compared: Compared) -> dict[ComparedCell | Searched, CellResult]:
+    return {} if compared.gate is None else {cell.place: cell for cell in compared.gate.cells}
 
 
 def _campaign(name: str, results: CampaignResults) -> dict[str, object]:
@@ -188,7 +156,7 @@ def _campaign(name: str, results: CampaignResults) -> dict[str, object]:
     }
 
 
-def _gate(compared: EachCompared) -> dict[str, object] | None:
+def _gate(compared: Sequence[Compared]) -> dict[str, object] | None:
     gates = [new.gate for new in compared if new.gate is not None]
     if not gates:
         return None
@@ -199,16 +167,17 @@ def _gate(compared: EachCompared) -> dict[str, object] | None:
     }
 
 
-def _cells(one: Compared | ComparedSearches) -> Iterator[dict[str, object]]:
-    results = _results(one)
-    for difference in _differences(one):
+def _cells(compared: Compared) -> Iterator[dict[str, object]]:
+    results = _results(compared)
+    for difference in compared.differences:
         cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
         place = difference.place if isinstance(difference, Difference) else difference.what
         yield {**cell, **_result(results.pop(place, None))}
+    comparison = compared.comparison
     left_out: dict[ComparedCell | Searched, str] = (
-        {cell.place: cell.why for cell in one.comparison.left_out}
-        if isinstance(one, Compared)
-        else {limit.what: limit.why for limit in one.comparison.left_out}
+        {cell.place: cell.why for cell in comparison.left_out}
+        if isinstance(comparison, Comparison)
+        else {limit.what: limit.why for limit in comparison.left_out}
     )
     for place in dict.fromkeys((*left_out, *results)):
         yield {**_place(place), "not_compared": left_out.get(place), **_result(results.get(place))}
@@ -234,24 +203,26 @@ def _place(place: ComparedCell | Searched) -> dict[str, object]:
     return {"uut": place.uut, "scenario": place.scenario, "sources": place.sources, "frame_size": size, **what}
 
 
-def _of_difference(one: Difference) -> dict[str, object]:
-    ratio, test = one.throughput, one.throughput_test
+def _of_difference(difference: Difference) -> dict[str, object]:
+    ratio, test = difference.throughput, difference.throughput_test
     return {
-        **_place(one.place),
-        "base": _side(one.base),
-        "new": _side(one.new),
+        **_place(difference.place),
+        "base": _side(difference.base),
+        "new": _side(difference.new),
         "change_percent": _percent(ratio.change),
         "change_low_percent": _percent(ratio.change_low),
         "change_high_percent": _percent(ratio.change_high),
         "change_bound": ratio.bound,
         "change_unknown": ratio.why_unknown or None,
-        "is_difference": one.change is not None,
-        "doubt": one.doubt or None,
+        "is_difference": difference.change is not None,
+        "doubt": difference.doubt or None,
         "p": test.p,
         "p_corrected": test.corrected,
         "test": test.test.value,
-        "loss_change_percentage_points": None if one.loss is None else 100 * one.loss.difference,
-        "loss_change_half_width_percentage_points": None if one.loss is None else _percent(one.loss.half_width),
+        "loss_change_percentage_points": None if difference.loss is None else 100 * difference.loss.difference,
+        "loss_change_half_width_percentage_points": None
+        if difference.loss is None
+        else _percent(difference.loss.half_width),
     }
 
 
@@ -269,17 +240,17 @@ def _side(group: Group) -> dict[str, object]:
     }
 
 
-def _of_search(one: SearchDifference) -> dict[str, object]:
+def _of_search(difference: SearchDifference) -> dict[str, object]:
     return {
-        **_place(one.what),
-        "base": _limit(one.base, one.what),
-        "new": _limit(one.new, one.what),
-        "change_percent": _percent(one.change),
-        "change_low_percent": _percent(_finite(one.least - 1)),
-        "change_high_percent": _percent(_finite(one.greatest - 1)),
-        "is_difference": one.change is not None,
-        "unstable": one.unstable,
-        "doubt": one.doubt or None,
+        **_place(difference.what),
+        "base": _limit(difference.base, difference.what),
+        "new": _limit(difference.new, difference.what),
+        "change_percent": _percent(difference.change),
+        "change_low_percent": _percent(_finite(difference.least - 1)),
+        "change_high_percent": _percent(_finite(difference.greatest - 1)),
+        "is_difference": difference.change is not None,
+        "unstable": difference.unstable,
+        "doubt": difference.doubt or None,
     }
 
 
@@ -312,7 +283,7 @@ def _xml(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that is no markup in a table cell, on one line."""
+    """Text that is no markup in a table cell, on difference line."""
     for special in "\\`*_[]<>|":
         text = text.replace(special, f"\\{special}")
     return " ".join(text.split())

@@ -1,6 +1,6 @@
 """The findings of a campaign in a few sentences, at the top of the page and of the terminal output.
 
-They cover throughput relative to the baseline, the onset of loss, the places of loss, the costliest neighbour, and
+They cover throughput relative to the baseline, the cost of neighbours, the onset of loss, the places of loss, and
 caveats. Only UUTs in the same setting are compared, because an emulated CPU does not predict a real one. The baseline
 is the first UUT of the topology in each setting.
 """
@@ -16,22 +16,30 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
-from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
-from netbench.report.open_questions import open_questions
-from netbench.report.ratio_words import cost, excluded, limit_excluded, not_measurable, part_of
-from netbench.report.searches import bounds_text, remark
-from netbench.report.styles import label
-from netbench.statistics.contradictory_maxima import contradictory_maxima
-from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
-from netbench.statistics.interference import (
-    CountedLoads,
-    RelativeMaximum,
-    compared,
-    counted_loads,
-    relative_maxima,
+from netbench.report.caveats import caveats, no_result
+from netbench.report.formats import (
+    at_least,
+    capitalised,
+    cost,
+    count,
+    enumerated,
+    excluded,
+    frames,
+    limit_excluded,
+    mbps,
+    mbps_spread,
+    mean,
+    not_measurable,
+    rough_percent,
+    times_base,
 )
+from netbench.report.sentences import sentence
+from netbench.report.styles import label
+from netbench.report.tables.searches import bounds_text, remark
+from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
+from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
 from netbench.statistics.intervals import Interval
-from netbench.statistics.limits import with_limits, would_not_take_more
+from netbench.statistics.limits import contradictory_maxima, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 from netbench.statistics.reference_throughput import maximum_of
 
@@ -41,21 +49,27 @@ _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is nam
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence with its numbers, and its topic in a word or two.
+    """Sentences with their numbers: the first is the finding, `details` follow; the topic is a word or two.
 
     `chart` is the id of the section of the report that shows the numbers.
     """
 
     topic: str
-    text: str
+    lead: str
     chart: str
+    details: str = ""
+
+    @property
+    def text(self) -> str:
+        """All sentences."""
+        return f"{self.lead} {self.details}".rstrip()
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class _Conditions:
     """The scenario, sources and frame size for which a sentence compares UUTs."""
 
     scenario: str
@@ -64,111 +78,113 @@ class _Cell:
 
     def __str__(self) -> str:
         several = f" from {self.sources} sources" if self.sources > 1 else ""
-        alone = " alone" if self.scenario == DEDICATED else f" in {self.scenario}"
-        return f"{frames_text(self.frame_size)}{several},{alone}"
+        scenario = "no neighbour" if self.scenario == DEDICATED else self.scenario
+        return f"{frames_text(self.frame_size)}{several}, {scenario}"
 
-    def holds(self, group: Group) -> bool:
+    def include(self, group: Group) -> bool:
         return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
 
 
 def findings(results: CampaignResults, groups: Sequence[Group] | None = None) -> tuple[Finding, ...]:
-    """The sentences, the most important first; a single one where there are no findings.
+    """The findings, the most important first; a single one where nothing was measured.
 
     `groups` are the groups of the results with their limits; they are computed if None.
     """
     groups = with_limits(group_trials(results)) if groups is None else groups
-    said = [
-        *(_highest_loads(results) if results.searches else _most(results, groups)),
-        *(() if results.searches else _first_loss(results, groups)),
-        *_lost(results),
+    if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
+        return (Finding("Result", no_result(results), "verdicts"),)
+    known = [
+        *(_highest_loads(results) if results.searches else _throughput(results, groups)),
         *_neighbours(results, groups),
+        *(() if results.searches else _loss(results, groups)),
+        *_places(results),
         *_napi_policies(results),
         *_unstable_maxima(results),
         *_contradictions(results, groups),
     ]
-    if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
-        said = []
-    topic = "Caveats" if said else "Result"
-    if said and results.noise_floor is not None:
-        said.append(Finding("Noise", str(results.noise_floor), "results"))
-    unsaid = [Finding(topic, text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
-    return (*said, *unsaid)
+    if results.noise_floor is not None:
+        known.append(Finding("Noise", str(results.noise_floor), "results"))
+    if found := caveats(results, groups):
+        (lead, anchor), *others = found
+        known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))
+    return tuple(known)
 
 
-def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """The highest throughput of each UUT at the smallest frames, undisturbed, in one sentence."""
+def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """The highest throughput of each UUT at the smallest frames, without neighbours."""
     best = best_groups(groups)
-    cell = _cell(best)
-    if cell is None:
+    conditions = _conditions(best)
+    if conditions is None:
         if any(group.valid for group in groups):
-            why = "at no load two thirds of the repetitions were valid at the first attempt"
-            yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
+            yield Finding("Throughput", sentence("findings.no_maximum"), "maximum")
         return
-    group_of = {group.uut: group for group in best if cell.holds(group)}
+    group_of = {group.uut: group for group in best if conditions.include(group)}
     settings, counted = _by_setting(results, group_of), counted_loads(groups)
     parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
-    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(group_of.values())}).", "maximum")
+    (lead, first), *others = parts
+    details = [*([first] if first else []), *(f"{lead} {more}".strip() for lead, more in others)]
+    details.append(sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(group_of.values())}"))
+    yield Finding("Throughput", lead, "maximum", " ".join(details))
 
 
 def _of_setting(
     uuts: Sequence[str],
-    own: Mapping[str, Group],
+    group_of: Mapping[str, Group],
     counted: CountedLoads,
     results: CampaignResults,
     *,
     is_alone: bool,
-) -> str:
-    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`.
+) -> tuple[str, str]:
+    """The sentence about the fastest UUT of a setting, and the one about the others.
 
-    With other settings, the highest throughput is that within this one: `of the 3 like it`.
+    `xdp forwards most: 749 ± 139 Mbit/s, 1.62 × bridge (1.29 … 2.00).` With other settings, the number of UUTs that
+    are compared is part of the sentence.
     """
-    first, *_ = uuts  # the baseline, even without data
-    measured = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
+    baseline, *_ = uuts  # even without data
+    measured = sorted((group_of[uut] for uut in uuts if uut in group_of), key=_height, reverse=True)
+    details = []
 
     def name(uut: str) -> str:
         return label(uut, results.emulated)
 
     top, *others = measured
-    if first not in own:
-        rest = "".join(f", {name(group.uut)} {_amount(group)}" for group in others[:_MOST_NAMED])
-        return (
-            f"{name(top.uut)} forwards {_amount(top)}{rest}; nothing is relative to {name(first)}, the baseline, as it"
-            " has too few valid trials for a maximum"
-        )
+    if baseline not in group_of:
+        more = "; ".join(f"{name(group.uut)} {_amount(group)}" for group in others[:_MOST_NAMED])
+        lead = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
+        no_baseline = sentence("findings.no_baseline", baseline=name(baseline))
+        return lead, f"{more}. {no_baseline}" if more else no_baseline
     if not others:
-        return f"{name(top.uut)} forwards {_amount(top)}"
-    base = own[first]
+        return sentence("findings.only", uut=name(top.uut), amount=_amount(top)), ""
+    base = group_of[baseline]
     tied = [group for group in measured if top.limited_by and group.limited_by and group.load == top.load]
-    if len(tied) == 1 or base.uut not in {group.uut for group in tied}:
+    if len(tied) == 1 or baseline not in {group.uut for group in tied}:
         tied = []
-    relative = [
-        f"{name(group.uut)} {_amount(group)}, {part_of(compared(group, base, counted), name(first))}"
-        for group in others
-        if group is not base and group.uut not in {tied_group.uut for tied_group in tied}
-    ]
-    of_these = "" if is_alone else f" of the {len(measured)} like {'them' if tied else 'it'}"
+    of = "" if is_alone else f" of {len(measured)} alike"
     if tied:
-        lead = f"{enumerated([name(group.uut) for group in tied])} forward the most{of_these}, {_amounts(tied)}"
+        amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)
+        limits = enumerated(list(dict.fromkeys(str(group.limited_by).partition(":")[0] for group in tied)))
+        lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:_MOST_NAMED]]), of=of)
+        details = [sentence("findings.tied_details", amounts=amounts, limits=limits)]
     else:
-        lead = f"{name(top.uut)} forwards the most{of_these}, {_amount(top)}"
-        if top is not base:
-            lead += f", {part_of(compared(top, base, counted), name(first))} ({_amount(base)})"
-    left = len(relative) - _MOST_NAMED + 1
-    more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
-    return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
+        relative = "" if top is base else f", {times_base(compared(top, base, counted), name(baseline))}"
+        lead = sentence("findings.most", uut=name(top.uut), of=of, amount=_amount(top), relative=relative)
+    shown = {group.uut for group in tied} or {top.uut}
+    rest = [
+        f"{name(group.uut)} {_amount(group)}"
+        + ("" if group is base else f", {times_base(compared(group, base, counted), name(baseline))}")
+        for group in others
+        if group.uut not in shown
+    ]
+    left = len(rest) - _MOST_NAMED + 1
+    last = [sentence("findings.more_uuts", number=f"{left:,}")] if left > 1 else rest[_MOST_NAMED - 1 :]
+    details += [f"{'; '.join((*rest[: _MOST_NAMED - 1], *last))}."] if rest else []
+    return lead, " ".join(details)
 
 
 def _amount(group: Group) -> str:
     """The highest throughput, with its limit where that was not the UUT."""
     most = f"{_most_of(group)} Mbit/s"
-    return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
-
-
-def _amounts(tied: Sequence[Group]) -> str:
-    """The highest throughputs of UUTs that forwarded all they were offered, at the same load."""
-    limits = enumerated(list(dict.fromkeys(str(group.limited_by) for group in tied)))
-    most = enumerated([_most_of(group) for group in tied])
-    return f"{most} Mbit/s, not saturated: limited by {limits}, so which of them could more is not known"
+    return f"{most} (lower bound, limited by {group.limited_by})" if group.limited_by else most
 
 
 def _most_of(group: Group) -> str:
@@ -200,61 +216,55 @@ def _range(numbers: Iterable[int]) -> str:
     return f"{known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "")
 
 
-def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The loads between which loss begins for each UUT, or the most that its link accepts."""
-    cell = _cell(best_groups(groups))
-    if cell is None:
+    conditions = _conditions(best_groups(groups))
+    if conditions is None:
         return
-    begins: list[tuple[float, str]] = []
+    onsets: list[tuple[float, str]] = []
     never: list[tuple[float, str]] = []
-    held: list[str] = []
+    backpressure: list[str] = []
     judged: list[Group] = []
-    for uut, of_uut in grouped((group for group in groups if cell.holds(group)), lambda group: group.uut).items():
+    for uut, of_uut in grouped((group for group in groups if conditions.include(group)), lambda g: g.uut).items():
         loads = sorted((group for group in of_uut if group.valid and group.offered_mbps), key=_offered)
-        name = label(uut, results.emulated)
-        first = next((place for place, group in enumerate(loads) if would_not_take_more(group)), None)
-        if first is None and not loads:
+        if not loads:
             continue
+        name = label(uut, results.emulated)
+        first = next((index for index, group in enumerate(loads) if would_not_take_more(group)), None)
         judged.append(loads[-1 if first is None else first])
         if first is None:
             never.append((_offered(loads[-1]), name))
-        elif _loses(loads[first]):
-            begins.append(
-                (_offered(loads[first]), f"{_from(loads[: first + 1])} for {name} ({_loss_of(loads[first])})")
-            )
+        elif (loss := loads[first].loss_ratio) is not None and loss.mean > LOST:
+            onset = f"{name} {_between(loads[: first + 1])} ({_loss_text(loss)} at {mbps(_offered(loads[first]))})"
+            onsets.append((_offered(loads[first]), onset))
         else:
-            held.append(f"the link of {name} takes no more than {mbps(_offered(loads[first]))} Mbit/s")
-    onsets = [text for _, text in sorted(begins, key=lambda known: -known[0])]  # highest load first
-    left = len(onsets) - _MOST_NAMED
-    parts = [*onsets[:_MOST_NAMED], *([f"at lower loads for {left:,} more UUTs"] if left > 0 else [])]
+            backpressure.append(f"{name} {mbps(_offered(loads[first]))}")
+    texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
+    left = len(texts) - _MOST_NAMED
+    texts = [*texts[:_MOST_NAMED], *([sentence("findings.more_onsets", number=f"{left:,}")] if left > 0 else [])]
     limit = f"{100 * LOST:g} %"
-    if parts:
-        parts[0] = f"loss begins to exceed {limit} {parts[0]}"
+    parts = []
+    if texts:
+        parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(texts)))
     if never:
-        highest = f"up to {mbps(max(load for load, _ in never))} Mbit/s offered"
-        parts.append(f"no more than {limit} is lost by {enumerated([name for _, name in never])}, {highest}")
-    said = "; ".join((*parts, *held))
-    if said:
-        about = f"({frames_text(cell.frame_size)}, {_repetitions(judged)})"
-        yield Finding("Loss", f"{said[0].upper()}{said[1:]} {about}.", "loss")
+        names, most = enumerated([name for _, name in never]), mbps(max(load for load, _ in never))
+        parts.append(sentence("findings.no_onset", limit=limit, uuts=names, most=most))
+    if backpressure:
+        parts.append(sentence("findings.backpressure", loads="; ".join(backpressure)))
+    if parts:
+        lead, *details = parts
+        about = sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(judged)}")
+        yield Finding("Loss", lead, "loss", " ".join((*details, about)))
 
 
-def _loses(group: Group) -> bool:
-    return group.loss_ratio is not None and group.loss_ratio.mean > LOST
-
-
-def _from(loads: Sequence[Group]) -> str:
-    """`between 100.8 and 302.4 Mbit/s offered`, from rising loads of which only the last is too high."""
+def _between(loads: Sequence[Group]) -> str:
+    """`between 100.8 and 302.4`, from rising loads in Mbit/s of which only the last is too high."""
     *below, group = loads
-    at = f"{mbps(_offered(group))} Mbit/s offered"
-    return f"between {mbps(_offered(below[-1]))} and {at}" if below else f"at {at} or less"
+    high = mbps(_offered(group))
+    return f"between {mbps(_offered(below[-1]))} and {high}" if below else f"at {high} or less"
 
 
-def _loss_of(group: Group) -> str:
-    return "" if group.loss_ratio is None else f"{_loss(group.loss_ratio)} at {mbps(_offered(group))}"
-
-
-def _loss(ratio: Interval) -> str:
+def _loss_text(ratio: Interval) -> str:
     """`30.1 % ± 2.0`, or the interval cut at 0 and 100 % where it exceeds them."""
     if not ratio.half_width:
         return rough_percent(ratio.mean)
@@ -264,7 +274,7 @@ def _loss(ratio: Interval) -> str:
     return f"{rough_percent(ratio.mean)} ± {100 * ratio.half_width:.1f}"
 
 
-def _lost(results: CampaignResults) -> Iterator[Finding]:
+def _places(results: CampaignResults) -> Iterator[Finding]:
     """Where frames were lost: for all UUTs together, and for UUTs that lost most of theirs elsewhere."""
     valid = [trial for trial in results.wanted_trials if trial.verdict is Verdict.VALID]
     if not valid:
@@ -273,25 +283,26 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
     places: Counter[LossPlace] = Counter()
     for of_uut in by_uut.values():
         places.update(of_uut)
-    total = places.total()
+    total, trials = places.total(), count(len(valid), "valid trial")
     if total <= 0:
-        yield Finding("Where frames are lost", f"No frame was lost in {count(len(valid), 'valid trial')}.", "places")
+        yield Finding("Place of loss", sentence("findings.no_loss", trials=trials), "places")
         return
     (first, most), *others = places.most_common(2)
-    shares = [f"{rough_percent(most / total)} were lost at {first.name}"]
-    shares += [
-        f"{rough_percent(number / total)} at {place.name}"
+    more = "".join(
+        f", {rough_percent(number / total)} at {place.name}"
         for place, number in others
         if number >= _WORTH_NAMING * total
-    ]
-    apart = []
+    )
+    elsewhere = []
     for uut, of_uut in by_uut.items():
         for place, number in of_uut.most_common(1):
             if place != first and number > 0:
                 share = rough_percent(number / of_uut.total())
-                apart.append(f"those of {label(uut, results.emulated)} mostly ({share}) at {place.name}")
-    text = f"Of {frames(total)} frames lost in {count(len(valid), 'valid trial')}, {' and '.join(shares)}"
-    yield Finding("Where frames are lost", "; ".join((text, *apart[:_MOST_NAMED])) + ".", "places")
+                elsewhere.append(f"{label(uut, results.emulated)} {share} at {place.name}")
+    share = rough_percent(most / total)
+    lead = sentence("findings.places", share=share, lost=frames(total), place=first.name, more=more, trials=trials)
+    details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:_MOST_NAMED])) if elsewhere else ""
+    yield Finding("Place of loss", lead, "places", details)
 
 
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -306,49 +317,61 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     ]
     if costly:
         worst = min(costly, key=lambda maximum: maximum.ratio.ratio or 0.0)
-        alike = [maximum for maximum in maxima if maximum is worst or _elsewhere(maximum, worst)]
-        text = f"{_costs(results, worst, alike, several=len({maximum.scenario for maximum in maxima}) > 1)}"
+        alike = [maximum for maximum in maxima if maximum is worst or _same_conditions(maximum, worst)]
+        several = len({maximum.scenario for maximum in maxima}) > 1
+        lead, details = _costs(results, worst, alike, several=several)
         repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
-        yield Finding("Neighbours", f"{text} ({frames_text(worst.victim.frame_size)}, {repetitions}).", "isolation")
+        conditions = f"{frames_text(worst.victim.frame_size)}, {repetitions}"
+        about = sentence("findings.conditions", conditions=conditions)
+        yield Finding("Neighbours", lead, "isolation", " ".join((*details, about)))
         return
-    cells = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
-    said = [f"{uut}: {excluded(of_uut)}" for uut, of_uut in list(cells.items())[:_MOST_NAMED]]
-    yield Finding("Neighbours", f"No significant cost of a neighbour was found; {'; '.join(said)}.", "isolation")
+    by_uut = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
+    texts = []
+    for uut, of_uut in list(by_uut.items())[:_MOST_NAMED]:
+        by_scenario = grouped(of_uut, lambda maximum: maximum.scenario)
+        ratios = {scenario: [maximum.ratio for maximum in same] for scenario, same in by_scenario.items()}
+        texts.append(f"{uut}: {excluded(ratios)}")
+    yield Finding("Neighbours", sentence("findings.no_cost"), "isolation", f"{'; '.join(texts)}.")
 
 
-def _costs(results: CampaignResults, worst: RelativeMaximum, alike: Sequence[RelativeMaximum], *, several: bool) -> str:
-    """`cpu-heavy cuts the peak throughput of bridge by 51 % (43 … 58 %); no significant change for xdp (…)`.
+def _costs(
+    results: CampaignResults, worst: RelativeMaximum, alike: Sequence[RelativeMaximum], *, several: bool
+) -> tuple[str, list[str]]:
+    """`cpu-heavy cuts the peak throughput of bridge by 51 % (43 … 58 %).`, and sentences about other UUTs.
 
     Each UUT is classified by its interval, because no run can rank two similar costs.
     """
     order = list(dict.fromkeys((*results.uuts, *(maximum.victim.uut for maximum in alike))))
-    alike = sorted(alike, key=lambda maximum: order.index(maximum.victim.uut))
     cuts, gains, same, unclear = list[str](), list[str](), list[str](), list[str]()
-    for maximum in alike:
+    for maximum in sorted(alike, key=lambda maximum: order.index(maximum.victim.uut)):
         uut, ratio = label(maximum.victim.uut, results.emulated), maximum.ratio
         if why := not_measurable(ratio):
             unclear.append(f"{uut} {why}")
         elif ratio.significant and (ratio.ratio or 0.0) < 1:
             cuts.append(f"of {uut} by {cost(ratio)}")
         elif ratio.significant:
-            gains.append(f"{uut} forwards {part_of(ratio, 'that')}")
+            gains.append(f"{uut} {times_base(ratio, worst.baseline)}")
         else:
             same.append(f"{uut} (changes above {limit_excluded([ratio])} % are excluded)")
     left = len(cuts) - _MOST_NAMED
     if left > 0:
         cuts = [*cuts[:_MOST_NAMED], f"of {left:,} more UUTs"]
-    alone = "" if worst.baseline == DEDICATED else f" compared with {worst.baseline}"
-    verb = "costs most: it cuts" if several else "cuts"
-    said = [f"{worst.scenario} {verb} the peak throughput {enumerated(cuts)}{alone}"]
-    said += [f"no significant change for {enumerated(same[:_MOST_NAMED])}"] if same else []
-    return "; ".join((*said, *gains[:_MOST_NAMED], *unclear[:_MOST_NAMED]))
+    lead = sentence(
+        "findings.costs_most" if several else "findings.costs",
+        scenario=worst.scenario,
+        cuts=enumerated(cuts),
+        alone="" if worst.baseline == DEDICATED else f" compared with {worst.baseline}",
+    )
+    details = [sentence("findings.no_change", uuts=enumerated(same[:_MOST_NAMED]))] if same else []
+    details += [f"{'; '.join(texts[:_MOST_NAMED])}." for texts in (gains, unclear) if texts]
+    return lead, details
 
 
-def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
+def _same_conditions(maximum: RelativeMaximum, worst: RelativeMaximum) -> bool:
     """Whether both have the same neighbour and frames, and different UUTs."""
-    this, other = one.victim, worst.victim
+    this, other = maximum.victim, worst.victim
     return (
-        one.scenario == worst.scenario
+        maximum.scenario == worst.scenario
         and (this.sources, this.frame_size) == (other.sources, other.frame_size)
         and this.uut != other.uut
     )
@@ -364,7 +387,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
             f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}"
             for search in results.searches[:_MOST_NAMED]
         ]
-        yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
+        yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{'; '.join(why)}.")
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
@@ -372,24 +395,26 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     alike = [search for search in alike if len(search.streams) == fewest]
     size = min((search.frame_size for search in alike), key=rising)
     searched = grouped((search for search in alike if search.frame_size == size), lambda search: search.uut)
-    merged = {uut: _of_all(same) for uut, same in searched.items()}
+    merged = {uut: _merged(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
     per_stream = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
     for uuts in _by_setting(results, merged):
         base = merged.get(uuts[0])
-        for search in sorted(
+        highest_first = sorted(
             (merged[uut] for uut in uuts if uut in merged), key=lambda search: search.lower_fps or 0.0, reverse=True
-        ):
+        )
+        for search in highest_first:
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
-    yield Finding(
-        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} ({per_stream}).", "searches"
-    )
+    others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
+    lead = sentence("findings.highest_load", goal=goal, first=parts[0])
+    details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")
+    yield Finding("Highest load", lead, "searches", details)
 
 
-def _of_all(same: Sequence[SearchResult]) -> SearchResult:
+def _merged(same: Sequence[SearchResult]) -> SearchResult:
     """The repeated search with the lowest bound, with the highest upper bound of all of them."""
     lowest = min(same, key=lambda search: search.lower_fps or 0.0)
     tops = [search.upper_fps for search in same]
@@ -400,11 +425,11 @@ def _of_all(same: Sequence[SearchResult]) -> SearchResult:
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
     """The ratio of the loads of two searches, from their bounds."""
     if not base.lower_fps or not new.lower_fps:
-        return f"nothing relative to {base.uut}"
-    ratio = f"{new.lower_fps / base.lower_fps:.2f} times"
+        return f"not comparable with {base.uut}"
+    ratio = f"{new.lower_fps / base.lower_fps:.2f} ×"
     if new.upper_fps is None or base.upper_fps is None or SearchState.AT_LEAST in (new.state, base.state):
         return f"{ratio} the lower bound of {base.uut}"
-    return f"{ratio} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f}) that of {base.uut}"
+    return f"{ratio} {base.uut} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f})"
 
 
 def _napi_policies(results: CampaignResults) -> Iterator[Finding]:
@@ -412,8 +437,7 @@ def _napi_policies(results: CampaignResults) -> Iterator[Finding]:
     policies = {uut: facts[NAPI_POLICY] for uut, facts in results.facts.items() if NAPI_POLICY in facts}
     for policy, uuts in grouped(policies, lambda uut: policies[uut]).items():
         names = enumerated([label(uut, results.emulated) for uut in uuts[:_MOST_NAMED]])
-        text = f"The threads that receive for {names} run as {policy}: processes of a neighbour cannot delay them."
-        yield Finding("Scheduling", text, "tester")
+        yield Finding("Scheduling", sentence("findings.napi_policy", uuts=names, policy=policy), "tester")
 
 
 def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
@@ -421,8 +445,7 @@ def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
     unstable = {search.uut: search.unstable for search in results.maxima_searches if search.unstable}
     if unstable:
         uuts = enumerated([label(uut, results.emulated) for uut in list(unstable)[:_MOST_NAMED]])
-        text = f"Loads of {uuts} are shares of a maximum whose search was unstable: read them as rates, not as shares."
-        yield Finding("Loads", text, "searches")
+        yield Finding("Loads", sentence("findings.unstable_maxima", uuts=uuts), "searches")
 
 
 def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -432,13 +455,13 @@ def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterat
         for search in results.maxima_searches
         if (maximum := maximum_of(search)) is not None
     }
-    contradictions = contradictory_maxima(groups, calibrated)
-    if contradictions:
+    if contradictions := contradictory_maxima(groups, calibrated):
         text = "; ".join(contradiction.text for contradiction in contradictions[:_MOST_NAMED])
-        yield Finding("Contradictions", f"{text[0].upper()}{text[1:]}: repeat the run on an idle machine.", "maximum")
+        lead = sentence("findings.contradictions", contradictions=capitalised(text))
+        yield Finding("Contradictions", lead, "maximum")
 
 
-def _cell(best: Sequence[Group]) -> _Cell | None:
+def _conditions(best: Sequence[Group]) -> _Conditions | None:
     """The least disturbed scenario, the fewest sources, the smallest frames."""
     scenarios = list(dict.fromkeys(group.scenario for group in best))
     scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
@@ -446,7 +469,8 @@ def _cell(best: Sequence[Group]) -> _Cell | None:
         return None
     alike = [group for group in best if group.scenario == scenario]
     fewest = min(group.sources for group in alike)
-    return _Cell(scenario, fewest, min((group.frame_size for group in alike if group.sources == fewest), key=rising))
+    sizes = (group.frame_size for group in alike if group.sources == fewest)
+    return _Conditions(scenario, fewest, min(sizes, key=rising))
 
 
 def _by_setting(results: CampaignResults, known: Iterable[str]) -> list[list[str]]:

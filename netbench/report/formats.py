@@ -1,9 +1,9 @@
 """Numbers as text: thousands separators, comparable units, an en dash for unknown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, floor, inf, log10
 
-from netbench.statistics.intervals import Interval, RatioOfMeans
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
 
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
@@ -180,6 +180,11 @@ def enumerated(words: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _mean_and(mean: str, spread: str) -> str:
     return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
 
@@ -208,3 +213,91 @@ def _tenths(value: float) -> str:
         return f"{value:,.1f}"
     digits = 2 - floor(log10(abs(value)))
     return f"{value:.{digits}f}" if digits <= 6 else f"{value:.1e}"
+
+
+_TOO_NOISY = 0.5  # a change that a ratio cannot exclude: a neighbour on the same CPU takes half
+_NOISE = (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO)
+
+
+def times_base(ratio: RatioOfMeans | None, base: str) -> str:
+    """`1.62 × bridge (1.29 … 2.00)`, or why the ratio is unknown."""
+    if ratio is None or ratio.ratio is None:
+        return f"not comparable with {base}: {ratio.why_unknown if ratio else 'nothing was received'}"
+    if ratio.unknown is Unknown.ONE_REPETITION:
+        return f"{_times(ratio)} {base} (one repetition, no interval)"
+    if ratio.unknown in _NOISE:
+        return f"too noisy to compare with {base} ({_times(ratio)} measured, {_repetitions(ratio)})"
+    if ratio.unknown is not None:
+        return f"not comparable with {base}: {ratio.why_unknown}"
+    limits = _range(_factor, ratio.low, ratio.high)
+    return f"{_times(ratio)} {base} ({limits})" + (", no significant difference" if ratio.significant is False else "")
+
+
+def _times(ratio: RatioOfMeans) -> str:
+    return f"{bounded(_factor(ratio.ratio or 0.0), ratio)} ×"
+
+
+def _factor(ratio: float) -> str:
+    """A ratio to two decimals, or to two significant digits below 0.1."""
+    return f"{ratio:,.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.2g}"
+
+
+def _range(show: Callable[[float], str], low: float | None, high: float | None, unit: str = "") -> str:
+    """The limits of an interval that may be open on one side."""
+    if low is None or high is None:
+        return f"up to {show(high or 0.0)}{unit}" if low is None else f"{show(low)}{unit} or more"
+    return f"{show(low)} … {show(high)}{unit}"
+
+
+def _percents(ratio: float) -> str:
+    """A ratio in percent: without decimals, or with two significant digits below 10 %."""
+    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
+
+
+def _repetitions(ratio: RatioOfMeans) -> str:
+    return f"n = {min(ratio.n_new, ratio.n_base)}"
+
+
+def not_measurable(ratio: RatioOfMeans) -> str:
+    """Why a ratio is not measurable: `too noisy to tell (n = 2)`, `not measurable: …`; empty where it is.
+
+    A ratio whose interval does not exclude a change by half is too noisy, too.
+    """
+    if ratio.unknown in _NOISE:
+        return f"too noisy to tell ({_repetitions(ratio)})"
+    if ratio.unknown is not None:
+        return f"not measurable: {ratio.why_unknown}"
+    if ratio.bound and not ratio.significant:
+        return "not measurable: a maximum is only a lower bound"
+    if (limit := ratio.excluded) is not None and limit > _TOO_NOISY:
+        return f"too noisy to tell (±{ceil(100 * limit)} %)"
+    return ""
+
+
+def cost(ratio: RatioOfMeans) -> str:
+    """`51 % (43 … 58 %)`: the lost part, for a known ratio."""
+    if ratio.ratio is None:
+        return not_measurable(ratio)
+    low, high = (None if limit is None else 1 - limit for limit in (ratio.high, ratio.low))
+    sign = {"≤": "≥ ", "≥": "≤ "}.get(ratio.bound, "")
+    return f"{sign}{_percents(1 - ratio.ratio)} % ({_range(_percents, low, high, ' %')})"
+
+
+def limit_excluded(ratios: Iterable[RatioOfMeans]) -> int | None:
+    """The percent above which changes are excluded for all ratios with a known limit; None without any."""
+    known = [limit for ratio in ratios if (limit := ratio.excluded) is not None]
+    # Rounded up: a change above the number shown is also above the exact limit.
+    return ceil(round(100 * max(known), 6)) if known else None
+
+
+def excluded(by_scenario: Mapping[str, Sequence[RatioOfMeans]]) -> str:
+    """The largest change that is not excluded, over the neighbours where it is known; for the others the reason."""
+    ratios = [(scenario, ratio) for scenario, members in by_scenario.items() for ratio in members]
+    known = limit_excluded(ratio for _, ratio in ratios if not not_measurable(ratio))
+    unclear: dict[str, dict[str, None]] = {}
+    for scenario, ratio in ratios:
+        if why := not_measurable(ratio):
+            unclear.setdefault(why, {})[scenario] = None
+    texts = [] if known is None else [f"changes above {known} % are excluded"]
+    texts += [why if known is None else f"{why} beside {', '.join(names)}" for why, names in unclear.items()]
+    return ", ".join(texts) or "no loss of throughput"

@@ -16,7 +16,7 @@ from netbench.model.selftest_record import SelftestRecord
 from netbench.model.verdict import Verdict
 from netbench.report.findings import findings
 from netbench.report.formats import mean
-from netbench.report.steadiness_words import steadiness_warnings
+from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, best_groups, group_trials

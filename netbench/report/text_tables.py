@@ -1,14 +1,11 @@
-"""Tables as Markdown and LaTeX, with the same columns as those of the page."""
+"""The exported tables of the registry as Markdown and LaTeX."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import TypeVar
 
-from markupsafe import Markup
-
-from netbench.report.markup import TableColumn, with_spreads
-
-Item = TypeVar("Item")
+from netbench.report.blocks import Kind, Table
+from netbench.report.model import ReportModel
+from netbench.report.tables import TABLES
 
 _OF_MARKDOWN = {"|": "\\|", "\n": " "}
 # Characters that are special in LaTeX, or that its fonts may lack.
@@ -43,22 +40,23 @@ class TableFormat(StrEnum):
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
-def text_table(form: TableFormat, columns: Iterable[TableColumn[Item]], items: Iterable[Item], caption: str) -> str:
-    """A table with a row per item under a caption; numbers are flush right.
+def exported_tables(model: ReportModel, form: TableFormat) -> Iterator[tuple[str, str]]:
+    """The exported tables as text, with the names of their files."""
+    for definition in TABLES.values():
+        if definition.is_exported:
+            yield from ((table.name, text_table(form, table)) for table in definition.make(model))
+
+
+def text_table(form: TableFormat, table: Table) -> str:
+    """A table under its caption; numbers are flush right.
 
     LaTeX needs the package booktabs, and text that is UTF-8.
     """
-    every = list(with_spreads(columns))
-    titles = [column.title for column in every]
-    rows = [[_plain(column.cell(item)) for column in every] for item in items]
-    right = [column.css in ("number", "spread") for column in every]
+    titles = [column.title for column in table.columns]
+    rows = [[cell.text for cell in row.cells] for row in table.rows]
+    right = [column.kind in (Kind.NUMBER, Kind.SPREAD) for column in table.columns]
     draw = {TableFormat.MARKDOWN: _markdown, TableFormat.LATEX: _latex}[form]
-    return draw(titles, rows, right, caption)
-
-
-def _plain(cell: str) -> str:
-    """A cell without its markup."""
-    return cell.striptags() if isinstance(cell, Markup) else cell
+    return draw(titles, rows, right, table.caption)
 
 
 def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:

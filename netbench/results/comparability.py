@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from netbench.config.document import YAMLError, yaml_value
 from netbench.model.campaign import CampaignResults
+from netbench.model.topology import measured_pairs
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of
 
@@ -184,3 +185,47 @@ def lasting(text: str) -> str:
 
 def _short(text: str) -> str:
     return (text or "empty") if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def split_versions(results: CampaignResults) -> tuple[CampaignResults, CampaignResults] | None:
+    """Return the results of the base versions, under the names of the UUTs, and those of the UUTs themselves.
+
+    None if the campaign did not measure one version against another (`netbench run --against`).
+    """
+    pairs = measured_pairs(results.uuts)
+    if not pairs:
+        return None
+    return _only(results, {base: uut for uut, base in pairs.items()}), _only(results, {uut: uut for uut in pairs})
+
+
+def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults:
+    """Return the results of some UUTs, renamed.
+
+    Both versions have equally many planned trials, apart from calibration and added trials.
+    """
+    trials = tuple(
+        replace(trial, spec=replace(trial.spec, uut=names[trial.spec.uut]))
+        for trial in results.trials
+        if trial.spec.uut in names
+    )
+    ended = tuple(replace(sweep, uut=names[sweep.uut]) for sweep in results.ended_sweeps if sweep.uut in names)
+    planned = len(trials) + sum(sweep.skipped_trials for sweep in ended)
+    if len(results.trials) + results.skipped_trials < results.planned_trials:
+        finding, own = (sum(trial.spec.finds_maximum for trial in group) for group in (results.trials, trials))
+        planned = (results.planned_trials - finding) * len(names) // len(results.uuts) + own
+    return replace(
+        results,
+        uuts=tuple(names.values()),
+        planned_trials=planned,
+        trials=trials,
+        facts={names[uut]: facts for uut, facts in results.facts.items() if uut in names},
+        maxima=tuple(replace(maximum, uut=names[maximum.uut]) for maximum in results.maxima if maximum.uut in names),
+        ended_sweeps=ended,
+        searches=tuple(replace(search, uut=names[search.uut]) for search in results.searches if search.uut in names),
+        maxima_searches=tuple(
+            replace(search, uut=names[search.uut]) for search in results.maxima_searches if search.uut in names
+        ),
+        added_up=(),
+        boots=(),
+        warm_ups=(),
+    )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from netbench.config.document import yaml_text
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.state import lock_file
+from netbench.linux.locks import lock_file
 from netbench.model.campaign import CampaignResults
 from netbench.model.documents import plain
 from netbench.model.foreign_text import encoded, json_of

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.state import FILE_SIZE_REMEDY
+from netbench.linux.locks import FILE_SIZE_REMEDY
 from netbench.model.campaign import Boot, WarmUpTrial
 from netbench.model.documents import document_of
 from netbench.model.foreign_text import well_formed

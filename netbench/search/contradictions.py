@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 
 from netbench.model.search import SearchResult, SearchState
-from netbench.search.method import Bounds, Goal, Measured
+from netbench.search.methods import Bounds, Goal, Measured
 
 # The default queue of a NIC or a tap in Linux (txqueuelen), in frames.
 _USUAL_QUEUE = 1000

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
-from netbench.search.method import Bounds, Goal, Measure, Method
+from netbench.search.methods import Bounds, Goal, Measure, Method
 
 # A limit by the library's own clock, which is not that of the trials: the same search may be computed repeatedly.
 _NEVER_S = 1e12

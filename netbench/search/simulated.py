@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
-from netbench.search.method import Measured
+from netbench.search.methods import Measured
 
 
 @dataclass(slots=True)

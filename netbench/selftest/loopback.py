@@ -16,7 +16,7 @@ from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.selftest.sink_watch import Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
-from netbench.trial.losses import RING_FULL
+from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.base import ActiveGuest
 
 LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})

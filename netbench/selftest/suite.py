@@ -16,14 +16,13 @@ from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
+from netbench.report.selftest_page import selftest_page
 from netbench.report.summary_json import write_selftest_summary
-from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
-from netbench.selftest.foreign_filters import ForeignFilter, judge_attached, look
 from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
-from netbench.selftest.loss_checks import check_drops, references
+from netbench.selftest.loss_checks import ForeignFilter, check_drops, judge_attached, look, references
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus

@@ -15,7 +15,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.testbed.testbed import Testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 

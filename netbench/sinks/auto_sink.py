@@ -122,9 +122,9 @@ class AutoSink(Sink):
         working = [name for name in self._kinds if name not in self._failures]
         failures = ", and ".join(self._failures.values())
         if is_mix:
-            others = [name for name in working if not self._kinds[name].counts_mixes]
-            name = next(name for name in working if name not in others)
-            return name, f"{' and '.join(others) or name} does not count frames of a mix by their sizes"
+            unable = [name for name in working if not self._kinds[name].counts_mixes]
+            name = next(name for name in working if name not in unable)
+            return name, f"{' and '.join(unable) or name} does not count frames of a mix by their sizes"
         unlimited = [name for name in working if self._limit_fps(name, incoming) is None]
         if self._steady:
             return (unlimited[0], "steady: one sink for all loads") if unlimited else (self._preferred, failures)

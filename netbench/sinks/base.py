@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
 from netbench.hosts.base import Host
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.received import Received
@@ -21,7 +21,7 @@ from netbench.model.traffic import Sent, Stamps, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The frames that one sink will receive in one trial, as known before they are sent.
+    """The frames that one sink will receive in one trial, as determined before they are sent.
 
     A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is a late one of an earlier trial. A sink that
     writes frames to disk stores `snap_length` bytes of each, in files named `record` with a suffix. Unless `keep`,
@@ -42,7 +42,7 @@ class Incoming:
 
     @property
     def expected(self) -> Expected:
-        """The criteria for the stream's frames, as known before they are sent."""
+        """The criteria for the stream's frames, as determined before they are sent."""
         frames, first = self.traffic.frames, self.stamps.first_sequence
         if frames is None or first is None:
             frames, first = ANY_NUMBER, 0
@@ -137,7 +137,7 @@ class SinkKind(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of sink in the profile
     needs: ClassVar[frozenset[str]] = frozenset()  # requirements on this machine, by their names in `netbench doctor`
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
-    may_need: ClassVar[tuple[Need, ...]] = ()  # its own requirements: how they are detected and installed
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
     auto_sink: ClassVar[SinkPreference | None] = None  # when `auto` takes this kind; None: never
     takes_cpu: ClassVar[bool] = True  # whether a separate process or thread receives, on the sink's CPUs
@@ -162,18 +162,18 @@ def shortage(sizes: Mapping[Path, int]) -> str:
     """
     if not sizes:
         return ""
-    wanted, largest = sum(sizes.values()), max(sizes.values())
+    needed, largest = sum(sizes.values()), max(sizes.values())
     directory = next(iter(sizes)).parent
     free = shutil.disk_usage(directory).free
-    if wanted > free:
+    if needed > free:
         return (
-            f"the captures of this trial take {wanted:,} bytes, and {directory} has {free:,} left; free some, write "
+            f"the captures of this trial take {needed:,} bytes, and {directory} has {free:,} left; free some, write "
             "elsewhere with -o, or keep none (keep_captures: none)"
         )
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if most != resource.RLIM_INFINITY and largest > most:
         return (
-            f"a capture of this trial takes {largest:,} bytes, and no file may have more than {most:,} here "
-            "(ulimit -f); raise that, or keep none (keep_captures: none)"
+            f"a capture of this trial takes {largest:,} bytes, and no file may have more than {most:,} "
+            "(ulimit -f); raise this limit, or keep none (keep_captures: none)"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Counting at a NIC of another host by a process there, as `bpf_counting` does on this machine."""
+"""Sink `bpf`: a program in the kernel counts the frames of a stream where they arrive, and consumes them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,9 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAda
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
-from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
-from netbench.hosts.json_conversation import Conversation
-from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import ProbeError, Probes
+from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
+from netbench.hosts.worker_process import WorkerProcess
+from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
@@ -29,7 +28,7 @@ _START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
 _ANSWER_S = 60.0  # the result for hundreds of millions of frames takes seconds
 
 _FEATURE = "bpf-sink"
-_WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
+_WITHOUT = "use `sink: auto` or `sink: tcpdump`"
 
 
 class RemoteCounting:
@@ -41,7 +40,7 @@ class RemoteCounting:
 
     def __init__(self, interface: str, hook: HookChoice, host: Host) -> None:
         self._host, self._interface, self._hook = host, interface, hook
-        self._process: Conversation | None = None
+        self._process: WorkerProcess | None = None
         self.where = ""
 
     def attach(self) -> None:
@@ -49,13 +48,13 @@ class RemoteCounting:
         if self._process is None:
             command = module_command_on(self._host, _MODULE, self._interface, self._hook)
             process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
-            self._process = Conversation(f"the sink bpf on {self._interface} of host {self._host.name}", process)
+            self._process = WorkerProcess(f"the sink bpf on {self._interface} of host {self._host.name}", process)
             self.begun(_START_S)
 
-    def begin(self, order: CountRequest) -> None:
+    def begin(self, request: CountRequest) -> None:
         """Send the request to count; begun() waits for the answer."""
         self.attach()
-        self._tell({"do": "begin", "order": asdict(order)})
+        self._tell({"do": "begin", "request": asdict(request)})
 
     def begun(self, timeout_s: float) -> None:
         """Return once it counts."""
@@ -67,18 +66,18 @@ class RemoteCounting:
 
     def end(self) -> str:
         """Stop counting and write the sample, as Counting.end()."""
-        return str(self._asked({"do": "end"})["no_sample"])
+        return str(self._call({"do": "end"})["no_sample"])
 
     def received(self, sent: Sent) -> Received:
         """Return the received frames, as Counting.received()."""
-        answer = self._asked({"do": "received", "sent": asdict(sent)})
+        answer = self._call({"do": "received", "sent": asdict(sent)})
         return TypeAdapter(Received).validate_python(answer["received"])
 
     def detach(self) -> None:
         """Detach the program; the process keeps running."""
         if self.where:
             with suppress(TestbedError):  # the program ends with its process
-                self._asked({"do": "rest"})
+                self._call({"do": "rest"})
             self.where = ""
 
     def close(self) -> None:
@@ -87,16 +86,16 @@ class RemoteCounting:
         if process is not None:
             process.close()
 
-    def _asked(self, request: Mapping[str, object]) -> Mapping[str, Any]:
+    def _call(self, request: Mapping[str, object]) -> Mapping[str, Any]:
         self._tell(request)
         return self._answer(_ANSWER_S)
 
     def _tell(self, request: Mapping[str, object]) -> None:
-        self._conversation.tell(request)
+        self._conversation.request(request)
 
     def _answer(self, timeout_s: float) -> Mapping[str, Any]:
         try:
-            answer = self._conversation.said(timeout_s)
+            answer = self._conversation.any_reply(timeout_s)
         except (TimeoutError, TestbedError) as error:
             self.close()
             raise TestbedError(str(error)) from error
@@ -107,7 +106,7 @@ class RemoteCounting:
         return answer
 
     @property
-    def _conversation(self) -> Conversation:
+    def _conversation(self) -> WorkerProcess:
         if self._process is None:
             raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
         return self._process
@@ -119,7 +118,7 @@ def _probe(_: Probes) -> str:
     hooks: tuple[HookChoice, ...] = ("xdp", "tcx")
     for hook in hooks:
         try:
-            attached = attach("nbp1", hook, Capacity.wanted(1, 1, 0), by_napi=False)
+            attached = attach("nbp1", hook, Capacity.needed(1, 1, 0), by_napi=False)
         except MissingError as error:
             refused.append(str(error))
         else:
@@ -179,7 +178,7 @@ class Bpf(SinkKind):
     def unsupported_reason(self, host: Host) -> str:
         if has_netbench(host):
             return ""
-        return f"host {host.name} has no netbench of its own, and the sink bpf is a part of that; {_WITHOUT}"
+        return f"host {host.name} has no netbench, which runs the sink bpf; {_WITHOUT}"
 
     def sink(self) -> "BpfSink":
         return BpfSink(self._options)
@@ -227,7 +226,7 @@ class BpfSink(Sink):
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._error, self._no_room = incoming, "", ""
-        order = CountRequest(
+        request = CountRequest(
             expected=incoming.expected,
             traffic=incoming.traffic,
             network=incoming.path.src_network,
@@ -239,7 +238,7 @@ class BpfSink(Sink):
         )
         counting = self._opened
         try:
-            counting.begin(order)
+            counting.begin(request)
         except MachineGoneError:
             raise
         except (MissingError, TestbedError) as error:
@@ -282,7 +281,7 @@ class BpfSink(Sink):
                 return replace(self._opened.received(sent), no_room=self._no_room)
             except TestbedError as error:
                 self._error = str(error)
-        return Received(error=self._error, no_delay="there is no whole count", counted_by=NAME)
+        return Received(error=self._error, no_delay="the count is incomplete", counted_by=NAME)
 
     def rest(self) -> None:
         if self._counting is not None:
@@ -295,12 +294,12 @@ class BpfSink(Sink):
 
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
-        return Capacity.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
+        return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every)
 
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""
         file = _sample_file(incoming)
-        return file if self._host.shares_files else Path(scratch_of(self._host), file.name)
+        return output_path(self._host, file)
 
     def _bring_home(self, there: Path, file: Path) -> None:
         try:

@@ -64,7 +64,7 @@ class Capacity:
     sampled: int
 
     @classmethod
-    def wanted(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
+    def needed(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
         """Return the room for a trial of so many frames; None: as many as can be sent in its duration."""
         expected = round(duration_s * _MOST_FPS) if frames is None else frames
         room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
@@ -98,7 +98,7 @@ class BpfCounter:
         self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
         self._times = np.frombuffer(maps["times"].memory(), np.int64)
         self._samples = np.frombuffer(maps["samples"].memory(), _SAMPLE)
-        self._now = room
+        self._capacity = room
         self._counts: NDArray[Any] | None = None
 
     @property
@@ -110,7 +110,7 @@ class BpfCounter:
         self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Capacity, sample_every: int
     ) -> None:
         """Count from 0 the expected frames, and other frames from their source's network; all within `room`."""
-        self._now, self._counts = room, None
+        self._capacity, self._counts = room, None
         self._arrived[: room.numbers // 8] = 0
         self._times[: room.times] = 0
         self._samples[: room.sampled] = 0
@@ -157,7 +157,7 @@ class BpfCounter:
 
     def sample(self) -> list[tuple[int, int, bytes]]:
         """Return for each sampled frame its arrival (ns since 1970), its length in bytes, and its first bytes."""
-        taken = self._samples[: min(int(self._ended["sampled"]), self._now.sampled)]
+        taken = self._samples[: min(int(self._ended["sampled"]), self._capacity.sampled)]
         return [(int(frame["at_ns"]), int(frame["length"]), frame["bytes"].tobytes()) for frame in taken]
 
     def counts(self, expected: Expected, network: str, clock: ClockReading) -> CaptureCounts:
@@ -168,27 +168,28 @@ class BpfCounter:
         counted, numbers = self._ended, expected.sequence
         frames, distinct = int(counted["frames"]), int(counted["distinct"])
         lowest, highest = int(counted["lowest"]), int(counted["next"]) - 1
-        if expected.sent_frames > self._now.numbers:
+        if expected.sent_frames > self._capacity.numbers:
             raise UsageError(
-                f"the source sent {expected.sent_frames:,} frames, and in a trial as long as this one the sink bpf can "
-                f"tell {self._now.numbers:,} apart; choose a shorter duration, or sink: tcpdump"
+                f"the source sent {expected.sent_frames:,} frames, and the sink bpf can distinguish only "
+                f"{self._capacity.numbers:,} in such a trial; choose a shorter duration, or sink: tcpdump"
             )
         stamps_us = [int(counted["first_stamp_us"]), int(counted["last_stamp_us"])]
-        own = lowest in numbers and highest in numbers and all(stamp in expected.stamps_us for stamp in stamps_us)
-        if frames and not own:
+        is_own = lowest in numbers and highest in numbers and all(stamp in expected.stamps_us for stamp in stamps_us)
+        if frames and not is_own:
             raise UsageError(
-                "frames with the stream's addresses bear numbers it did not send or times it did not send at: the "
-                "clock was set, or somebody else sent them; sink: tcpdump with keep_captures: invalid tells them apart"
+                "frames with the stream's addresses have numbers or times that its source did not send: the clock was "
+                "set, or other software sent them; sink: tcpdump with keep_captures: invalid distinguishes them"
             )
-        losses = losses_of(self._arrived[: self._now.numbers // 8], numbers)
+        losses = losses_of(self._arrived[: self._capacity.numbers // 8], numbers)
         if losses.missing != len(numbers) - distinct:
             raise UsageError(
-                f"its program counted {distinct:,} frames and noted the numbers of {len(numbers) - losses.missing:,}"
+                f"the counts of the sink bpf contradict each other: {distinct:,} frames, but the numbers of "
+                f"{len(numbers) - losses.missing:,}"
             )
         first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
         size = only_size(expected.frame_size)
         span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
-        shift = self._now.time_shift
+        shift = self._capacity.time_shift
         kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()
         stream = StreamCapture(
             stream=expected.stream,
@@ -289,38 +290,38 @@ class AttachedCounter:
         self.counter.close()
 
 
-def attach(interface: str, wanted: HookChoice, room: Capacity, *, by_napi: bool) -> AttachedCounter:
+def attach(interface: str, choice: HookChoice, room: Capacity, *, by_napi: bool) -> AttachedCounter:
     """Attach a program at the best hook of an interface of this namespace, and return it.
 
     `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
     interface.
     """
     device = xdp_device(interface)
-    hooks, why = _order(wanted, device.kind, by_napi=by_napi)
-    refused: list[str] = []
-    taken = False
+    hooks, why = _hooks(choice, device.kind, by_napi=by_napi)
+    refusals: list[str] = []
+    is_taken = False
     for hook in hooks:
         try:
-            return _attached(hook, device, room, "; ".join(refused) or why)
+            return _attached(hook, device, room, "; ".join(refusals) or why)
         except (BpfError, MissingError) as error:
-            refused.append(str(error))
-            taken |= isinstance(error, HookTakenError)
-    if taken:
-        refused.append(
-            "a NIC runs one XDP program, and where the source xdp sends the way back from it has its own: `hook: tcx` "
-            "has room beside it"
+            refusals.append(str(error))
+            is_taken |= isinstance(error, HookTakenError)
+    if is_taken:
+        refusals.append(
+            "a NIC runs one XDP program, and the source xdp of the reverse stream may have attached its own: "
+            "set `hook: tcx`"
         )
-    raise MissingError("; ".join(dict.fromkeys(refused)))
+    raise MissingError("; ".join(dict.fromkeys(refusals)))
 
 
-def _order(wanted: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
+def _hooks(choice: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
     """Return the hooks in the order in which they are tried, and the reason for the first one."""
-    if wanted == "tcx":
-        return (TCX,), "as the profile says"
-    if wanted == "xdp" and kind == "tun":
+    if choice == "tcx":
+        return (TCX,), "as set in the profile"
+    if choice == "xdp" and kind == "tun":
         return (GENERIC,), "the driver tun does not count frames that a program takes in it"
-    if wanted == "xdp":
-        return (NATIVE, GENERIC), "as the profile says"
+    if choice == "xdp":
+        return (NATIVE, GENERIC), "as set in the profile"
     if kind != "veth":
         return (TCX, GENERIC), "a driver that runs programs may take its link down for a moment, and hide tags"
     if by_napi:

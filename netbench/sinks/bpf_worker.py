@@ -1,4 +1,17 @@
-"""Counting of the sink bpf at its NIC, in a process on the NIC's host, one trial after another."""
+"""The process that counts for a sink bpf on another host: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
+
+It attaches the program to the interface in its network namespace until its stdin ends. It executes the lines of stdin.
+It answers each of them, except `learn`, with one line; an answer also follows the start:
+
+    → {"do": "begin", "request": {…}}       ← {"where": "the hook, and why there"}
+    → {"do": "learn", "mac": "…"}
+    → {"do": "end"}                         ← {"no_sample": "why the sample cannot be written", or ""}
+    → {"do": "received", "sent": {…}}       ← {"received": {…}}
+    → {"do": "rest"}                        ← {"where": ""}          no program is there until the next `begin`
+
+Other answers are {"missing": "what this kernel lacks"} and {"failed": "why"}. However the process ends, the kernel
+removes the program.
+"""
 
 import json
 import os
@@ -22,7 +35,7 @@ from netbench.sinks.flush import flush_frame
 from netbench.sinks.measuring_window import received_of, settled
 
 NAME = "bpf"
-_SMALLEST = Capacity.wanted(1, 0.0, 0)
+_SMALLEST = Capacity.needed(1, 0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ class CountRequest:
 
 
 def count_request_of(plain: Mapping[str, Any]) -> CountRequest:
-    """Return the order from the JSON form of its `dataclasses.asdict`."""
+    """Return the request from the JSON form of its `dataclasses.asdict`."""
     traffic = traffic_of(plain["traffic"])
     expected = Expected(**{**plain["expected"], "frame_size": traffic.frame_size})
     return CountRequest(**{**plain, "expected": expected, "traffic": traffic, "room": Capacity(**plain["room"])})
@@ -62,7 +75,7 @@ class Counting:
         self._attached: AttachedCounter | None = None
         self._speaker: socket.socket | None = None
         self._by_napi = False  # whether UUTs receive by NAPI, as far as known
-        self._order: CountRequest | None = None
+        self._request: CountRequest | None = None
 
     @property
     def where(self) -> str:
@@ -74,17 +87,17 @@ class Counting:
         if self._attached is None:
             self._attach(_SMALLEST)
 
-    def begin(self, order: CountRequest) -> None:
+    def begin(self, request: CountRequest) -> None:
         """Start counting from 0."""
-        self._order, self._clock = order, read_clocks(SystemClock())
-        moves = order.by_napi != self._by_napi and self._hook == "auto"
-        self._by_napi = order.by_napi
+        self._request, self._clock = request, read_clocks(SystemClock())
+        moves = request.by_napi != self._by_napi and self._hook == "auto"
+        self._by_napi = request.by_napi
         if self._attached is None or moves:
-            self._attach(order.room)
-        elif not self._attached.counter.room.fits(order.room):
-            self._attached = self._attached.with_room(order.room)
+            self._attach(request.room)
+        elif not self._attached.counter.room.fits(request.room):
+            self._attached = self._attached.with_room(request.room)
         self._counter.begin(
-            order.expected, order.network, order.snap_length, self._clock, order.room, order.sample_every
+            request.expected, request.network, request.snap_length, self._clock, request.room, request.sample_every
         )
 
     def begun(self, timeout_s: float) -> None:
@@ -100,36 +113,36 @@ class Counting:
 
     def end(self) -> str:
         """Stop counting and write the sample; return why it cannot be written, empty if it is, or if there is none."""
-        counter, order = self._counter, self._order
-        assert order is not None, "begin() comes first"
+        counter, request = self._counter, self._request
+        assert request is not None, "begin() comes first"
         counter.end()
-        if order.sample_every:
+        if request.sample_every:
             try:
-                write_pcap(Path(order.sample), counter.sample(), order.snap_length)
+                write_pcap(Path(request.sample), counter.sample(), request.snap_length)
             except OSError as error:
                 return error.strerror or str(error)
         return ""
 
     def received(self, sent: Sent) -> Received:
         """Return the received frames of those sent; called after end()."""
-        counter, order, by_ring = self._counter, self._order, self._attached is not None and self._attached.by_ring
-        assert order is not None, "begin() comes first"
-        known = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+        counter, request, by_ring = self._counter, self._request, self._attached is not None and self._attached.by_ring
+        assert request is not None, "begin() comes first"
+        uncounted = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
         if sent.first_ns is None or sent.last_ns is None:
-            return known
-        expected = settled(order.expected, sent)
-        if (expected.stamped, expected.stamped_early) != (order.expected.stamped, order.expected.stamped_early):
-            return replace(known, error="the source stamped its frames otherwise than it said")
+            return uncounted
+        expected = settled(request.expected, sent)
+        if (expected.stamped, expected.stamped_early) != (request.expected.stamped, request.expected.stamped_early):
+            return replace(uncounted, error="the source stamped its frames in another way than it announced")
         try:
-            counts = counter.counts(expected, order.network, self._clock)
+            counts = counter.counts(expected, request.network, self._clock)
         except UsageError as error:
-            return replace(known, error=str(error), no_delay="there is no whole count")
-        result = received_of(counts, sent, order.traffic)
+            return replace(uncounted, error=str(error), no_delay="the count is incomplete")
+        result = received_of(counts, sent, request.traffic)
         if counter.too_late:
             result = replace(result, ipdv=None)
             if sent.stamped_early:
                 result = replace(result, delay=None, no_delay="frames came long after their successors")
-        return replace(result, matched=known.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
+        return replace(result, matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
 
     def detach(self) -> None:
         """Detach the program; harmless if called twice."""
@@ -176,9 +189,9 @@ def main() -> None:
     counting.detach()
 
 
-def _answer(counting: Counting, asked: Mapping[str, Any]) -> None:
+def _answer(counting: Counting, request: Mapping[str, Any]) -> None:
     try:
-        answer = _done(counting, asked)
+        answer = _done(counting, request)
     except MissingError as error:
         answer = {"missing": str(error)}
     except NetbenchError as error:
@@ -188,22 +201,22 @@ def _answer(counting: Counting, asked: Mapping[str, Any]) -> None:
             os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
 
 
-def _done(counting: Counting, asked: Mapping[str, Any]) -> Mapping[str, object]:
-    match asked["do"]:
+def _done(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, object]:
+    match request["do"]:
         case "attach":
             counting.attach()
         case "begin":
-            counting.begin(count_request_of(asked["order"]))
+            counting.begin(count_request_of(request["request"]))
         case "rest":
             counting.detach()
         case "learn":
             if counting.where:  # otherwise the last answer reported why it does not count
-                counting.prime_fdb(asked["mac"])
+                counting.prime_fdb(request["mac"])
             return {}
         case "end":
             return {"no_sample": counting.end()}
         case "received":
-            return {"received": asdict(counting.received(Sent(**asked["sent"])))}
+            return {"received": asdict(counting.received(Sent(**request["sent"])))}
     return {"where": counting.where}
 
 

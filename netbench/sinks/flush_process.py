@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from netbench.hosts.base import Host, Process
-from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.lines import Lines, end
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.pipes import Lines, end
+from netbench.hosts.remote_code import has_netbench, module_command_on
+from netbench.hosts.trusted_code import module_command
 from netbench.sinks import flush
 
 # A block of 256 KiB ÷ the least size of a flush frame in it (128 bytes), and one more: the first may begin a block.

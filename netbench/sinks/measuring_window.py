@@ -1,4 +1,4 @@
-"""The measuring window of a stream: the frames that arrived in it, by the sink's clock, at steady state of the path."""
+"""The counts of a capture as received frames, and the measuring window in which the path is at steady state."""
 
 from dataclasses import dataclass, replace
 

@@ -22,7 +22,7 @@ from netbench.sinks.measuring_window import received_of
 class InCapture:
     """The counts of one stream in a capture.
 
-    `frames` is the number of all frames; `is_whole`: neither cut nor damaged; `error`: why there is no capture.
+    `frames` is the number of all frames; `is_whole`: neither cut nor damaged; `error`: why nothing could be counted.
     """
 
     received: Received
@@ -52,10 +52,10 @@ def question(expected: Expected, sent: Sent, traffic: Traffic) -> str:
 
 def main() -> None:
     """Read the request on stdin and print the counts."""
-    asked: Mapping[str, Any] = json.loads(sys.stdin.readline())
-    traffic = traffic_of(asked["traffic"])
-    expected = Expected(**{**asked["expected"], "frame_size": traffic.frame_size})
-    print(json.dumps(asdict(count(Path(sys.argv[1]), expected, Sent(**asked["sent"]), traffic))))
+    request: Mapping[str, Any] = json.loads(sys.stdin.readline())
+    traffic = traffic_of(request["traffic"])
+    expected = Expected(**{**request["expected"], "frame_size": traffic.frame_size})
+    print(json.dumps(asdict(count(Path(sys.argv[1]), expected, Sent(**request["sent"]), traffic))))
 
 
 if __name__ == "__main__":

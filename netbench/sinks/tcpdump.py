@@ -17,8 +17,8 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
-from netbench.linux.needs import Tool
+from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
+from netbench.linux.requirements import Tool
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity

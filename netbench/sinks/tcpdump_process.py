@@ -11,7 +11,7 @@ from pathlib import Path
 from netbench.capture.capture_counts import Expected
 from netbench.capture.live import LiveCapture
 from netbench.hosts.base import Host
-from netbench.hosts.lines import end
+from netbench.hosts.pipes import end
 from netbench.sinks.base import Incoming
 
 # Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames and of flush frames.

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from statistics import fmean
 
-from netbench.statistics.counted import CountedNumber
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import DifferenceOfMeans, Interval, RatioOfMeans, ratio_of_intervals
 from netbench.statistics.significance import ALPHA, FEWEST
-from netbench.statistics.totals import Totals
+from netbench.statistics.totals import CountedNumber, Totals
 
 # The standard deviation between runs of the same campaign ÷ that between the units within a run. On a virtual machine
 # with 2 CPUs it was 0.6 to 1.5 in six runs of three UUTs, 25 s apart.

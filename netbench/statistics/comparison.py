@@ -6,267 +6,48 @@ is forwarded. A load is common if its rate in frames/s is equal. A share of a ma
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import Enum
-from fnmatch import fnmatchcase
-from math import fsum, hypot, isclose, sqrt
-from statistics import fmean, median
+from dataclasses import replace
+from math import isclose, sqrt
 
-from netbench.model.campaign import CampaignResults, NoiseFloor
-from netbench.model.frame_mix import FrameMix, FrameSize, size_text
+from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import CampaignWarning, ReasonKind, WarningKind
+from netbench.model.verdict import CampaignWarning, ReasonKind
 from netbench.model.virtualisation import Setting
+from netbench.statistics.cell_tests import (
+    NOT_YET_TESTED,
+    TESTS,
+    CellSamples,
+    least_ratio,
+    tested_differences,
+    usual_variances,
+)
 from netbench.statistics.change_interval import (
     RUN_PART,
-    SideMean,
-    change_interval,
-    deviation_of_noise_floor,
-    difference_interval,
-    units_of,
 )
-from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
-from netbench.statistics.groups import Group, best_groups, group_trials, grouped
+from netbench.statistics.compared_cells import (
+    DISTURBING,
+    LEAST_CHANGE,
+    Absence,
+    Campaign,
+    ComparedCell,
+    Comparison,
+    Difference,
+    LeftOut,
+    place_of,
+)
+from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import ratio_of_maxima
 from netbench.statistics.intervals import (
-    DifferenceOfMeans,
-    RatioOfMeans,
     difference_of_intervals,
-    known_interval,
     ratio_of_intervals,
 )
 from netbench.statistics.limits import with_limits, would_not_take_more
-from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import TrialTotals
 
-# Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
-# the error of the tester itself is of this size.
-LEAST_CHANGE = 0.001  # of the throughput
-LEAST_DIFFERENCE = 0.0001  # of the frames offered
 # An offered load below this part of that in the other campaign explains a lower throughput.
 _OFFERED_ALIKE = 0.99
-# A UUT that forwards more than this part of its offered load hardly scatters.
-_KEEPS_UP = 0.95
 # A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
 _MOST_DISTURBED = 1 / 3
-# The 95 % half width, as a ratio, of the throughput between boots, if only one boot was measured; as for a single
-# search.
-SINGLE_BOOT = 0.1
-# Warnings that the host had other work while a campaign was measured.
-DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedCell:
-    """The key of a cell; without a `load` it is the highest throughput at any load."""
-
-    uut: str
-    scenario: str
-    sources: int
-    frame_size: FrameSize  # bytes with FCS
-    load: Load | None
-
-    @property
-    def of_maximum(self) -> "ComparedCell":
-        """The cell of the highest throughput over the loads that include this one."""
-        return replace(self, load=None)
-
-    def __str__(self) -> str:
-        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        what = "highest throughput" if self.load is None else str(self.load)
-        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
-
-
-@dataclass(frozen=True, slots=True)
-class CellSelection:
-    """Which cells are compared, by names or patterns with *; empty ones select all."""
-
-    uuts: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()
-
-    def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
-        """Return whether a measurement is selected."""
-        values = (self.uuts, uut), (self.scenarios, scenario), (self.sizes, str(frame_size))
-        return all(
-            not patterns or any(fnmatchcase(value, pattern) for pattern in patterns) for patterns, value in values
-        )
-
-
-ALL_CELLS = CellSelection()
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """A campaign for a comparison: its groups, as in reports, and the loads that were skipped as saturated.
-
-    `disturbances` are the warnings that the host had other work meanwhile. `noise_floor` is the half width, as a ratio,
-    by which repeats of one fixed trial vary on its host; None if it was not measured.
-    """
-
-    name: str
-    groups: tuple[Group, ...]
-    skipped: frozenset[ComparedCell]
-    settings: Mapping[str, Setting]
-    disturbances: tuple[CampaignWarning, ...] = ()
-    noise_floor: float | None = None
-    complete: bool = True
-
-    @classmethod
-    def of(cls, name: str, results: CampaignResults, selection: CellSelection = ALL_CELLS) -> "Campaign":
-        """Return the selected cells of the results of a campaign, with the name that messages use."""
-        skipped = set()
-        for sweep in results.ended_sweeps:
-            with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
-                loads = [Load.parse(load) for load in sweep.skipped_loads]
-                skipped |= {
-                    ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
-                    for load in loads
-                }
-        missing = results.planned_trials - len(results.trials) - results.skipped_trials
-        return cls(
-            name,
-            tuple(
-                group
-                for group in group_trials(results)
-                if selection.includes(group.uut, group.scenario, group.frame_size)
-            ),
-            frozenset(place for place in skipped if selection.includes(place.uut, place.scenario, place.frame_size)),
-            results.settings,
-            tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
-            half_width_of(results.noise_floor),
-            complete=missing <= 0,
-        )
-
-
-def half_width_of(floor: NoiseFloor | None) -> float | None:
-    """Return the noise floor as the ratio of a 95 % half width; None if it was not measured."""
-    return None if floor is None else floor.half_width
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """The p of a difference, raw and corrected for the number of tests; None if it cannot be tested."""
-
-    test: Test
-    p: float | None
-    corrected: float | None = None
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance causes such a difference in at most one of twenty comparisons of equal campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The change of a cell. A maximum has no `loss`, because the two may be at different loads.
-
-    The interval of `throughput` covers the variation between runs and is corrected for `tests` cells. It was computed
-    from `sides`, the base first. `doubt` is the reason why a difference would not be due to the UUT; usually empty.
-    """
-
-    place: ComparedCell
-    base: Group
-    new: Group
-    throughput: RatioOfMeans
-    throughput_test: Tested
-    loss: DifferenceOfMeans | None
-    loss_test: Tested | None
-    doubt: str = ""
-    sides: tuple[SideMean, SideMean] | None = None
-    tests: int = 1
-    samples: tuple[Group, Group] | None = None  # the trials that are averaged, if these are of several loads
-
-    @property
-    def change(self) -> float | None:
-        """Relative change of the throughput; None unless it is significant and at least LEAST_CHANGE.
-
-        It is significant if the corrected p is, the interval excludes "no change", and no campaign was disturbed.
-        """
-        change = self.throughput.change
-        if self.doubt or change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
-            return None
-        return change if self.throughput_test.significant else None
-
-    @property
-    def change_of_loss(self) -> float | None:
-        """Change of the loss ratio; None unless it is significant and at least LEAST_DIFFERENCE."""
-        if self.doubt or self.loss is None or self.loss_test is None or not self.loss_test.significant:
-            return None
-        least = max(self.loss.half_width or 0.0, LEAST_DIFFERENCE)
-        return self.loss.difference if abs(self.loss.difference) >= least else None
-
-    @property
-    def excluded(self) -> float | None:
-        """The relative change of the throughput above which any can be excluded; None if the interval is unknown."""
-        low, high = self.throughput.change_low, self.throughput.change_high
-        return None if low is None or high is None else max(abs(low), abs(high))
-
-    @property
-    def is_on_one_boot(self) -> bool:
-        """Whether all trials of either campaign were on one boot, so that the variation between boots is unknown."""
-        return any(map(_is_on_one_boot, self.samples or (self.base, self.new)))
-
-
-class Absence(Enum):
-    """Why a cell is not compared. Exports contain the value."""
-
-    ONE_SIDE = "one-side"  # only one of the campaigns measured it
-    UNFINISHED = "unfinished"  # only one measured it, and the other one is not finished
-    OTHER_LOAD = "other-load"  # its load has another rate in each campaign, or only the source was the limit
-    INVALID = "invalid"  # too few of its trials are valid on one side
-    EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
-    DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A cell that is not compared, with the reason as text and as a kind."""
-
-    place: ComparedCell
-    why: str
-    kind: Absence = Absence.OTHER_LOAD
-
-    @property
-    def dead(self) -> bool:
-        """Whether its UUT failed in the new campaign alone."""
-        return self.kind is Absence.DEAD
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.why}"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A campaign against the base; the cells of the highest throughput come first."""
-
-    base: Campaign
-    new: Campaign
-    differences: tuple[Difference, ...]
-    left_out: tuple[LeftOut, ...]
-    doubt: str = ""  # which campaign was disturbed, as text
-
-    @property
-    def maxima(self) -> tuple[Difference, ...]:
-        """The cells of the highest throughput."""
-        return tuple(cell for cell in self.differences if cell.place.load is None)
-
-    @property
-    def by_load(self) -> tuple[Difference, ...]:
-        """The other cells."""
-        return tuple(cell for cell in self.differences if cell.place.load is not None)
-
-    @property
-    def slower(self) -> tuple[Difference, ...]:
-        """Cells with significantly less throughput."""
-        return tuple(cell for cell in self.differences if cell.change is not None and cell.change < 0)
-
-    @property
-    def faster(self) -> tuple[Difference, ...]:
-        """Cells with significantly more throughput."""
-        return tuple(cell for cell in self.differences if cell.change is not None and cell.change > 0)
 
 
 def compare(
@@ -280,14 +61,14 @@ def compare(
     """
     comparisons = [_untested(base, campaign, accept_disturbed=accept_disturbed) for campaign in others]
     pairs = [(number, cell) for number, comparison in enumerate(comparisons) for cell in comparison.differences]
-    throughputs = [_Pair(number, cell, of_loss=False, in_turn=in_turn) for number, cell in pairs]
-    of_throughput = _tested(throughputs)
-    losses = [_Pair(number, cell, of_loss=True) for number, cell in pairs if cell.loss is not None]
-    of_loss = _tested(losses)
-    loss_tests = max(1, sum(tested.test in _TESTS for tested in of_loss.values()))
+    throughputs = [CellSamples(number, cell, of_loss=False, in_turn=in_turn) for number, cell in pairs]
+    of_throughput = tested_differences(throughputs)
+    losses = [CellSamples(number, cell, of_loss=True) for number, cell in pairs if cell.loss is not None]
+    of_loss = tested_differences(losses)
+    loss_tests = max(1, sum(tested.test in TESTS for tested in of_loss.values()))
     loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
-    tests = sum(tested.test in _TESTS for tested in of_throughput.values())
-    usual = _usual_variances(throughputs)
+    tests = sum(tested.test in TESTS for tested in of_throughput.values())
+    usual = usual_variances(throughputs)
     floors = [(base.noise_floor, campaign.noise_floor) for campaign in others]
     with_intervals = {
         id(pair.difference): pair.with_interval(
@@ -315,7 +96,7 @@ def compare(
 def number_of_tests(comparisons: Iterable[Comparison]) -> int:
     """Return how many p values of throughput were corrected for each other."""
     differences = (difference for comparison in comparisons for difference in comparison.differences)
-    return sum(difference.throughput_test.test in _TESTS for difference in differences)
+    return sum(difference.throughput_test.test in TESTS for difference in differences)
 
 
 def why_nothing_compares(comparison: Comparison, *, is_selection: bool = False) -> str:
@@ -333,7 +114,6 @@ def why_nothing_compares(comparison: Comparison, *, is_selection: bool = False) 
     return "; ".join(reasons[:_LISTED])
 
 
-_TESTS = (Test.PERMUTATION, Test.WELCH, Test.PAIRED)
 _LISTED = 5
 _DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
     ("they have no UUT in common", lambda place: place.uut),
@@ -359,11 +139,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + more
 
 
-def place_of(group: Group) -> ComparedCell:
-    """Return the key of the cell of a group."""
-    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
-
-
 def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dict[ComparedCell, Group]:
     """Return the groups with the highest throughput over these cells of loads, by the cell of the maximum."""
     best = best_groups(with_limits(group for group in groups if place_of(group) in loads))
@@ -371,7 +146,6 @@ def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dic
 
 
 _Named = tuple[str, Mapping[str, Setting]]
-_NOT_YET = Tested(Test.NONE, None)
 _NO_MAXIMUM = "in one of the two less than two thirds of the trials of any common load were valid at the first attempt"
 
 
@@ -489,8 +263,8 @@ def _at_load(place: ComparedCell, base: Group, new: Group, doubt: str) -> Differ
     if _is_offered_less(new, base):
         ratio = replace(ratio, high=None, bound="≥")
     elif _is_offered_less(base, new):
-        ratio = replace(ratio, low=_least(ratio, base, new), bound="≤")
-    return Difference(place, base, new, ratio, _NOT_YET, loss, None, doubt)
+        ratio = replace(ratio, low=least_ratio(ratio, base, new), bound="≤")
+    return Difference(place, base, new, ratio, NOT_YET_TESTED, loss, None, doubt)
 
 
 def _source_is_limit(base: Group, new: Group) -> str:
@@ -520,17 +294,6 @@ def _is_offered_less(one: Group, other: Group) -> bool:
     return offered.mean < (1 - LEAST_CHANGE) * offered_other.mean
 
 
-def _least(ratio: RatioOfMeans, base: Group, new: Group) -> float | None:
-    """Return the lower limit of a ratio whose base was offered less.
-
-    With the offered load of the new campaign, the base would have forwarded at most all of it.
-    """
-    offered, offered_new = base.offered_fps, new.offered_fps
-    if ratio.low is None or offered is None or offered_new is None or not offered_new.mean:
-        return None
-    return ratio.low * min(1.0, offered.mean / offered_new.mean)
-
-
 def _failed(one: TrialTotals) -> bool:
     return ReasonKind.UUT_FAILED in (reason.kind for reason in one.trial.reasons)
 
@@ -554,220 +317,13 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[ComparedCell]) -> 
             new_is_limit=not new_best.limited_by,
         )
         samples = (_on_plateau(best, base.groups), _on_plateau(new_best, new.groups))
-        yield Difference(place, best, new_best, ratio, _NOT_YET, None, None, samples=samples)
+        yield Difference(place, best, new_best, ratio, NOT_YET_TESTED, None, None, samples=samples)
 
 
 def _on_plateau(best: Group, groups: Iterable[Group]) -> Group:
     """Return the maximum with the trials of all loads of its plateau."""
-    loads = {load.as_asked for load in best.plateau.loads} if best.plateau else set()
+    loads = {load.as_requested for load in best.plateau.loads} if best.plateau else set()
     place = place_of(best).of_maximum
-    same = (group for group in groups if group.load.as_asked in loads and place_of(group).of_maximum == place)
+    same = (group for group in groups if group.load.as_requested in loads and place_of(group).of_maximum == place)
     valid = tuple(trial for group in same for trial in group.valid)
     return replace(best, valid=valid) if valid else best
-
-
-class _Pair:
-    """The units of replication of a cell on both sides: their throughputs, or their loss ratios.
-
-    `comparison` is the index of its comparison.
-    """
-
-    def __init__(self, comparison: int, difference: Difference, *, of_loss: bool, in_turn: bool = False) -> None:
-        read = LOSS_RATIO if of_loss else THROUGHPUT_FPS
-        self.comparison = comparison
-        self.difference = difference
-        self.groups = difference.samples or (difference.base, difference.new)
-        # Cells of a family scatter alike. A UUT that keeps up forwards its offered load without any scatter.
-        limited = any(map(_falls_short, self.groups))
-        self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
-        self.testable = of_loss or difference.throughput.change is not None
-        self.ratios = _ratios(*self.groups) if in_turn else None
-        self.values = tuple(units_of(group, read) for group in self.groups)
-        self.intervals = tuple(
-            read.over(group.valid) if len(values) == len(group.valid) else known_interval(values)
-            for values, group in zip(self.values, self.groups, strict=True)
-        )
-        self.scales = (
-            (1.0, 1.0) if of_loss else tuple(interval.mean if interval else 0.0 for interval in self.intervals)
-        )
-        self.sizes = tuple(map(len, self.values))
-
-    def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
-        """Return the difference with the interval of its change; `usual` is the relative deviation of its family.
-
-        `floors` are the noise floors of the two campaigns; None if both sides were measured in turn in one campaign.
-        """
-        difference = self.difference
-        if self.ratios is not None and difference.throughput.change is not None:
-            return self._with_paired_interval(self.ratios, tests)
-        runs: tuple[float | None, float | None] = (None, None)
-        if floors is not None:
-            # If all intended frames are forwarded, the clock of the source decides the throughput.
-            is_limited = any(map(_is_limit_shown, (difference.base, difference.new)))
-            floor_widths = (
-                max(floor or 0.0, SINGLE_BOOT if _is_on_one_boot(group) else 0.0) if is_limited else 0.0
-                for group, floor in zip(self.groups, floors, strict=True)
-            )
-            base, new = map(deviation_of_noise_floor, floor_widths)
-            runs = base, new
-        sides = tuple(
-            self._side(values, group, usual, run)
-            for values, group, run in zip(self.values, self.groups, runs, strict=True)
-            if values
-        )
-        if len(sides) < 2 or difference.throughput.change is None:
-            return difference
-        before, after = sides
-        return self._with_sides(before, after, tests)
-
-    def loss(self, run_part: float, tests: int) -> DifferenceOfMeans:
-        """Return the difference of the loss ratios with its interval.
-
-        `run_part` is the deviation between runs ÷ that between units.
-        """
-        sides = []
-        for values, group in zip(self.values, self.groups, strict=True):
-            own = _deviation(values) if len(values) > 1 else 0.0
-            least = deviation_of_noise_floor(LOSS_RATIO.counting_half_width(group.valid))
-            sides.append(SideMean(fmean(values), len(values), own, run_part * own, least))
-        base, new = sides
-        return difference_interval(new, base, tests)
-
-    def _with_paired_interval(self, ratios: Sequence[float], tests: int) -> Difference:
-        """Return the difference with an interval from the scatter of the ratios of repetitions.
-
-        Variation that both sides have in common is not part of it.
-        """
-        mean, count = fmean(ratios), len(ratios)
-        deviation = _deviation(ratios) if count > 1 else 0.0
-        counted = [
-            THROUGHPUT_FPS.counting_half_width(group.valid) / scale
-            for group, scale in zip(self.groups, self.scales, strict=True)
-            if scale
-        ]
-        least = deviation_of_noise_floor(hypot(*counted)) * mean
-        return self._with_sides(SideMean(1.0, count, 0.0), SideMean(mean, count, deviation, 0.0, least), tests)
-
-    def _with_sides(self, base: SideMean, new: SideMean, tests: int) -> Difference:
-        difference = self.difference
-        ratio = change_interval(new, base, tests)
-        if difference.throughput.bound == "≤":
-            low = None if difference.place.load is None else _least(ratio, difference.base, difference.new)
-            ratio = replace(ratio, low=low, bound="≤")
-        elif difference.throughput.bound == "≥":
-            ratio = replace(ratio, high=None, bound="≥")
-        return replace(difference, throughput=ratio, sides=(base, new), tests=tests)
-
-    def _side(self, values: Sequence[float], group: Group, usual: float, run: float | None) -> SideMean:
-        mean = fmean(values)
-        own = _deviation(values) if len(values) > 1 else 0.0
-        least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
-        of_unit = max(own, usual * mean)
-        of_run = 0.0 if run is None else max(RUN_PART * of_unit, run * mean)
-        return SideMean(mean, len(values), of_unit, of_run, least)
-
-    @property
-    def alike(self) -> bool:
-        """Whether all repetitions of both sides are equal, so that chance cannot cause a difference."""
-        return len({value for values in self.values for value in values}) == 1
-
-    @property
-    def relative_variance(self) -> float | None:
-        """The mean of the relative variances of both sides; None if either is unknown."""
-        if min(self.sizes) < 2 or 0 in self.scales:
-            return None
-        pairs = zip(self.values, self.scales, strict=True)
-        return sum(_deviation(values) ** 2 / scale**2 for values, scale in pairs) / 2
-
-    def test(self, tests: int) -> Test:
-        """Return the kind of test for its p, given the number of tests."""
-        if self.ratios is not None:
-            return Test.PAIRED
-        return Test.PERMUTATION if smallest_p(*self.sizes) * tests <= ALPHA else Test.WELCH
-
-    def t_test(self, usual: float) -> float | None:
-        """Return the p of the t test; `usual` is the relative variance of the cells of the same family."""
-        if self.ratios is not None:
-            return paired_p([ratio - 1 for ratio in self.ratios])
-        (base, new), (n_base, n_new) = self.intervals, self.sizes
-        if base is None or new is None:
-            return None
-        first, second = (scale * sqrt(usual / n) for scale, n in zip(self.scales, (n_base, n_new), strict=True))
-        return welch_p(base, new, (first, second))
-
-
-def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
-    """Return the p of each pair by its difference, from the permutation test if that can be significant.
-
-    The kind of test depends only on the numbers of repetitions and of cells, not on the measured values. Cells whose
-    repetitions are all equal on both sides do not count as tests, because they cannot show a difference.
-    """
-    testable = [pair for pair in pairs if min(pair.sizes) >= FEWEST and pair.testable]
-    varying = [pair for pair in testable if not pair.alike]
-    usual = _usual_variances(varying)
-    made: dict[int, Tested] = {id(pair.difference): _NOT_YET for pair in pairs}
-    made |= {id(pair.difference): Tested(Test.ALIKE, 1.0, 1.0) for pair in testable if pair.alike}
-    tests = [pair.test(len(varying)) for pair in varying]
-    permuted = [pair for pair, test in zip(varying, tests, strict=True) if test is Test.PERMUTATION]
-    by_permutation = iter(permutation_ps([(pair.values[0], pair.values[1]) for pair in permuted]))
-    ps = [
-        next(by_permutation) if test is Test.PERMUTATION else pair.t_test(usual[pair.family])
-        for pair, test in zip(varying, tests, strict=True)
-    ]
-    known = [(pair, test, p) for pair, test, p in zip(varying, tests, ps, strict=True) if p is not None]
-    corrected = holm([p for _, _, p in known])
-    for (pair, test, p), total in zip(known, corrected, strict=True):
-        made[id(pair.difference)] = Tested(test, p, total)
-    return made
-
-
-def _ratios(base: Group, new: Group) -> tuple[float, ...] | None:
-    """Return new ÷ base for each common repetition, from the means over its trials; None if the base may be 0."""
-    sides = []
-    for group in (base, new):
-        trials = grouped(group.valid, lambda totals: totals.trial.spec.repetition)
-        known = {
-            number: [fps for totals in repetition_trials if (fps := THROUGHPUT_FPS.read(totals)) is not None]
-            for number, repetition_trials in trials.items()
-        }
-        sides.append({number: fmean(values) for number, values in known.items() if values})
-    before, after = sides
-    common = [number for number in before if number in after]
-    if not common or not all(before[number] for number in common):
-        return None
-    return tuple(after[number] / before[number] for number in common)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation; the exact one of `statistics` is too slow for thousands of cells."""
-    mean = fmean(values)
-    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def _is_on_one_boot(group: Group) -> bool:
-    """Return whether all valid trials were measured on the same boot of the UUT; False if boots are unknown."""
-    boots = {trial.boot for trial in group.valid}
-    return len(boots) == 1 and 0 not in boots
-
-
-def _is_limit_shown(group: Group) -> bool:
-    return group.is_overloaded or group.load.kind is LoadKind.MAX
-
-
-def _falls_short(group: Group) -> bool:
-    """Return whether a UUT forwards clearly less than the intended or offered load."""
-    forwarded, offered = group.throughput_fps, group.offered_fps
-    most = group.intended_fps or (offered.mean if offered else 0.0)
-    return forwarded is not None and forwarded.mean < _KEEPS_UP * most
-
-
-def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[int, str, str, bool], float]:
-    """Return the median of the relative variances of the cells of each family.
-
-    Two or three repetitions may be alike by chance. On their own they would make any difference significant.
-    """
-    variances = {}
-    for family, family_pairs in grouped(pairs, lambda pair: pair.family).items():
-        known = [value for pair in family_pairs if (value := pair.relative_variance) is not None]
-        variances[family] = median(known) if known else 0.0
-    return variances

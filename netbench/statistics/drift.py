@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from netbench.model.trial import TrialResult
-from netbench.statistics.counted import THROUGHPUT_FPS
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.significance import ALPHA, holm
+from netbench.statistics.totals import THROUGHPUT_FPS
 from netbench.statistics.trend import TimeSeries, trend, trend_over_boots
 
 if TYPE_CHECKING:
@@ -268,8 +268,9 @@ def _over_boots(residuals: Sequence[Residual]) -> list[Residual]:
 def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
     """Return the analysis of variance of residuals by boots.
 
-    Its p is from a permutation test, as `significance.permutation_p`: within each cell, trials are assigned to boots at
-    random. None for fewer than two boots, or without degrees of freedom to tell them apart.
+    Its p is from a permutation test: within each cell, trials are assigned to boots at random, which
+    scipy.stats.permutation_test cannot do. None for fewer than two boots, or without degrees of freedom to tell them
+    apart.
     """
     import numpy as np  # noqa: PLC0415 - loaded only for a test
 

@@ -1,11 +1,12 @@
-"""The order of frames over all trials of a UUT: duplicates, reordering, runs of lost frames."""
+"""Frame order over the trials of a UUT (duplicates, reordering, loss runs), and bidirectional streams by direction."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from netbench.model.trial import TrialResult
-from netbench.statistics.totals import ratio
+from netbench.statistics.groups import Group, Repetitions
+from netbench.statistics.totals import Totals, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,32 @@ def order_of(trials: Iterable[TrialResult]) -> FrameOrder | None:
         longest_run_frames=max(counts.longest_loss_run_frames or 0 for counts in known),
         run_lengths=tuple(sorted(lengths.items())),
     )
+
+
+@dataclass(frozen=True)  # no slots: the instance caches computed values
+class Direction(Repetitions):
+    """One stream of a bidirectional measurement; `reverse_of` names its forward stream if this is a reverse stream."""
+
+    group: Group
+    stream: str
+    reverse_of: str
+
+
+def directions(groups: Iterable[Group]) -> list[Direction]:
+    """Return each stream of the groups in which frames went both ways, from their valid trials."""
+    return [direction for group in groups for direction in _of_group(group)]
+
+
+def _of_group(group: Group) -> Iterator[Direction]:
+    reverse_of = {
+        counts.stream: counts.reverse_of for totals in group.valid for counts in totals.streams if counts is not None
+    }
+    if any(reverse_of.values()):
+        for stream, forward in reverse_of.items():
+            valid = tuple(
+                Totals((counts,), group.frame_size, {}, None, totals.trial.boot)
+                for totals in group.valid
+                for counts in totals.streams
+                if counts is not None and counts.stream == stream
+            )
+            yield Direction(group.frame_size, valid, group, stream, forward)

@@ -14,7 +14,8 @@ from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
-from netbench.statistics.counted import (
+from netbench.statistics.intervals import Interval, boots_interval, known_interval
+from netbench.statistics.totals import (
     LOSS_RATIO,
     NEIGHBOURS_LOSS_RATIO,
     NEIGHBOURS_OFFERED_MBPS,
@@ -22,9 +23,10 @@ from netbench.statistics.counted import (
     OFFERED_FPS,
     THROUGHPUT_FPS,
     UNSENT_RATIO,
+    Mbps,
+    Totals,
+    TrialTotals,
 )
-from netbench.statistics.intervals import Interval, boots_interval, known_interval
-from netbench.statistics.totals import Mbps, Totals, TrialTotals
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)

@@ -14,9 +14,8 @@ from statistics import fmean, median
 
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.statistics.counted import THROUGHPUT_FPS
 from netbench.statistics.groups import Group, grouped, key_of_cell
-from netbench.statistics.totals import TrialTotals
+from netbench.statistics.totals import THROUGHPUT_FPS, TrialTotals
 
 FEWEST = 5  # repetitions
 LEAST_APART = 0.01  # of the median: less moves a mean of ten by less than the smallest reported change (0.1 %)

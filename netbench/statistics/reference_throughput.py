@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from netbench.model.campaign import Maximum
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import SHARED_IDLE, Network
-from netbench.model.search import THE_HIGHEST_ASKED, SearchResult, SearchState
+from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load
 from netbench.statistics.groups import best_groups, gathered
@@ -21,7 +21,7 @@ def maximum_of(found: SearchResult) -> Maximum | None:
     """
     if found.throughput_fps is None or found.lower_fps is None or not found.throughput_fps:
         return None
-    if found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by == THE_HIGHEST_ASKED:
+    if found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by_request:
         return None
     fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
     if found.overload_fps is not None and found.overload_fps > fps:
@@ -43,7 +43,7 @@ def why_no_maximum(found: SearchResult | None) -> str:
     """Return why a search found no maximum, and the remedy."""
     if found is None:
         return "nothing was searched for; choose a schedule that searches (maxima)"
-    if found.limited_by == THE_HIGHEST_ASKED:
+    if found.limited_by_request:
         return (
             f"it is at least {found.lower_fps or 0:,.0f} frames/s, the highest load that the search may try; raise "
             "maxima.highest, or leave it out"

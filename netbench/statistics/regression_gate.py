@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from netbench.statistics.change_interval import detectable_change, units_needed
-from netbench.statistics.comparison import (
+from netbench.statistics.compared_cells import (
     LEAST_CHANGE,
     Absence,
     ComparedCell,

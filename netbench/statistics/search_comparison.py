@@ -15,7 +15,8 @@ from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.comparison import ALL_CELLS, CellSelection, doubt_of, half_width_of, of_different_emulation
+from netbench.statistics.compared_cells import ALL_CELLS, CellSelection, half_width_of
+from netbench.statistics.comparison import doubt_of, of_different_emulation
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST

@@ -4,10 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.units import Load
-from netbench.statistics.counted import NEIGHBOURS_OFFERED_MBPS, NEIGHBOURS_THROUGHPUT_MBPS
 from netbench.statistics.groups import Group, Victim, grouped
 from netbench.statistics.intervals import Interval, known_interval, mean_interval
-from netbench.statistics.totals import LOAD, Totals, TrialTotals, ratio
+from netbench.statistics.totals import (
+    LOAD,
+    NEIGHBOURS_OFFERED_MBPS,
+    NEIGHBOURS_THROUGHPUT_MBPS,
+    Totals,
+    TrialTotals,
+    ratio,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from itertools import combinations, islice
-from math import comb, fsum, sqrt
+from math import comb, sqrt
 from typing import TYPE_CHECKING
 
 from netbench.statistics.intervals import Interval
@@ -16,9 +15,9 @@ ALPHA = 0.05  # 1 − CONFIDENCE
 FEWEST = 3  # repetitions; two are alike by chance too often: no test with them is right for UUTs that have two modes
 _ENUMERATED = 200_000  # arrangements: all of ten and ten repetitions
 _DRAWN = 50_000  # arrangements drawn if there are more
-_AT_ONCE, _NUMBERS_AT_ONCE = 10_000, 1_000_000  # so that they fit into memory
+_NUMBERS_AT_ONCE = 1_000_000  # so that they fit into memory
 _SEED = 1  # the same data always gives the same p
-_ROUNDING = 1e-9  # of the largest sum: sums in another order differ by less
+_DIGITS = 9  # sums of the same values in another order differ by less
 
 
 class Test(Enum):
@@ -59,23 +58,31 @@ def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> 
 def _of_equal_sizes(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]], n_base: int, n_new: int
 ) -> Iterator[float]:
-    import numpy as np  # noqa: PLC0415 - loaded only for a test
+    # scipy takes half a second to load, and only results need it.
+    import numpy as np  # noqa: PLC0415
+    from scipy.stats import permutation_test  # noqa: PLC0415
 
     pooled = np.array([[*base, *new] for base, new in pairs], dtype=float)
     pooled -= pooled.mean(axis=1, keepdims=True)
-    among, few = n_base + n_new, min(n_base, n_new)
-    observed = np.abs(pooled[:, :n_base].sum(axis=1))
-    enough = observed - _ROUNDING * np.maximum(np.abs(pooled).sum(axis=1), 1e-300)
-    is_drawn = comb(among, few) > _ENUMERATED
-    at_once = max(100, min(_AT_ONCE, _NUMBERS_AT_ONCE // len(pairs)))
-    beyond = np.zeros(len(pairs), dtype=int)
-    for chosen in _drawn(among, few, at_once) if is_drawn else _arrangements(among, few, at_once):
-        beyond += np.count_nonzero(np.abs(chosen @ pooled.T) >= enough, axis=0)
-    if is_drawn:
-        beyond, total = beyond + 1, _DRAWN + 1
-    else:
-        total = comb(among, few)
-    yield from (float(p) for p in beyond / total)
+    arrangements = comb(n_base + n_new, n_base)
+
+    def distance(base: "NDArray[np.float64]", new: "NDArray[np.float64]", axis: int) -> "NDArray[np.float64]":
+        """Return the distance of the means in a unit that no arrangement changes, equal for sums in any order."""
+        unit = np.maximum(np.abs(base).sum(axis) + np.abs(new).sum(axis), 1e-300)
+        apart: NDArray[np.float64] = np.round(np.abs(base.sum(axis)) / unit, _DIGITS)
+        return apart
+
+    result = permutation_test(
+        (pooled[:, :n_base], pooled[:, n_base:]),
+        distance,
+        axis=1,
+        vectorized=True,
+        alternative="greater",
+        n_resamples=arrangements if arrangements <= _ENUMERATED else _DRAWN,
+        batch=max(1, _NUMBERS_AT_ONCE // pooled.size),
+        rng=np.random.default_rng(_SEED),
+    )
+    yield from map(float, result.pvalue)
 
 
 def welch_p(base: Interval, new: Interval, least_errors: tuple[float, float] = (0.0, 0.0)) -> float | None:
@@ -86,27 +93,24 @@ def welch_p(base: Interval, new: Interval, least_errors: tuple[float, float] = (
     """
     if base.standard_error is None or new.standard_error is None:
         return None
-    first, second = max(base.standard_error, least_errors[0]) ** 2, max(new.standard_error, least_errors[1]) ** 2
-    apart = abs(new.mean - base.mean)
-    if first + second == 0:
-        return 1.0 if apart == 0 else 0.0
-    degrees = (first + second) ** 2 / (first**2 / (base.n - 1) + second**2 / (new.n - 1))
-    from scipy.stats import t  # noqa: PLC0415 - takes half a second and only results need it
+    errors = max(base.standard_error, least_errors[0]), max(new.standard_error, least_errors[1])
+    if not any(errors):
+        return 1.0 if new.mean == base.mean else 0.0
+    from scipy.stats import ttest_ind_from_stats  # noqa: PLC0415 - takes half a second and only results need it
 
-    return float(2 * t.sf(apart / sqrt(first + second), degrees))
+    sides = ((side.mean, error * sqrt(side.n), side.n) for side, error in zip((base, new), errors, strict=True))
+    return float(ttest_ind_from_stats(*next(sides), *next(sides), equal_var=False).pvalue)
 
 
 def paired_p(differences: Sequence[float]) -> float | None:
     """Return the two-sided p of Student's t test of paired differences; None for fewer than two."""
     if len(differences) < 2:
         return None
-    mean = fsum(differences) / len(differences)
-    deviation = sqrt(fsum((difference - mean) ** 2 for difference in differences) / (len(differences) - 1))
-    if not deviation:
-        return 0.0 if mean else 1.0
-    from scipy.stats import t  # noqa: PLC0415 - takes half a second and only results need it
+    if min(differences) == max(differences):
+        return 0.0 if differences[0] else 1.0
+    from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes half a second and only results need it
 
-    return float(2 * t.sf(abs(mean) / deviation * sqrt(len(differences)), len(differences) - 1))
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def smallest_p(base: int, new: int) -> float:
@@ -132,25 +136,3 @@ def holm(ps: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(ps) - done) * ps[place]))
         corrected[place] = highest
     return corrected
-
-
-def _drawn(among: int, few: int, at_once: int) -> Iterator["NDArray[np.float64]"]:
-    """Yield random arrangements, some rows at a time: 1 for a value in the smaller sample, else 0."""
-    import numpy as np  # noqa: PLC0415 - loaded only for a test
-
-    chance = np.random.default_rng(_SEED)
-    for begin in range(0, _DRAWN, at_once):
-        chosen = np.zeros((min(at_once, _DRAWN - begin), among))
-        chosen[:, :few] = 1.0
-        yield chance.permuted(chosen, axis=1)
-
-
-def _arrangements(among: int, few: int, at_once: int) -> Iterator["NDArray[np.float64]"]:
-    """Yield all arrangements, in the form of _drawn()."""
-    import numpy as np  # noqa: PLC0415 - loaded only for a test
-
-    every = combinations(range(among), few)
-    while rows := list(islice(every, at_once)):
-        chosen = np.zeros((len(rows), among))
-        np.put_along_axis(chosen, np.array(rows), 1.0, axis=1)
-        yield chosen

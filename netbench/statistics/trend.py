@@ -9,6 +9,9 @@ Methods for Environmental Pollution Monitoring", section 16.4.2).
 Trials of the same boot share its effects, so that values of different cells depend on each other. Then only pairs of
 different boots count, and whole boots are permuted, as Hirsch and Slack 1984 ("A nonparametric trend test for seasonal
 data with serial dependence") permute whole years.
+
+scipy.stats.kendalltau and theilslopes cover a single series, and scipy.stats.mstats.kendalltau_seasonal neither blocks
+nor permutations of them.
 """
 
 from collections.abc import Sequence

@@ -17,9 +17,9 @@ from pathlib import Path
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
-from netbench.hosts.lines import end
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import NamespaceHost
+from netbench.hosts.pipes import end
+from netbench.hosts.trusted_code import search_path
 from netbench.linux.cgroups import USUAL_DIRECTORY
 from netbench.linux.changes import (
     AddAddress,
@@ -32,8 +32,8 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
-from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.host_spec import SshSpec
 from netbench.model.interfaces import PREFIX, host_of
 from netbench.model.stream_paths import veth_mac
@@ -144,11 +144,11 @@ def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterat
             host_key = directory / f"{name}-host-key"
             run_checked(local, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(host_key)])
             lines.append(f"{spec.address} {local.read(f'{host_key}.pub')}")
-            inside = Namespaced(local, namespaces[name])
+            inside = NamespaceHost(local, namespaces[name])
             stack.callback(end, _server(inside, name, spec, directory))
             ways[name] = replace(spec, user="root", ssh_port=_PORT, key=str(key), known_hosts=str(known))
         local.write(str(known), "".join(lines))
-        yield Namespaced(local, namespaces[""]), ways
+        yield NamespaceHost(local, namespaces[""]), ways
 
 
 def _control_groups(mounts: str) -> str:

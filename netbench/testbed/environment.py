@@ -23,11 +23,11 @@ from pyroute2 import netns as named
 from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
-from netbench.linux.cpu_limits import cpu_limit
-from netbench.linux.needs import Tool
+from netbench.linux.cgroups import cpu_limit
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
-from netbench.linux.safety import KernelLink, driver_of, read_links, speed_mbps_of
-from netbench.testbed.requirements import all_of
+from netbench.linux.requirements import Tool
+from netbench.linux.safety.ports import KernelLink, driver_of, read_links, speed_mbps_of
+from netbench.testbed.doctor.requirements import all_of
 
 Which = Callable[[str], str | None]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from netbench.errors import MissingError
-from netbench.linux.state import STATE_DIRECTORY, state_is_written
+from netbench.linux.locks import STATE_DIRECTORY, state_is_written
 from netbench.model.host_spec import Password, SshSpec
 
 

@@ -1,6 +1,6 @@
 """A topology and a profile resolved into data: each UUT and its neighbours, their needs, and the paths in use."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -8,19 +8,20 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
 from netbench.model.cpu_shares import CpuShares
+from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes, rising
 from netbench.model.interfaces import host_of
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.model.topology_specs import UutSpec
+from netbench.model.topology_specs import StreamSpec, UutSpec
+from netbench.model.units import largest_frame
 from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
-from netbench.testbed.base_changes import resources
+from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.frame_sizes import refuse_mixes, refuse_too_large
-from netbench.testbed.requirements import TOOLS
+from netbench.testbed.doctor.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
@@ -298,3 +299,55 @@ def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
     if sends is receives:
         return generator, cast(SinkKind, generator)
     return generator, receives(receives.Options.model_validate(profile.sink.options))
+
+
+def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
+    """UsageError for a mix of sizes where the generator cannot send one, or the sink cannot count it."""
+    generator, sink = profile.generator.kind, profile.sink.kind
+    mixes = [size for _, size in _sent(topology, profile, activities) if isinstance(size, FrameMix)]
+    for mix in mixes:
+        if not plugins(GENERATORS)[generator].sends_mixes:
+            raise UsageError(
+                f"profile {profile.name}: {mix}: the generator {generator} cannot send frames of several sizes in the "
+                "order of a genome (RFC 6985); take afpacket, xdp or auto, or leave mixes out"
+            )
+        if not plugins(SINKS)[sink].counts_mixes:
+            raise UsageError(
+                f"profile {profile.name}: {mix}: the sink {sink} cannot tell which size each frame of a mix should "
+                "have; take tcpdump or auto, or leave mixes out"
+            )
+
+
+def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
+    """UsageError for frames too large for a link on their path or for the generator; it names which."""
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
+    for stream, any_size in _sent(topology, profile, activities):
+        size = largest_bytes(any_size)
+        is_mix = isinstance(any_size, FrameMix)
+        of_mix, others = (f" (of {any_size})", "afpacket or auto") if is_mix else ("", "afpacket, pktgen or auto")
+        for link in topology.links_of(stream):
+            if size > largest_frame(link.mtu_bytes):
+                larger = f"give it `mtu: {size - largest_frame(0)}` or more in topology {topology.name}"
+                raise UsageError(
+                    f"profile {profile.name}: frames of {size} bytes{of_mix}: link {' – '.join(link.ends)} takes at "
+                    f"most {largest_frame(link.mtu_bytes)} (MTU {link.mtu_bytes}); {larger}, or leave such frames out"
+                )
+        if most is not None and size > most:
+            raise UsageError(
+                f"profile {profile.name}: frames of {size} bytes{of_mix}: the generator {profile.generator.kind} makes "
+                f"at most {most}; take {others}, or leave such frames out"
+            )
+
+
+def _sent(
+    topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]
+) -> Iterator[tuple[StreamSpec, FrameSize]]:
+    for stream in topology.own_streams:
+        for size in profile.frame_sizes:
+            yield stream, size
+    streams = {stream.name: stream for stream in topology.streams}
+    for neighbour in topology.neighbours:
+        sizes = {act.frame_size for act in activities.get(neighbour.name, ()) if isinstance(act, Network)}
+        for name in neighbour.streams:
+            yield from ((streams[name], size) for size in sorted(sizes, key=rising))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.linux.changes import BindThread, Change, ReceiveByNapi
-from netbench.linux.changes.napi import set_policy, threads_of
+from netbench.linux.changes.receive import set_policy, threads_of
 from netbench.linux.machine import Machine
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.stream_paths import stream_paths

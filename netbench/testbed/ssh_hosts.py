@@ -8,24 +8,24 @@ from functools import partial
 
 from netbench.errors import MachineGoneError, MissingError, NotUndoneError, UsageError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import module_command_on
-from netbench.linux import safety
+from netbench.hosts.remote_code import module_command_on
 from netbench.linux.changes import AddRunDirectory
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
-from netbench.linux.needs import Need, require_there
-from netbench.linux.remote_machine import RemoteMachine, begin_connection
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.requirements import Requirement, require_on_host
+from netbench.linux.safety import ports
+from netbench.linux.watchdog.remote_machine import RemoteMachine, begin_connection
 from netbench.model.topology import Topology
 from netbench.signals import shielded
-from netbench.testbed.base_changes import resources
+from netbench.testbed.bring_up import resources
+from netbench.testbed.doctor.ssh_checks import handles_frames
 from netbench.testbed.emulated_ssh_hosts import played, servers_at_work
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.ssh_checks import handles_frames
 
 
 @contextmanager
 def connected_hosts(
-    topology: Topology, machine: Machine, run_id: str, needs: Mapping[str, Iterable[Need]]
+    topology: Topology, machine: Machine, run_id: str, needs: Mapping[str, Iterable[Requirement]]
 ) -> Iterator[Mapping[str, Machine]]:
     """Connect the SSH hosts of a topology for the block and yield them by name; `machine` is this one.
 
@@ -66,10 +66,10 @@ def connected_hosts(
             except MissingError as error:
                 problems.append(str(error))
                 continue
-            if handles_frames(topology, name) and not found[name].ssh.told["numpy"]:
+            if handles_frames(topology, name) and not found[name].ssh.description["numpy"]:
                 where = f"host {name} ({specs[name].address})"
                 problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
-        looked = [pool.submit(require_there, remote.host(), needs.get(name, ())) for name, remote in found.items()]
+        looked = [pool.submit(require_on_host, remote.host(), needs.get(name, ())) for name, remote in found.items()]
         for look in looked:
             try:
                 look.result()
@@ -113,6 +113,6 @@ def _left_as_found(machine: RemoteMachine) -> tuple[list[str], str]:
 def _refuse_unsafe_ports(topology: Topology, name: str, host: Host) -> None:
     mtus = topology.port_mtus(name)
     for port in topology.ports(name):
-        command = module_command_on(host, safety.__name__, port.nic, str(mtus.get(port.nic, 0)), *port.addresses)
+        command = module_command_on(host, ports.__name__, port.nic, str(mtus.get(port.nic, 0)), *port.addresses)
         if refusal := run_checked(host, command).strip():
             raise UsageError(f"host {name}: {json.loads(refusal)}")

@@ -11,22 +11,21 @@ from itertools import chain, count
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, NotUndoneError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
-from netbench.linux.cleaning import clean, take_back
+from netbench.linux.counters.counting_points import NicCounters
+from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
+from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
-from netbench.linux.foreign_hooks import unbound_packet_sockets
-from netbench.linux.journal import Journal
+from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.linux.nics import NicCounters
 from netbench.linux.proc import lacking_capabilities
-from netbench.linux.refresh import catch_up, catch_up_there
-from netbench.linux.running import Other, Presence, present, when_alone
-from netbench.linux.safety import refuse_unsafe_port
-from netbench.linux.state import STATE_DIRECTORY, lock_testbed
-from netbench.loads.stress_ng import NeighbourLoad
+from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
+from netbench.linux.safety.ports import refuse_unsafe_port
+from netbench.linux.watchdog.journal import Journal, clean, undo_run
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
@@ -39,15 +38,14 @@ from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
+from netbench.testbed.doctor.requirements import require
+from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
-from netbench.testbed.ssh_checks import needed_in_run
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways
@@ -72,7 +70,7 @@ class Testbed:
         paths: tuple[StreamPath, ...],
         profile: Profile,
         in_use: Sequence[StreamPath] | None = None,
-        others: Callable[[], Sequence[Other]] = list,
+        others: Callable[[], Sequence[OtherMeasurement]] = list,
         rings: Rings | None = None,
         scratch: str | None = None,
         port_warnings: Sequence[str] = (),
@@ -316,10 +314,10 @@ class Testbed:
                 raise MachineGoneError(f"the device under test is gone: {death}")
         for machine, ports in self._ports.items():
             if machine is None:
-                catch_up(ports)
+                refresh_driver_counters(ports)
             else:
                 for netns, group in ports.items():
-                    catch_up_there(self._machines[machine].host(netns), group)
+                    refresh_driver_counters_on(self._machines[machine].host(netns), group)
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}
@@ -350,7 +348,9 @@ def with_what_lacks(resolved: Resolved) -> Resolved:
 
 
 @contextmanager
-def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Presence]:
+def machine_held(
+    resolved: Resolved, waits_for: Callable[[OtherMeasurement], object] | None = None
+) -> Iterator[MeasurementLock]:
     """Lock the resources of all testbeds of a campaign on this machine for the block, visible to other netbenches.
 
     MissingError when this host lacks something or something is in use. With `waits_for`, the block is entered once the
@@ -361,7 +361,7 @@ def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None
     with ExitStack() as stack:
         with when_alone(waits_for) if waits_for else nullcontext():
             lock_testbed(stack, resolved.resources)
-            presence = stack.enter_context(present(resolved.topology.name))
+            presence = stack.enter_context(measuring(resolved.topology.name))
         yield presence
 
 
@@ -399,7 +399,7 @@ def port_warnings(topology: Topology) -> list[str]:
 
 
 @contextmanager
-def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[Testbed]:
+def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and take it down when the block is left, also after errors.
 
     `held` is the result of `machine_held` for a campaign with several testbeds. Without it, the machine is locked for
@@ -439,7 +439,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(
-                    *known, others=presence.others, rings=rings, scratch=local.scratch, port_warnings=warnings
+                    *known, others=presence.overlapping, rings=rings, scratch=local.scratch, port_warnings=warnings
                 )
                 try:
                     testbed.open_endpoints()
@@ -453,7 +453,7 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
 
 
 def _take_down(journal: Journal, machine: Machine) -> None:
-    _, failures = take_back(journal, machine)
+    _, failures = undo_run(journal, machine)
     if failures:
         raise NotUndoneError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
 
@@ -479,7 +479,7 @@ def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine],
     if machine is not None:
         return machines[machine].host(netns, name)
     here = LocalHost(name, run_id, _scratch(run_id))
-    return Namespaced(here, netns) if netns else here
+    return NamespaceHost(here, netns) if netns else here
 
 
 def _known_paths(topology: Topology, machines: Mapping[str | None, Machine]) -> tuple[StreamPath, ...]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from netbench.config.plugins import VMMS, plugins
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.clock import Differences
-from netbench.hosts.equipped import equipped
-from netbench.linux.changes.base import tell
+from netbench.hosts.clock import ClockComparison
+from netbench.hosts.remote_code import with_netbench
+from netbench.linux.changes.base import run_batch
+from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
-from netbench.linux.nics import list_command, parse_links
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import VmSpec
 from netbench.model.interfaces import PREFIX
@@ -43,7 +43,7 @@ class VmMachine(Machine):
 
     def __init__(self, name: str, spec: VmSpec, guest: RunningGuest) -> None:
         """`guest` must respond to commands."""
-        host = equipped(guest.host(MachineGoneError), name)
+        host = with_netbench(guest.host(MachineGoneError), name)
         facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
         super().__init__(name, host, cpus=range(spec.cpus), facts=facts)
         self.set_link = guest.set_link
@@ -60,8 +60,8 @@ class VmMachine(Machine):
         """Its CLOCK_REALTIME minus this machine's, read anew each time; TestbedError."""
         return self._differences().realtime
 
-    def _differences(self) -> Differences:
-        found = Differences()
+    def _differences(self) -> ClockComparison:
+        found = ClockComparison()
         for _ in range(_QUESTIONS):
             before = time.monotonic_ns(), time.time_ns()
             readings = self._clocks()
@@ -123,10 +123,7 @@ def _answering(name: str, spec: VmSpec, guest: RunningGuest) -> VmMachine:
 def _name_nics(guest: RunningGuest) -> None:
     """Rename a VM's cabled NICs to their names in the topology; they are identified by their MAC addresses."""
     host, cables = guest.host(), guest.spec.cables
-    try:
-        found = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
-    except (ValueError, LookupError, TypeError) as error:
-        raise TestbedError(f"{guest.spec.title}: its list of links makes no sense; it needs iproute2") from error
+    found = {nic.mac: name for name, nic in read_nics(host).items()}
     for end in cables:
         if end.mac not in found:
             raise TestbedError(
@@ -136,5 +133,5 @@ def _name_nics(guest: RunningGuest) -> None:
     passing = [(f"{PREFIX}nic{number}", end) for number, end in enumerate(cables)]
     lines = [("link", "set", found[end.mac], "name", name) for name, end in passing]
     lines += [("link", "set", name, "name", end.interface) for name, end in passing]
-    if failed := tell(host, ("ip",), lines):
+    if failed := run_batch(host, ("ip",), lines):
         raise TestbedError(f"{guest.spec.title}: its NICs cannot be named: {'; '.join(failed.values())}")

@@ -14,8 +14,8 @@ from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.trial.evidence import NicDelta, StreamObservation
-from netbench.trial.losses import LossAttribution, losses
+from netbench.trial.loss_attribution import LossAttribution, losses
+from netbench.trial.observation import NicDelta, StreamObservation
 
 
 class OneWay(NamedTuple):

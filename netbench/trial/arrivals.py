@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from netbench.hosts.base import Host, Process
-from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.lines import Lines, end
-from netbench.hosts.python_modules import source_command
+from netbench.hosts.pipes import Lines, end
+from netbench.hosts.remote_code import program_command
 from netbench.model.paths import StreamPath
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
@@ -154,11 +153,7 @@ class Witness:
         self._path, self._traffic = path, traffic
         patterns = _MAGIC, socket.inet_aton(traffic.src_ip)[:3], socket.inet_aton(traffic.dst_ip)
         arguments = (path.sink.interface, *(pattern.hex() for pattern in patterns))
-        if has_netbench(host):
-            command = module_command_on(host, witness.__name__, *arguments)
-        else:
-            command = source_command(witness, *arguments)
-        self._process: Process = host.spawn(command)
+        self._process: Process = host.spawn(program_command(host, witness, *arguments))
         assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout)
         with suppress(TimeoutError, EOFError, ValueError):

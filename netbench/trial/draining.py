@@ -8,12 +8,12 @@ still for longer than that are enough.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult
-from netbench.trial.evidence import growth
+from netbench.trial.observation import growth
 from netbench.trial.setup import TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
 

@@ -21,11 +21,10 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
 from netbench.trial.arrivals import Witness
 from netbench.trial.draining import drain
-from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.trial.sources import prepare, send
-from netbench.uut.base import ActiveGuest, ObservedDelays
+from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 
 # The frames of a probe, and how long a sink waits for them. It waits longer if frames of an earlier probe arrive late.

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from netbench.model.counts import Loss
 from netbench.model.points import CountingPoint
-from netbench.trial.evidence import UNCOUNTED, CounterDelta
+from netbench.trial.observation import UNCOUNTED, CounterDelta
 
 _MOST_NAMED = 3  # counters that may have dropped a frame
 _MOST_COMBINED = 12  # segments whose combinations are all tried

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.cpu_delays import DelayReader
-from netbench.linux.nics import NicCounters
-from netbench.loads.stress_ng import NeighbourLoad
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
@@ -25,7 +25,7 @@ from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import (
+from netbench.trial.observation import (
     CHANGED,
     REMOVED,
     REPLACED,

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.linux.cgroups import door, find_controller
+from netbench.linux.cgroups import cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
-from netbench.linux.needs import Need
+from netbench.linux.requirements import Requirement
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.fields import percent_text
 from netbench.model.interfaces import PREFIX, InterfaceRef
@@ -56,7 +56,7 @@ class Assignment:
 
     def cgroup_procs(self, host: Host) -> str:
         """Return the cgroup.procs file of that group on a host; empty without a group."""
-        return door(host, find_controller(host), self._group) if self.cgroup_changes else ""
+        return cgroup_procs(host, find_controller(host), self._group) if self.cgroup_changes else ""
 
     @property
     def planned_cgroup_procs(self) -> str:
@@ -154,7 +154,9 @@ class UnitUnderTest:
     """
 
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
-    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements of this kind alone: how to detect and how to install them
+    may_need: ClassVar[
+        tuple[Requirement, ...]
+    ] = ()  # requirements of this kind alone: how to detect and how to install them
 
     supports: ClassVar[Supports] = Supports()
 

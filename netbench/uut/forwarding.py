@@ -28,8 +28,8 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.linux.nics import NicCounters
 from netbench.model.interfaces import PREFIX, InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH

@@ -10,10 +10,10 @@ from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import module_command_on
-from netbench.hosts.json_conversation import Conversation
-from netbench.hosts.lines import end
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import module_command_on
+from netbench.hosts.trusted_code import module_command
+from netbench.hosts.worker_process import WorkerProcess
 
 _ANSWER_S = 10.0
 _ELSEWHERE_S = 60.0  # Python is slow to start on an emulated CPU
@@ -39,7 +39,7 @@ class ForwardingProcess:
 
     def __init__(self, host: Host, start: StartProcess) -> None:
         self._process = host.spawn(module_command_on(host, start.module, *start.arguments))
-        self._conversation = Conversation(f"the forwarder of host {host.name}", self._process)
+        self._conversation = WorkerProcess(f"the forwarder of host {host.name}", self._process)
         self._limit_s = _ANSWER_S if host.shares_files else _ELSEWHERE_S
 
     def ask(self, request: str) -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ class ForwardingProcess:
     def answer(self) -> Mapping[str, Any]:
         """Return the next answer."""
         try:
-            return self._conversation.said(self._limit_s)
+            return self._conversation.any_reply(self._limit_s)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import has_netbench, module_command_on
-from netbench.hosts.python_modules import source_command
+from netbench.hosts.remote_code import has_netbench, module_command_on
+from netbench.hosts.trusted_code import source_command
 from netbench.linux.changes import Change
+from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
-from netbench.linux.nics import list_command, parse_links
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import PointKind
@@ -250,10 +250,7 @@ class Guest(UnitUnderTest):
 
     def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
         """Return the names of its NICs by stream, found by their MAC addresses."""
-        try:
-            by_mac = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
-        except (ValueError, LookupError, TypeError) as error:
-            raise TestbedError(f"{title}: its list of links makes no sense; it needs iproute2") from error
+        by_mac = {nic.mac: name for name, nic in read_nics(host).items()}
         try:
             macs = {path.name: (guest_mac(path, "ingress"), guest_mac(path, "egress")) for path in paths}
             return {stream: GuestNics(by_mac[ingress], by_mac[egress]) for stream, (ingress, egress) in macs.items()}

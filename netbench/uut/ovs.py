@@ -17,12 +17,11 @@ from pydantic import BaseModel
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.hosts.composed import Confined, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import ConfinedHost, outside
+from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
-from netbench.linux.needs import IN_NETNS, Feature, Need, Tool, require_there
-from netbench.linux.probes import Probes
 from netbench.linux.proc import parse_process
+from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
@@ -72,7 +71,7 @@ class Ovs(UnitUnderTest):
 
     Options: ClassVar[type[BaseModel]] = OvsOptions
     supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
-    may_need: ClassVar[tuple[Need, ...]] = (
+    may_need: ClassVar[tuple[Requirement, ...]] = (
         Tool(_DAEMON, "openvswitch-switch", "UUTs of kind ovs", optional=True),
         Tool(_DATABASE, "openvswitch-common", "UUTs of kind ovs", optional=True),
         Tool("ovsdb-tool", "openvswitch-common", "UUTs of kind ovs", optional=True),
@@ -115,7 +114,7 @@ class Ovs(UnitUnderTest):
     def provision(self, site: Site) -> None:
         """Carry out the plan; TestbedError, with the output of ovs-vswitchd, when that fails."""
         if not site.host.shares_files:
-            require_there(site.host, self.may_need)
+            require_on_host(site.host, self.may_need)
         try:
             super().provision(site)
         except MachineGoneError:
@@ -185,7 +184,7 @@ class Ovs(UnitUnderTest):
 
     def _inside(self, site: Site) -> Host:
         own = site.assignment
-        return Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host))
+        return ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host))
 
     def _changes(self, own: Assignment) -> list[Change]:
         """Return its directory, its own interfaces, which outlive it when it is killed, and promiscuous NICs."""

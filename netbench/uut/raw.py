@@ -6,10 +6,9 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, model_validator
 
 from netbench.errors import ChangeError, MissingError
-from netbench.hosts.composed import Confined
+from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
-from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
@@ -76,7 +75,7 @@ class Raw(UnitUnderTest):
         pinning=("the thread that receives (`receive: napi`)", "those that go on (`rps`)"),
         counters=("NICs", "bridge or IP layer", "queues"),
     )
-    may_need: ClassVar[tuple[Need, ...]] = (
+    may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature(
             "flowtable",
             "raw UUTs with `forward: flowtable`",
@@ -166,7 +165,7 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
-            inside=Confined(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
+            inside=ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
             facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )

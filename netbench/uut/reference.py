@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
-from netbench.linux.needs import IN_A_VM, IN_NETNS, ON_VETH, Feature, Tool
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes, Tool
 from netbench.model.fields import Seconds
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath

@@ -9,12 +9,11 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.composed import RunsNetbench
-from netbench.hosts.equipped import Equipped
-from netbench.hosts.lines import end
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import RunsNetbench, VmWithNetbench
 from netbench.linux.changes import Change
-from netbench.linux.needs import Need
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
+from netbench.linux.requirements import Requirement
 from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
@@ -175,7 +174,9 @@ class Vmm:
 
     # How the topology describes its guests; the only argument of __init__.
     Options: ClassVar[type[GuestOptions]] = GuestOptions
-    may_need: ClassVar[tuple[Need, ...]] = ()  # requirements of its guests alone: how to detect and how to install them
+    may_need: ClassVar[
+        tuple[Requirement, ...]
+    ] = ()  # requirements of its guests alone: how to detect and how to install them
     runs_hosts: ClassVar[bool] = False  # whether hosts of kind vm are its guests: its options are those of a VmSpec too
     kinds: ClassVar[tuple[Virtualisation, ...]] = ()  # possible kinds of its guests; empty: unknown
     nic_models: ClassVar[Mapping[str, NicKind]] = {}  # the NIC models its guests may have, if there is a choice
@@ -251,7 +252,7 @@ def is_own_vm(host: Host) -> bool:
         return False
     while not isinstance(host, RunsNetbench) and (inner := getattr(host, "made_of", None)):
         host = inner
-    return isinstance(host, Equipped) or not isinstance(host, RunsNetbench)
+    return isinstance(host, VmWithNetbench) or not isinstance(host, RunsNetbench)
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:

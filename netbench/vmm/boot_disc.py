@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import outside
+from netbench.hosts.host_wrappers import outside
 from netbench.images.library import Image, content_digest
 from netbench.images.on_host import kept_in
 

@@ -1,25 +1,21 @@
 """The contracts of all seams, checked for the real implementations and for the fakes that other tests rely on."""
 
 import inspect
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
-from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Completed, Connection, Host, run_checked
-from netbench.hosts.clock import Clock, SystemClock, wait_until
-from netbench.hosts.composed import Confined, Explained, Namespaced
-from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
-from netbench.hosts.ssh_guest import SshGuest
+from netbench.hosts.base import Connection, Host
+from netbench.hosts.clock import Clock, SystemClock
+from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost
+from netbench.hosts.local import LocalHost
+from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
 from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.cpu_shares import CpuShares
@@ -94,7 +90,7 @@ def test_the_types_agree():
     sinks: list[Sink] = [make() for make in SINKS_MADE.values()]
     guest = Guest(Qemu(QemuOptions()))
     uuts: list[UnitUnderTest] = [Raw(RawOptions()), guest, External(ExternalOptions()), FakeUut([])]
-    hosts: list[Host] = [LocalHost("local", "x"), Namespaced(LocalHost("n", "x"), "nb-x"), FakeHost()]
+    hosts: list[Host] = [LocalHost("local", "x"), NamespaceHost(LocalHost("n", "x"), "nb-x"), FakeHost()]
     clocks: list[Clock] = [SystemClock(), FakeClock()]
     assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 4, 4, 3, 2]
 
@@ -109,135 +105,6 @@ def test_a_clock_goes_on_and_sleeps_as_long_as_asked(clock):
     assert clock.monotonic_ns() - begin >= 20_000_000
     assert clock.realtime_ns() - real >= 19_000_000
     assert clock.realtime_ns() > 1_600_000_000 * 10**9, "nanoseconds since 1970"
-
-
-# Host
-
-
-@pytest.fixture(params=["real", "fake"])
-def host(request, tmp_path):
-    """A host with a file `there`, a command that works, and one that fails."""
-    there = str(tmp_path / "there")
-    Path(there).write_text("before\n")
-    if request.param == "real":
-        yield LocalHost("local", "netbench-contract-test"), there
-    else:
-        answers = {"echo": Completed((), 0, "hello\n", ""), "false": Completed((), 1, "", "")}
-        yield FakeHost(answers, {there: "before\n"}), there
-
-
-def test_a_command_and_its_exit_code(host):
-    here, _ = host
-    done = here.run(["echo", "hello"])
-    assert (done.argv, done.exit_code, done.stdout, done.stderr) == (("echo", "hello"), 0, "hello\n", "")
-    assert here.run(["false"]).exit_code == 1
-    assert run_checked(here, ["echo", "hello"]) == "hello\n"
-    with pytest.raises(TestbedError, match=f"host {here.name}: `false` failed with exit code 1: no message"):
-        run_checked(here, ["false"])
-
-
-def test_a_command_that_is_not_there(host):
-    here, _ = host
-    with pytest.raises(MissingError, match="no-such-command"):
-        here.run(["no-such-command"])
-
-
-def test_files_are_read_and_written(host):
-    here, there = host
-    assert here.read(there) == "before\n"
-    here.write(there, "after")
-    assert here.read(there) == "after"
-
-
-def test_a_file_that_is_not_there(host):
-    here, _ = host
-    with pytest.raises(TestbedError, match=r"/no/such/file cannot be read: No such file or directory"):
-        here.read("/no/such/file")
-    with pytest.raises(TestbedError, match="/no/such/file"):
-        here.write("/no/such/file", "")
-
-
-def test_a_host_outside_any_namespace_says_so(host):
-    here, _ = host
-    assert here.netns is None
-
-
-def test_a_command_gets_its_input_and_no_locale():
-    here = LocalHost("local", "x")
-    assert here.run(["cat"], stdin="a\nb\n").stdout == "a\nb\n"
-    assert "LC_ALL=C\n" in here.run(["env"]).stdout
-
-
-def test_nothing_is_for_a_shell_to_interpret():
-    assert LocalHost("local", "x").run(["echo", "$HOME; id", "*"]).stdout == "$HOME; id *\n"
-
-
-def test_a_command_that_takes_too_long_is_ended():
-    here = LocalHost("local", "netbench-contract-slow")
-    with pytest.raises(TestbedError, match="host local: `sleep 60` did not end within 0.1 s"):
-        here.run(["sleep", "60"], timeout_s=0.1)
-    assert list(marked_processes("netbench-contract-slow")) == []
-
-
-def test_a_spawned_process_has_pipes_and_bears_the_mark_of_its_run():
-    process = LocalHost("local", "netbench-contract-mark").spawn(["cat"])
-    try:
-        assert process.stdin is not None
-        process.stdin.write("hello\n")
-        process.stdin.flush()
-        assert process.stdout is not None
-        assert process.stdout.readline() == "hello\n"
-        assert list(marked_processes("netbench-contract-mark")) == [(process.pid, "cat")]
-        assert list(marked_processes("netbench-contract-mar")) == []
-    finally:
-        assert end_marked_processes("netbench-contract-mark") == ["cat"]
-        process.communicate()
-    assert process.returncode == -9
-
-
-def test_what_a_process_has_started_ends_when_it_is_killed():
-    process = LocalHost("local", "netbench-contract-family").spawn(["sh", "-c", "sleep 60 & echo; wait"])
-    assert process.stdout is not None
-    process.stdout.readline()
-    # For a moment, as the shell's child becomes another program, it has no environment.
-    assert wait_until(lambda: len(list(marked_processes("netbench-contract-family"))) == 2, 10)
-    process.kill()
-    process.communicate(timeout=10)
-    assert list(marked_processes("netbench-contract-family")) == []
-
-
-ORPHAN = """
-import os
-from netbench.hosts.local import LocalHost
-child = LocalHost("local", "netbench-contract-orphan").spawn(["cat"])
-child.stdin.write("ready\\n")
-child.stdin.flush()
-child.stdout.readline()
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_spawned_process_dies_with_netbench():
-    """Its pipes stay open while it lives, so it ends only if it is killed."""
-    done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=60, check=False)
-    assert done.returncode == -9
-    assert wait_until(lambda: not any(marked_processes("netbench-contract-orphan")), 20)
-
-
-def test_ctrl_c_at_the_terminal_does_not_reach_a_spawned_process():
-    process = LocalHost("local", "x").spawn(["cat"])
-    try:
-        assert os.getsid(process.pid) == process.pid
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_a_namespace_that_is_gone_is_named():
-    gone = Namespaced(LocalHost("n", "x"), "nb-no-such-namespace")
-    for use in (gone.run, gone.spawn):
-        with pytest.raises(MachineGoneError, match="host n: its namespace nb-no-such-namespace is gone"):
-            use(["echo", "hello"])
 
 
 # Source

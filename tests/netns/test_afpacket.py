@@ -21,9 +21,9 @@ from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.receive import threads_of
 from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 
@@ -36,7 +36,7 @@ SOON_NS = 20_000_000
 of_both_kinds = pytest.mark.parametrize("kind", ["afpacket", "xdp"])
 
 
-class Lab(Namespaced):
+class Lab(NamespaceHost):
     """A separate namespace with the veth pairs tx0–rx0 and tx1–rx1; records the processes spawned in it."""
 
     def __init__(self, netns: str) -> None:

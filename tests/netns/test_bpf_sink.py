@@ -84,8 +84,8 @@ def taken():
 
 def test_beside_the_program_of_a_source_there_is_room_at_tcx_and_none_at_xdp(taken):
     """The NIC of a stream's sink is also that of the source of its reverse."""
-    room = Capacity.wanted(1, 1, 0)
-    with pytest.raises(MissingError, match=r"another one is there.*`hook: tcx` has room beside it"):
+    room = Capacity.needed(1, 1, 0)
+    with pytest.raises(MissingError, match=r"another one is there.*`hook: tcx`"):
         attach(taken, "xdp", room, by_napi=True)
     try:
         attached = attach(taken, "auto", room, by_napi=True)

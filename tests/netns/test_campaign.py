@@ -228,7 +228,7 @@ def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
     wait_for(lambda: stored(results) >= 1)
     second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *FEW)
     assert second.returncode == 3
-    assert f"held by netbench with process id {first.pid}" in second.stderr
+    assert f"netbench with process id {first.pid} has locked" in second.stderr
     assert not (tmp_path / "second").exists()
     assert netbench("resume", results).returncode in (3, 4)
     assert netbench("clean").stdout == "nothing to clean up\n"

@@ -12,10 +12,10 @@ import pytest
 from netbench.config.document import yaml_text
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
-from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost, marked_processes
+from netbench.hosts.pipes import end
 from netbench.images.library import find_image
-from netbench.images.unpacked import unpack
+from netbench.images.on_host import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
 from netbench.model.cpu_shares import CpuShares

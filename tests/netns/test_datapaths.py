@@ -13,7 +13,7 @@ from netbench.bpf.libbpf import BpfError, libbpf
 from netbench.config.document import yaml_text
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.linux.foreign_hooks import is_own_program
+from netbench.linux.safety.foreign_hooks import is_own_program
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of

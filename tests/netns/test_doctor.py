@@ -12,10 +12,10 @@ from pyroute2 import netns
 
 from netbench.bpf import libbpf
 from netbench.errors import ExitCode
-from netbench.linux.probes import PROBE_PREFIX
-from netbench.testbed.diagnosis import diagnose, exit_code
+from netbench.linux.requirements import PROBE_PREFIX
+from netbench.testbed.doctor.diagnosis import diagnose, exit_code
+from netbench.testbed.doctor.host_checks import Status
 from netbench.testbed.environment import read_environment
-from netbench.testbed.host_checks import Status
 
 pytestmark = pytest.mark.root
 
@@ -51,7 +51,7 @@ def test_namespaces_links_and_rules_are_as_before_in_a_world_of_its_own():
     """No other process makes links or namespaces in there, so before and after must be equal."""
     program = f"""
 import os, subprocess, sys
-from netbench.testbed.diagnosis import diagnose
+from netbench.testbed.doctor.diagnosis import diagnose
 def world():
     commands = (["ip", "-d", "link"], ["nft", "list", "ruleset"], ["sysctl", "-a", "-r", "^net[.](ipv4|bridge)"])
     return sorted(os.listdir("/run/netns")), [subprocess.run(c, capture_output=True).stdout for c in commands]
@@ -70,7 +70,7 @@ assert world() == before
 DIE_WITHIN = """
 import os, shutil
 from pyroute2 import netns
-from netbench.testbed.diagnosis import diagnose
+from netbench.testbed.doctor.diagnosis import diagnose
 def which(name, /, *, path=None):
     if name == "nft" and f"nb-probe-{{os.getpid()}}" in netns.listnetns():
         os.kill(os.getpid(), {signal})

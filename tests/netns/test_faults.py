@@ -119,7 +119,7 @@ def test_each_fault_costs_its_own_trial_with_its_reason(results, start):
 @pytest.mark.parametrize(
     ("deleted", "message"),
     [
-        (("netns", "delete", "nb-netns-sink"), "namespace nb-netns-sink is gone: somebody deleted it"),
+        (("netns", "delete", "nb-netns-sink"), "namespace nb-netns-sink is gone: other software deleted it"),
         (("-n", "nb-netns-uut", "link", "delete", "nb-in1"), "nb-tx1"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.uut.raw import Raw

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from netbench.hosts.clock import wait_until
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.trusted_code import module_command
 from tests.commands import FEW, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, wait_for
 

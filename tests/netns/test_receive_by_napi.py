@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.receive import threads_of
 from tests.commands import netbench, settings, start
 from tests.netns.watching import stored, wait_for
 

@@ -15,9 +15,9 @@ from pyroute2 import IPRoute, netns
 from netbench.bpf.attaching import attach_tc_ingress, attach_xdp
 from netbench.bpf.libbpf import libbpf
 from netbench.errors import UsageError
-from netbench.linux.foreign_hooks import unbound_packet_sockets
 from netbench.linux.netns import within
-from netbench.linux.safety import read_ports, refuse_unsafe_port
+from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
+from netbench.linux.safety.ports import read_ports, refuse_unsafe_port
 
 pytestmark = pytest.mark.root
 
@@ -318,7 +318,7 @@ def inside(lab, program, **environment):
 
 
 ASK = """
-from netbench.linux.safety import read_ports
+from netbench.linux.safety.ports import read_ports
 for port in read_ports(None, ["198.18.0.1"]):
     print(port.name, *port.in_use, sep="|")
 """

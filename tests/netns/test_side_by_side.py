@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from netbench.hosts.base import run_checked
-from netbench.hosts.ssh_guest import free_port
+from netbench.hosts.ssh import free_port
 from netbench.linux.changes import SetUp
 from netbench.model.cpu_shares import CpuShares
 from netbench.testbed.cpus import usable_cpus

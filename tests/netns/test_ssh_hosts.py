@@ -25,14 +25,14 @@ from netbench.errors import MissingError
 from netbench.generators.trex.trex_package import SERVER, no_client
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import MARK, LocalHost
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.linux import watchdog
 from netbench.linux.cgroups import find_controller, find_memory_controller
-from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker
@@ -161,7 +161,7 @@ class Lab:
     @contextmanager
     def cut_off(self, name: str):
         """Make a server unreachable while all its links are up."""
-        inside = Namespaced(self.machine.host(), self.namespaces[name])
+        inside = NamespaceHost(self.machine.host(), self.namespaces[name])
         drops = "oifname nb-control drop; iifname nb-control drop"
         chains = [f"chain {hook} {{ type filter hook {hook} priority 0; {drops}; }}" for hook in ("input", "output")]
         run_checked(inside, ["nft", "-f", "-"], stdin="\n".join(["table ip cut {", *chains, "}"]))
@@ -501,9 +501,7 @@ def test_hosts_that_cannot_be_reached_are_told_before_anything_is_measured(lab, 
     other = tmp_path / "known_hosts"
     known = Path(yaml_value(lab.file.read_text())["hosts"]["sink"]["known_hosts"]).read_text().splitlines()
     other.write_text(known[0].split()[0] + " " + " ".join(known[1].split()[1:]) + "\n")
-    assert "its host key is not among those that are known, or another one" in refused(
-        lab, tmp_path, known_hosts=str(other)
-    )
+    assert "the host key is unknown, or differs from the known one" in refused(lab, tmp_path, known_hosts=str(other))
     assert "Connection refused" in refused(lab, tmp_path, ssh_port=23)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     assert "no key that the agent or the topology offers is accepted there" in refused(

@@ -15,7 +15,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.frame_template import build_frame
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.napi import threads_of
+from netbench.linux.changes.receive import threads_of
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
 from tests.netns.watching import programs
 
@@ -117,10 +117,10 @@ def test_as_fast_as_it_can_is_a_sequence_whose_losses_the_device_counts(lab, ope
     assert captured.sequences[-1] < sent.frames
 
 
-def test_what_is_missing_is_said_with_what_to_do(lab, opened):
+def test_what_is_missing_is_reported_with_what_to_do(lab, opened):
     lab.do("ip link add name nothing type bridge")
     with pytest.raises(
-        MissingError, match=r"nothing of host lab cannot send: the driver \(bridge\) of nothing takes no"
+        MissingError, match=r"nothing of host lab cannot send: the driver \(bridge\) of nothing rejects"
     ):
         opened("nothing", kind="xdp")
     source = XdpSource()
@@ -132,7 +132,7 @@ def test_what_is_missing_is_said_with_what_to_do(lab, opened):
 
 def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
     source = opened(kind="xdp")
-    with pytest.raises(TestbedError, match=r"MTU of 1500: frames have at most 1522 bytes, and not 2000"):
+    with pytest.raises(TestbedError, match=r"MTU of 1500: frames of 2000 bytes do not fit, at most 1522"):
         source.prepare(traffic(10.0, 0.1, 2000))
     for end in ("tx0", "rx0"):
         lab.do(f"ip link set dev {end} mtu 9000")
@@ -154,11 +154,11 @@ def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
 CONTROLLER = """
 import sys, time
 from netbench.generators.xdp.xdp import XdpSource
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from tests.netns.test_afpacket import traffic
 source = XdpSource()
-source.open(Namespaced(LocalHost("lab", sys.argv[1]), sys.argv[1]), "tx0", ())
+source.open(NamespaceHost(LocalHost("lab", sys.argv[1]), sys.argv[1]), "tx0", ())
 source.prepare(traffic(None if sys.argv[2] == "max" else float(sys.argv[2]), 600.0))
 source.start(time.monotonic_ns())
 time.sleep(600)

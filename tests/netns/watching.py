@@ -39,8 +39,8 @@ def pids_in(netns: str, word: str) -> list[int]:
 def frames_sent() -> int:
     """The frames sent by the first source's NIC of the topology `netns` since it was made."""
     command = "ip netns exec nb-netns-source cat /sys/class/net/nb-tx1/statistics/tx_packets"
-    told = subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
-    return int(told or 0)
+    output = subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
+    return int(output or 0)
 
 
 def programs() -> set[int]:

@@ -9,18 +9,18 @@ from pathlib import Path
 from netbench.generators.frame_template import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.changes import Change
-from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
 from netbench.uut.guest import Guest, StartGuest
 from netbench.vmm.base import RunningGuest, Vmm
@@ -138,7 +138,7 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
     wanted = topology(2, name=name)
     journal = Journal.create(name)
     hosts: dict[str, Host] = {
-        host: Namespaced(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
+        host: NamespaceHost(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
     }
     with Netlink() as netlink:
         machine = Machine(None, LocalHost("local", journal.run_id), record=journal, netlink=netlink)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
@@ -19,7 +19,7 @@ from netbench.model.trial import TrialResult
 from netbench.testbed import rings
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.reference import DropRule
 from tests.breakages import load_shipped
@@ -80,7 +80,7 @@ def profile(**more) -> Profile:
 
 
 def in_uut() -> Host:
-    return Namespaced(LocalHost("uut", "RUN"), IN_UUT)
+    return NamespaceHost(LocalHost("uut", "RUN"), IN_UUT)
 
 
 @contextmanager

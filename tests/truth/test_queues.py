@@ -6,7 +6,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from tests.breakages import Broken, broken, load_shipped
 from tests.unit.inputs import planned_trial, profile

@@ -17,9 +17,9 @@ import pytest
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frame_template import build_frame
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
 from netbench.model.stream_paths import stream_paths
@@ -46,7 +46,7 @@ PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
 HOOKS = {"tcx ingress": ("tcx", 2), "xdp, native": ("xdp", 2), "xdp, generic": ("xdp", 1)}
 
 
-class Wired(Namespaced):
+class Wired(NamespaceHost):
     """A namespace with the pairs; the hook that its sink bpf is to request, and the hook that it then uses."""
 
     wanted: Any = ""
@@ -143,11 +143,11 @@ class Trial:
     def received(self, sent=FRAMES, **more):
         """The counts of both sinks."""
         first = self.stamps.first_sequence or 0
-        said = Sent(sent, 0, 1.0, self.first_ns, time.time_ns(), 1, 0.0, first_sequence=first, **more)
+        report = Sent(sent, 0, 1.0, self.first_ns, time.time_ns(), 1, 0.0, first_sequence=first, **more)
         for sink in self.sinks:
             sink.stop(2.0)
-        self.sent = said
-        return [sink.received(said) for sink in self.sinks]
+        self.sent = report
+        return [sink.received(report) for sink in self.sinks]
 
 
 def without_percentiles(received):
@@ -302,8 +302,8 @@ def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, pr
         for fd in (*links, program):
             os.close(fd)
         trial.send(trial.test_frame(2))
-        said = trial.received()
-    assert [(received.frames, received.foreign) for received in said] == [(2, 1)] * 2
+        report = trial.received()
+    assert [(received.frames, received.foreign) for received in report] == [(2, 1)] * 2
 
 
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):

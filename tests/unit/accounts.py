@@ -2,7 +2,7 @@
 
 from netbench.model.counts import StreamCounts
 from netbench.trial.accounting import accounts
-from netbench.trial.evidence import StreamObservation
+from netbench.trial.observation import StreamObservation
 
 
 def account(evidence: StreamObservation) -> StreamCounts:

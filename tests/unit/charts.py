@@ -1,4 +1,4 @@
-"""The figures of a report page, as shown and as downloaded."""
+"""The figures of a report page, and the series of charts."""
 
 import gzip
 import json
@@ -7,11 +7,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any
 
-from netbench.model.campaign import CampaignResults
-from netbench.report.chart import Chart, ChartSeries, Form
-from netbench.report.page import report_page
-from netbench.report.publication import charts_of
-from netbench.report.shown import Shown
+from netbench.report.figures.chart import Chart, ChartSeries, Form
 
 _PACKED = '<script type="application/(gzip|json)">([^<]*)</script>'
 _FIGURE = r'<figure class="figure" id="figure-([^"]*)">(.*?)</figure>'
@@ -19,13 +15,12 @@ _FIGURE = r'<figure class="figure" id="figure-([^"]*)">(.*?)</figure>'
 
 @dataclass(frozen=True)
 class OnPage:
-    """A figure: the numbers of its marks, the tooltip of each, and its markup on each scale."""
+    """A figure: the numbers of its marks, its plotly figure, and its markup."""
 
     name: str
     rows: list[dict[str, Any]]
-    tips: list[str]
-    markup: dict[str, str]
-    note: str
+    plotly: dict[str, Any]
+    markup: str
 
     @property
     def uuts(self) -> set[object]:
@@ -40,7 +35,7 @@ def with_all_views(source: str) -> str:
     """Return the page with each view and each list entry chosen, and everything unfolded."""
     for _ in range(3):  # lists are in views, and long lists are folded
         source = re.sub(
-            f'(<div class="(?:view|picked)"[^>]*>|</summary>){_PACKED}',
+            f'(<div class="(?:view|picked)"[^>]*>|</summary>)\\s*{_PACKED}',
             lambda view: view[1] + unpacked(*view.groups()[1:]),
             source,
         )
@@ -50,23 +45,11 @@ def with_all_views(source: str) -> str:
 def figures_on(source: str) -> list[OnPage]:
     found = []
     for name, content in re.findall(_FIGURE, with_all_views(source), re.S):
-        packed = re.search(_PACKED, content)
-        caption = re.search(r"<figcaption>(.*?)</figcaption>", content, re.S)
-        scale = re.search(r'data-scale="([^"]*)"', content)
-        assert packed is not None
-        assert caption is not None
-        assert scale is not None
-        more = unpacked(*packed.groups())
+        (packed,) = re.findall(_PACKED, content)
+        more = unpacked(*packed)
         rows = [dict(zip(more["columns"], row, strict=True)) for row in more["rows"]]
-        markup = {scale[1]: content[: caption.start()], **more["scales"]}
-        found.append(OnPage(name, rows, more["tips"], markup, caption[1]))
+        found.append(OnPage(name, rows, more["figure"], content))
     return found
-
-
-def names_as_files_and_on_page(results: CampaignResults) -> tuple[list[str], list[str]]:
-    """Return the sorted names of a campaign's figures as files, and those on its page."""
-    files = [name for name, _ in charts_of(Shown.of(results))]
-    return sorted(files), sorted(figure.name for figure in figures_on(report_page(results)))
 
 
 def of_form(chart: Chart, *forms: Form) -> list[ChartSeries]:

@@ -14,7 +14,7 @@ from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import digests
 from netbench.results.store import Store
-from netbench.statistics.comparison import Campaign
+from netbench.statistics.compared_cells import Campaign
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, campaign, stream_counts, trial
 

@@ -12,9 +12,9 @@ import pytest
 
 from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
-from netbench.linux.nics import NicCounters
-from netbench.linux.running import Other
-from netbench.loads.stress_ng import NeighbourLoad
+from netbench.linux.counters.counting_points import NicCounters
+from netbench.linux.locks import OtherMeasurement
+from netbench.loads.stress_ng import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.replayed_loads import ReplayedLoads
@@ -54,7 +54,7 @@ class FakeTestbed:
         self.usual = Behaviour()  # where none is given
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
-        self.company: list[Other] = []
+        self.company: list[OtherMeasurement] = []
         self.said: list[str] = []  # remarks of its sources
         self.port_warnings: list[str] = []
         self.hosts = {"uut": HostIdentity("Linux 6.1", None, None, "none", "none")}
@@ -132,7 +132,7 @@ class FakeTestbed:
     def facts(self, active: ActiveGuest) -> Mapping[str, str]:
         return _next(self.told.get(self._present, []), {})
 
-    def others(self) -> list[Other]:
+    def others(self) -> list[OtherMeasurement]:
         return self.company
 
     def sends(self) -> str:

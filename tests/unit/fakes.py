@@ -4,6 +4,7 @@ They share a log, a list of texts in the order of the calls, and one `FakeNics`,
 frames would: a trial on them runs the real accounting.
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.distributions import Spread
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath
@@ -346,7 +347,7 @@ class FakeHost:
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         if list(argv) == ["sh", "-c", "echo $PPID"]:  # the parent of all commands is the first process
-            return Completed(tuple(argv), 0, "1\n", "")
+            return Completed(tuple(argv), 0, f"{os.getpid() if self._is_here else 1}\n", "")
         self.commands.append(tuple(argv))
         if argv[0] not in self._answers:
             raise MissingError(f"the command `{argv[0]}` is not on this host")
@@ -370,3 +371,9 @@ class FakeHost:
 
     def send(self, source: Path, path: str) -> None:
         self.files[path] = source.read_text()
+
+    def share(self, source: Path, directory: str) -> str:
+        if self._is_here:
+            return str(source)
+        self.send(source, f"{directory}/{source.name}")
+        return f"{directory}/{source.name}"

@@ -5,13 +5,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-AMD64, ARM64 = 62, 183
+AMD64 = 62  # e_machine of ELF
+ARM64_WORD = "aarch64"
 PVH_NOTE = struct.pack("<III", 4, 4, 18) + b"Xen\0" + struct.pack("<I", 0x1000)
 XEN_VERSION_NOTE = struct.pack("<III", 4, 5, 5) + b"Xen\0" + b"xen-3\0\0\0"
 
 
-def elf(sections: Mapping[str, bytes], machine: int = AMD64) -> bytes:
-    """Return an ELF file with these sections; each is linked to the section .dynstr, if there is one."""
+def elf(sections: Mapping[str, bytes]) -> bytes:
+    """Return an ELF file with these sections."""
     names = ["", *sections, ".shstrtab"]
     table = b"\0".join(name.encode() for name in names) + b"\0"
     bodies = [b"", *sections.values(), table]
@@ -19,34 +20,23 @@ def elf(sections: Mapping[str, bytes], machine: int = AMD64) -> bytes:
     for body in bodies:
         offsets.append(at)
         at += len(body)
-    strings = names.index(".dynstr") if ".dynstr" in names else 0
     headers = b"".join(
-        struct.pack("<IIQQQQIIQQ", table.index(f"{name}\0".encode()), 1, 0, 0, offset, len(body), strings, 0, 1, 0)
+        struct.pack("<IIQQQQIIQQ", table.index(f"{name}\0".encode()), 1, 0, 0, offset, len(body), 0, 0, 1, 0)
         for name, offset, body in zip(names, offsets, bodies, strict=True)
     )
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    header = struct.pack(
-        "<16sHHIQQQIHHHHHH", ident, 1, machine, 1, 0, 0, at, 0, 64, 0, 0, 64, len(names), len(names) - 1
-    )
+    header = struct.pack("<16sHHIQQQIHHHHHH", ident, 1, AMD64, 1, 0, 0, at, 0, 64, 0, 0, 64, len(names), len(names) - 1)
     return header + b"".join(bodies) + headers
 
 
-def program(needed: Sequence[str] = (), interpreter: str = "") -> bytes:
-    """A program or library that is linked against `needed`."""
-    strings = b"\0" + b"".join(name.encode() + b"\0" for name in needed)
-    dynamic = b"".join(struct.pack("<qQ", 1, strings.index(name.encode() + b"\0")) for name in needed)
-    sections = {".dynstr": strings, ".dynamic": dynamic + struct.pack("<qQ", 0, 0)}
-    return elf({**sections, ".interp": interpreter.encode() + b"\0"} if interpreter else sections)
-
-
-def module(*depends: str, aliases: Sequence[str] = (), release: str = "6.1.0-test", machine: int = AMD64) -> bytes:
-    """A kernel module."""
+def module(*depends: str, aliases: Sequence[str] = (), release: str = "6.1.0-test", words: str = "") -> bytes:
+    """A kernel module; `words` end its version magic."""
     info = [
         f"depends={','.join(depends)}",
-        f"vermagic={release} SMP mod_unload",
+        f"vermagic={release} SMP mod_unload {words}",
         *(f"alias={alias}" for alias in aliases),
     ]
-    return elf({".modinfo": b"".join(f"{entry}\0".encode() for entry in info)}, machine)
+    return elf({".modinfo": b"".join(f"{entry}\0".encode() for entry in info)})
 
 
 def modules_tree(directory: Path, modules: Mapping[str, bytes], builtin: Sequence[str] = ()) -> Path:

@@ -66,11 +66,11 @@ def trial_spec(
     scenario: str = "dedicated",
     streams: tuple[str, ...] = ("s1",),
     frame_size: FrameSize = 64,
-    load: str = "1000fps",
+    load: str | Load = "1000fps",
     **more,
 ) -> TrialSpec:
     """A trial of one second with these streams of the victim; `neighbours` are the tasks of the others."""
-    rate = Load.parse(load)
+    rate = load if isinstance(load, Load) else Load.parse(load)
     victim = GuestTask(VICTIM, Network(rate, None, frame_size), streams, TrialFrames(frame_size, rate), 1.0)
     others = more.pop("neighbours", ())
     return TrialSpec(

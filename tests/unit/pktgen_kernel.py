@@ -285,7 +285,7 @@ class FakeTee:
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        assert not self.closed, "its pipes are closed: all it wrote has been told"
+        assert not self.closed, "its pipes are closed: all its output has been read"
         code = self.wait(timeout)
         self.closed = True
         return "" if code else "start\n", self.words
@@ -320,6 +320,9 @@ class PktgenHost:
         self.kernel = kernel
         self.name = name
         self.writers: list[FakeTee] = []
+
+    def share(self, source: Path, directory: str) -> str:
+        raise AssertionError(f"pktgen needs no file, such as {source}")
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self._require_there()

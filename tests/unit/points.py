@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from netbench.model.counts import Loss, PointCount
 from netbench.model.points import UUT, CountingPoint, PathSection, PointKind, forwarding_point, whole_path
 from netbench.model.stream_paths import stream_paths
-from netbench.trial.evidence import CounterDelta
+from netbench.trial.observation import CounterDelta
 from tests.unit.inputs import topology
 
 (_PATH,) = stream_paths(topology())

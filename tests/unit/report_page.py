@@ -7,8 +7,10 @@ from rich.console import Console
 
 from netbench.cli.summary import summary_table
 from netbench.model.campaign import CampaignResults
+from netbench.report.figures import charts_of
+from netbench.report.model import ReportModel
 from netbench.report.page import report_page
-from tests.unit.charts import with_all_views
+from tests.unit.charts import figures_on, with_all_views
 
 # Sections of a page about guests that share a host.
 OF_SHARED_HOSTS = {
@@ -68,3 +70,9 @@ def printed(results: CampaignResults, width: int = 80) -> str:
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
+
+
+def names_as_files_and_on_page(results: CampaignResults) -> tuple[list[str], list[str]]:
+    """Return the sorted names of a campaign's figures as files, and those on its page."""
+    files = [chart.name for chart in charts_of(ReportModel.of(results))]
+    return sorted(files), sorted(figure.name for figure in figures_on(report_page(results)))

@@ -89,7 +89,7 @@ def trial(
     uut: str = "raw",
     scenario: str = "dedicated",
     frame_size: FrameSize = 64,
-    load: str = "1000fps",
+    load: str | Load = "1000fps",
     repetition: int = 1,
     index: int = 0,
     streams: tuple[str, ...] | None = None,

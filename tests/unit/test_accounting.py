@@ -14,7 +14,7 @@ from netbench.model.received import Received
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.accounting import OneWay, one_way
-from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation
+from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
@@ -447,7 +447,7 @@ def test_a_delay_that_is_smaller_than_what_is_not_known_of_the_clocks_is_refused
         (timed(sent=replace(SENT, numbered=False)), "the source does not number its frames"),
         (timed(sent=replace(SENT, stamped=False)), "the source does not stamp its frames"),
         (timed(set_ns=-3_200_000_000), "the clock was set by -3.200000 s during the trial"),
-        (timed(received=Received(no_delay="there is no whole capture")), "there is no whole capture"),
+        (timed(received=Received(no_delay="the capture is incomplete")), "the capture is incomplete"),
         (timed(received=Received(frames=3)), "the sink measures none"),
         (
             timed(received=replace(TIMED, clock_offset=ClockOffset(1_998_000, 2_001_000))),

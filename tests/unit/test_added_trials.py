@@ -9,11 +9,10 @@ from netbench.model.scenario import DEDICATED
 from netbench.model.trial import LoadReference
 from netbench.model.units import Load, LoadKind
 from netbench.plan.added_trials import AddedTrials
-from netbench.plan.choice import choose
+from netbench.plan.selection import choose
 from netbench.plan.static_plan import StaticPlan
-from netbench.statistics.contradictory_maxima import contradictory_maxima
 from netbench.statistics.groups import group_trials
-from netbench.statistics.limits import with_limits
+from netbench.statistics.limits import contradictory_maxima, with_limits
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import campaign, stream_counts, trial
 

@@ -13,7 +13,7 @@ from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import FrameTemplate
-from netbench.hosts import json_conversation
+from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
@@ -48,7 +48,7 @@ class ScriptedHost(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (json_conversation, "_END_S")):
+    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_process, "_END_S")):
         monkeypatch.setattr(module, name, 0.5)
 
 
@@ -97,7 +97,7 @@ def test_a_trial_is_prepare_start_and_what_was_sent(opened):
     assert host.process.returncode == 0
 
 
-def test_the_worker_is_told_interface_threads_and_cpus(opened):
+def test_the_worker_is_reported_interface_threads_and_cpus(opened):
     _, host = opened("say(READY); sys.stdin.read()", cpus=[2, 5], options=AfPacketSource.Options(threads=3))
     assert host.argv[-5:] == ["netbench.generators.afpacket.afpacket_worker", "veth0", "3", "2", "5"]
     assert sys.executable in host.argv
@@ -118,7 +118,7 @@ def test_options_that_make_no_sense_are_refused(options):
         ("say('[1, 2]')", ["JSON"]),
         ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n')", ["JSON"]),
         ("say({'ready': 'perhaps'})", ["invalid reply"]),
-        ("say({'failed': 'there is no such interface'})", ["there is no such interface"]),
+        ("say({'failed': 'the interface does not exist'})", ["the interface does not exist"]),
         ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["without end"]),
         ("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)", ["did not answer within 0.5 s"]),
     ],
@@ -141,7 +141,7 @@ def test_a_worker_that_does_not_get_ready_is_an_error_of_open_and_ended(monkeypa
         ("sys.exit(4)", "exit code 4"),
         ("hear(); print('out of memory', file=sys.stderr); sys.exit(5)", "exit code 5.*out of memory"),
         ("hear(); time.sleep(60)", "did not answer within"),
-        ("hear(); say({'failed': 'there is no such interface'})", "there is no such interface"),
+        ("hear(); say({'failed': 'the interface does not exist'})", "the interface does not exist"),
         ("hear(); say({'sent': SENT})", "invalid reply"),
     ],
 )
@@ -164,7 +164,7 @@ def test_what_goes_wrong_in_prepare_is_raised(opened, script, expected):
         ("say({'sent': {**SENT, 'colour': 'red'}}); time.sleep(60)", ["did not report how many frames it sent"]),
     ],
 )
-def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected):
+def test_what_goes_wrong_while_sending_is_reported_by_wait(opened, script, expected):
     sent, source, host = sent_by(opened, script)
     assert (sent.frames, sent.first_ns, sent.last_ns) == (0, None, None)
     for part in ("veth0", *expected):
@@ -174,7 +174,7 @@ def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected)
         source.prepare(TRAFFIC)
 
 
-def test_a_worker_that_takes_too_long_is_stopped_and_says_what_it_sent(opened):
+def test_a_worker_that_takes_too_long_is_stopped_and_reports_the_frames_it_sent(opened):
     sent, source, _ = sent_by(
         opened,
         """

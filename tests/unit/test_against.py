@@ -8,7 +8,7 @@ from netbench.config.against import with_base_versions
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.errors import ExitCode, UsageError
 from netbench.model.topology import measured_pairs
-from netbench.results.versions import split_versions
+from netbench.results.comparability import split_versions
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import topology, topology_in_vm

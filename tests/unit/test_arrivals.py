@@ -34,7 +34,7 @@ def with_ip(at: int, value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("arrived", "said"),
+    ("arrived", "expected"),
     [
         (arrival(FRAME), ""),
         (arrival(tagged(Q100)), "with VLAN 100, 68 bytes"),
@@ -62,21 +62,21 @@ def with_ip(at: int, value: bytes) -> bytes:
         (arrival(FRAME[:12].ljust(60, b"\0")), ""),  # no frame of the stream
     ],
 )
-def test_how_a_probe_differs_from_what_was_sent(arrived, said):
-    assert summary([arrived], PATH, TRAFFIC, SENT) == said
+def test_how_a_probe_differs_from_what_was_sent(arrived, expected):
+    assert summary([arrived], PATH, TRAFFIC, SENT) == expected
 
 
 def test_each_kind_of_change_is_reported_once():
     arrived = [arrival(tagged(Q100)), arrival(FRAME, "81000064"), arrival(tagged(PRIORITY)), arrival(FRAME)]
-    said = "with VLAN 100, 68 bytes; others with a priority tag (VLAN 0, priority 7), 68 bytes"
-    assert summary(arrived, PATH, TRAFFIC, SENT) == said
+    expected = "with VLAN 100, 68 bytes; others with a priority tag (VLAN 0, priority 7), 68 bytes"
+    assert summary(arrived, PATH, TRAFFIC, SENT) == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(0, (60, "-")), (1 << 4, (60, "81000005")), (1 << 4 | 1 << 6, (60, "88a80005"))]
+    ("status", "expected"), [(0, (60, "-")), (1 << 4, (60, "81000005")), (1 << 4 | 1 << 6, (60, "88a80005"))]
 )
-def test_the_tag_that_the_kernel_took_from_a_frame(status, told):
-    assert length_and_tag(struct.pack("=IIIHHHH", status, 60, 60, 0, 14, 5, 0x88A8)) == told
+def test_the_tag_that_the_kernel_took_from_a_frame(status, expected):
+    assert length_and_tag(struct.pack("=IIIHHHH", status, 60, 60, 0, 14, 5, 0x88A8)) == expected
 
 
 def test_what_is_no_line_of_the_witness_is_refused():

@@ -9,7 +9,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
 from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
-from netbench.generators.base import Generator
+from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
 from netbench.model.frame_mix import IMIX, FrameMix
@@ -50,7 +50,7 @@ class FakeXdp(FakeAfPacket):
 class FakeXdpSource(FakeSource):
     def open(self, host, interface, cpus):
         if interface != "nb-fast1":
-            raise MissingError(f"{interface} takes no frames from XDP programs")
+            raise MissingError(f"{interface} rejects frames from XDP programs")
         super().open(host, interface, cpus)
 
     def identity(self):
@@ -90,7 +90,7 @@ def test_pktgen_where_it_works():
     ("host", "interface", "why"),
     [
         (without_pktgen("near"), "nb-tx1", "the kernel of host near has no pktgen: neither loaded nor loadable"),
-        (PktgenHost(FakeKernel(), "near"), "lo9", "pktgen does not take `add_device lo9@0` > "),
+        (PktgenHost(FakeKernel(), "near"), "lo9", "pktgen rejects `add_device lo9@0` > "),
     ],
     ids=["there is none", "it refuses"],
 )
@@ -211,6 +211,23 @@ def test_the_same_source_for_all_loads_where_that_is_asked_for():
         assert "fake sends high loads from nb-tx1 of host near too" in source.remarks()[1]
         source.prepare(TRAFFIC)
         assert source.identity().kind == "fake"
+
+
+class Preferred(FakeAfPacket):
+    """A kind of another package, which comes before pktgen, and sends no mixes."""
+
+    auto_source, sends_mixes = SourcePreference(rank=3), False
+
+
+def test_a_kind_of_another_package_is_chosen_by_its_preference(monkeypatch):
+    monkeypatch.setattr(auto, "plugins", lambda group: {"afpacket": FakeAfPacket, "mine": Preferred, "pktgen": PktGen})
+    host = PktgenHost(FakeKernel(), "near")
+    with closing(AutoGenerator().source()) as source:
+        source.open(host, "nb-tx1", ())
+        assert host.kernel.devices() == {}, "pktgen comes second"
+        assert AutoGenerator().source().commands("nb-tx1", ())[0] == "# where mine works:"
+        source.prepare(replace(TRAFFIC, frame_size=IMIX))
+        assert host.kernel.devices() == {}
 
 
 def test_auto_attaches_no_program_to_a_nic():

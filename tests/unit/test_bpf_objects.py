@@ -27,7 +27,7 @@ def test_objects_are_built_from_their_source(tmp_path):
     assert len(built) == len(list(PROGRAMS.glob("*.c")))
 
 
-def test_without_libbpf_it_says_what_to_install(monkeypatch):
+def test_without_libbpf_the_error_names_the_package(monkeypatch):
     monkeypatch.setattr("netbench.bpf.libbpf._LIBRARY", "libbpf.so.nb")
     libbpf.cache_clear()
     with pytest.raises(MissingError, match=r"libbpf\.so\.nb cannot be loaded .*install libbpf1"):

@@ -46,7 +46,7 @@ def test_a_part_of_all_frames_is_read_and_written_as_people_write_it():
     ("frames", "numbers", "shift"), [(1, 1 << 16, 0), (65_537, 1 << 17, 0), (3_000_000, 1 << 22, 2), (None, 1 << 25, 5)]
 )
 def test_there_is_room_for_all_numbers_that_can_be_sent(frames, numbers, shift):
-    room = Capacity.wanted(frames, 1.0, 0)
+    room = Capacity.needed(frames, 1.0, 0)
     assert (room.numbers, room.time_shift) == (numbers, shift)
     assert room.times << room.time_shift == numbers
 
@@ -81,33 +81,33 @@ NATIVE, GENERIC, TCX = "xdp, native", "xdp, generic", "tcx ingress"
         ("auto", "veth", False, (TCX,), NATIVE, "tcx ingress: no"),
         ("auto", "veth", True, (NATIVE, TCX), GENERIC, "xdp, native: no; tcx ingress: no"),
         ("auto", "ixgbe", True, (TCX,), GENERIC, "tcx ingress: no"),
-        ("xdp", "ixgbe", False, (), NATIVE, "as the profile says"),
+        ("xdp", "ixgbe", False, (), NATIVE, "as set in the profile"),
         ("xdp", "tun", False, (), GENERIC, "the driver tun does not count frames that a program takes in it"),
-        ("tcx", "veth", True, (), TCX, "as the profile says"),
+        ("tcx", "veth", True, (), TCX, "as set in the profile"),
         ("tcx", "veth", True, (TCX,), "", "tcx ingress: no"),
     ],
 )
 def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, by_napi, refusing, taken, why):
-    def attached(hook, device, room, said):
+    def attached(hook, device, room, reason):
         if hook.name in refusing:
             raise BpfError(f"{hook.name}: no")
-        return hook.name, said
+        return hook.name, reason
 
     monkeypatch.setattr(bpf_counter, "_attached", attached)
     monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
     with nullcontext() if taken else pytest.raises(MissingError, match=why):
-        found: Any = bpf_counter.attach("rx1", wanted, Capacity.wanted(1, 1, 0), by_napi=by_napi)
+        found: Any = bpf_counter.attach("rx1", wanted, Capacity.needed(1, 1, 0), by_napi=by_napi)
         assert found == (taken, why)
 
 
-def test_what_every_hook_lacks_is_said_once(monkeypatch):
+def test_what_every_hook_lacks_is_reported_once(monkeypatch):
     def attached(*_):
         raise MissingError("no libbpf")
 
     monkeypatch.setattr(bpf_counter, "_attached", attached)
     monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
     with pytest.raises(MissingError, match="^no libbpf$"):
-        bpf_counter.attach("rx1", "auto", Capacity.wanted(1, 1, 0), by_napi=True)
+        bpf_counter.attach("rx1", "auto", Capacity.needed(1, 1, 0), by_napi=True)
 
 
 class FakeBpf:
@@ -163,7 +163,7 @@ def opened(monkeypatch):
         (incoming(None), "bpf", "above"),
     ],
 )
-def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
+def test_auto_chooses_for_each_trial_and_reports_why(opened, armed, kind, why):
     assert opened.identity().kind == "tcpdump, or bpf above its rate"
     opened.arm(armed)
     assert opened.identity().kind == kind

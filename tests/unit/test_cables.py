@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.hosts.python_modules import module_command, source_command
+from netbench.hosts.trusted_code import module_command, source_command
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Cable, Topology, VmNic, cables, devices
-from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cabling import cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.vmm.base import CableEnd
 from netbench.vmm.qemu import open_nics

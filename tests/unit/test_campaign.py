@@ -11,7 +11,7 @@ from netbench.campaign import runner
 from netbench.campaign.runner import make_request
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
-from netbench.linux.running import Other
+from netbench.linux.locks import OtherMeasurement
 from netbench.model.selftest_record import Ceiling, SelftestRecord
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
@@ -296,7 +296,7 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
 
 
 def test_another_netbench_that_measures_meanwhile_is_noted_once(campaign):
-    campaign.testbed.before_trial = lambda number: campaign.testbed.company.append(Other(7, "x", "NOW"))
+    campaign.testbed.before_trial = lambda number: campaign.testbed.company.append(OtherMeasurement(7, "x", "NOW"))
     results = campaign.run(repetitions=3)
     (text,) = [warning.text for warning in results.warnings if warning.kind is WarningKind.OTHER_CAMPAIGN]
     assert "process id 7, topology x" in text

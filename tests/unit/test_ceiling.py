@@ -15,8 +15,8 @@ from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import selftest_warnings
 from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import CeilingSearch, loopback
-from netbench.trial.judging import beyond_ceiling
-from netbench.trial.losses import RING_FULL
+from netbench.trial.loss_attribution import RING_FULL
+from netbench.trial.verdict_rules import beyond_ceiling
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.points import loss

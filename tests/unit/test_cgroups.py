@@ -6,11 +6,11 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
-from netbench.linux.cgroups import CpuController, door, find_controller
+from netbench.linux.cgroups import CpuController, cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
-from netbench.linux.journal import from_json, to_json
+from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.model.cpu_shares import CpuShares
 from netbench.uut.base import Assignment
 from tests.unit.fakes import FakeHost
@@ -91,9 +91,9 @@ def test_what_a_group_is_told(version, weight, limit, settings):
 @pytest.mark.parametrize(
     ("host", "says"),
     [
-        (GroupHost("proc /proc proc rw 0 0\n"), "which this machine has not"),
-        (GroupHost(V2, controllers="cpuset memory"), "which this machine has not"),
-        (GroupHost(V2, writable=False), "none may be made in /sys/fs/cgroup: run netbench as root and outside"),
+        (GroupHost("proc /proc proc rw 0 0\n"), "which this machine lacks"),
+        (GroupHost(V2, controllers="cpuset memory"), "which this machine lacks"),
+        (GroupHost(V2, writable=False), "/sys/fs/cgroup is not writable: run netbench as root and outside"),
     ],
 )
 def test_where_there_are_none_to_be_had(host, says):
@@ -190,9 +190,9 @@ def test_a_command_is_bound_and_enters_its_group_before_anything_else():
 
 def test_namespaces_see_the_groups_through_a_process_outside():
     v1 = CpuController("/sys/fs/cgroup/cpu", 1)
-    assert door(FakeHost(), v1, "nb-x") == "/proc/1/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
+    assert cgroup_procs(FakeHost(), v1, "nb-x") == "/proc/1/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
     here = LocalHost("local", "x")
-    assert door(here, v1, "nb-x") == f"/proc/{os.getpid()}/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
+    assert cgroup_procs(here, v1, "nb-x") == f"/proc/{os.getpid()}/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
 
 
 RUN = "lab-0123456789ab"

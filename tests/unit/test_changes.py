@@ -1,6 +1,8 @@
 """Changes as data: they survive the journal, describe themselves, and record the values that they will replace."""
 
 import json
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -37,7 +39,7 @@ from netbench.linux.changes import (
     SetUp,
     SteerReceived,
 )
-from netbench.linux.journal import from_json, to_json
+from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.libvirt.api import AddLibvirtDomain
 from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
@@ -207,8 +209,15 @@ def test_an_unknown_change_is_refused():
         from_json({"change": "Format", "disk": "sda"})
     with pytest.raises(TypeError):
         from_json({"change": "AddNamespace", "nam": "x"})
-    with pytest.raises(ImportError):
+    with pytest.raises(KeyError):
         from_json({"change": "AddBox", "module": "a_plug_in_that_is_gone"})
+
+
+def test_a_change_whose_module_an_older_version_had_elsewhere_can_be_undone():
+    entry = {**to_json(AddLibvirtDomain("nb-x", "test:///default")), "module": "netbench.vmm.of_an_older_version"}
+    program = f"from netbench.linux.watchdog.journal import from_json; print(from_json({entry}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{AddLibvirtDomain('nb-x', 'test:///default')}\n", "")
 
 
 @pytest.mark.parametrize(("found", "written"), [("0", [("1"), ("0")]), ("1", [])])

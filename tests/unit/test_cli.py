@@ -16,7 +16,7 @@ import pytest
 
 from netbench.campaign import runner as campaign
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
-from netbench.linux.cleaning import Cleaned
+from netbench.linux.watchdog.journal import Cleaned
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
@@ -175,8 +175,8 @@ WRONG = [
         ("run", "netns", "quik"),
         "quik: no such profile: neither a file nor one of the shipped ones; did you mean quick?",
     ),
-    (("run", "quick", "netns"), "quick: is a profile, and a topology is wanted in its place"),
-    (("run", "netns", "netns-3"), "netns-3: is a topology, and a profile is wanted in its place"),
+    (("run", "quick", "netns"), "quick: is a profile, but a topology is needed here"),
+    (("run", "netns", "netns-3"), "netns-3: is a topology, but a profile is needed here"),
     (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
     (("run", "netns", "quick", "--scenario", "x"), "there is no scenario 'x' here; there are dedicated"),
     (
@@ -507,7 +507,7 @@ def test_cleaning_says_what_it_did(command, monkeypatch, dry, found, answer):
         asked.append(dry_run)
         return found
 
-    monkeypatch.setattr("netbench.linux.cleaning.clean", clean)
+    monkeypatch.setattr("netbench.linux.watchdog.journal.clean", clean)
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     assert command("clean", *(["--dry-run"] if dry else [])) == answer
     assert asked == [dry]

@@ -44,7 +44,7 @@ def test_a_campaign_that_drifts_is_warned_of_wherever_it_is_compared(compare, tm
         said = " ".join(out.split())
         assert "warning: not steady, drifting (drift): UUT one: the throughput drifted by −" in said
         assert "not steady, steady" not in said
-        assert "What changed within a campaign" in page.read_text()
+        assert "Stability within campaigns" in page.read_text()
     assert "not steady" not in compare(steady, stored(tmp_path / "other", Made(uuts=("one",)).campaign(3)))[1]
 
 
@@ -112,7 +112,7 @@ def test_cells_with_too_few_repetitions_are_inconclusive_and_the_number_needed_i
     told = " ".join(out.split())
     assert "120000fps: none" not in told
     assert "fewer than 3 valid repetitions in one of the campaigns (3 repetitions needed)" in told
-    assert "gate, new: inconclusive: a regression above 2 % is neither shown nor excluded in 3 of 4 cells" in told
+    assert "gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 3 of 4 cells" in told
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(ReasonKind.UUT_FAILED, 1), (ReasonKind.GENERATOR_FAILED, 5)])
@@ -152,7 +152,7 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
     code, out, err = compare(*sides, "--html", page)
     assert (code, err) == (0, "")
     for told in (out, Page(page.read_text()).text):
-        assert "Maxima that loads are a share of" in told
+        assert "Maxima that loads refer to" in told
         assert "60.0 … 61.0" in told
 
 
@@ -192,17 +192,17 @@ def odd(tmp_path):
 
 WRONG = [
     ((), "Missing argument"),
-    (("base",), "holds one version of each UUT"),
+    (("base",), "one version of each UUT, nothing to compare"),
     (("base", "nowhere"), "nowhere: is no result directory of `netbench run`"),
     (("base", "nothing"), "nothing: is no result directory of `netbench run`"),
-    (("base", "base"), "base: is the same directory as "),
-    (("base", "nothing/../base"), "is the same directory as "),
+    (("base", "base"), "base: the same directory as "),
+    (("base", "nothing/../base"), "the same directory as "),
     (("base", "empty"), "base and empty cannot be compared: empty has no valid trial"),
     (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
     (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
     (("base", "sizes", "--size", "512"), "base has no valid trial of the selected cells"),
     (("real", "imitated"), "CPU not emulated in real; on this machine, CPU emulated in imitated"),
-    (("base", "search"), "search searched for the highest loads, base did not; compare searches to searches"),
+    (("base", "search"), "search searched for the highest loads, base did not; compare searches with searches"),
     (("base", "real", "--output", "x.json"), "--output: needs --format json, junit or markdown"),
     (("base", "real", "--uut", "raw2"), "--uut raw2: no campaign has it; there are raw"),
     (("base", "real", "--size", "5*"), "--size 5*: no campaign has it; there are 64"),

@@ -7,8 +7,9 @@ import pytest
 from netbench.model.campaign import EndedSweep
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.comparison_words import change_words, how_tested, loss_words, verdict_words
-from netbench.statistics.comparison import ComparedCell, compare, number_of_tests, why_nothing_compares
+from netbench.report.comparison import change_words, how_tested, loss_words, verdict_words
+from netbench.statistics.compared_cells import ComparedCell
+from netbench.statistics.comparison import compare, number_of_tests, why_nothing_compares
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import GateResult, judge
 from netbench.statistics.significance import Test

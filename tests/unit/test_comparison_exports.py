@@ -79,7 +79,7 @@ def test_markdown_has_the_gate_warnings_and_a_table(compare, tmp_path):
     base = stored(tmp_path / "base", made_up(seed=1))
     new = stored(tmp_path / "new", replace(made_up(seed=2), warnings=(BUSY,)))
     _, out = document(compare, "markdown", base, new)
-    assert "**Gate: inconclusive: a regression above 2 % is neither shown nor excluded in 4 of 4 cells**" in out
+    assert "**Gate: inconclusive: a regression above 2 % is neither found nor excluded in 4 of 4 cells**" in out
     assert "- Warning: new (host-was-busy): The host was \\<busy\\> \\| loaded." in out
     rows = [line for line in out.splitlines() if line.startswith("| raw")]
     assert len(rows) == 4
@@ -126,6 +126,6 @@ def test_the_page_shows_the_gate_and_the_warnings(compare, tmp_path):
     page = tmp_path / "page.html"
     assert compare(base, new, "--fail-on-regression", "2", "--html", page)[0] == ExitCode.INCONCLUSIVE
     text = Page(page.read_text()).text
-    assert "gate, new: inconclusive: a regression above 2 % is neither shown nor excluded in 4 of 4 cells" in text
+    assert "Gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 4 of 4 cells" in text
     assert "Disturbed campaigns" in text
     assert "The host was <busy> | loaded." in text

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.composed import Confined
+from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment, Site
@@ -21,15 +21,15 @@ FIRST = min(os.sched_getaffinity(0))
 
 
 def test_a_command_and_all_it_starts_are_bound_to_cpus():
-    said = Confined(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
+    said = ConfinedHost(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
     assert said.argv[0] == "sh"
     assert said.stdout.split() == ["Cpus_allowed_list:", str(FIRST)]
-    process = Confined(HERE, [FIRST]).spawn(["grep", "Cpus_allowed_list", "/proc/self/status"])
+    process = ConfinedHost(HERE, [FIRST]).spawn(["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert process.communicate(timeout=20)[0].split()[1] == str(FIRST)
 
 
 def test_a_command_that_cannot_enter_its_group_does_not_run(tmp_path):
-    done = Confined(HERE, (), f"{tmp_path}/gone/cgroup.procs").run(["touch", str(tmp_path / "ran")])
+    done = ConfinedHost(HERE, (), f"{tmp_path}/gone/cgroup.procs").run(["touch", str(tmp_path / "ran")])
     assert done.exit_code != 0
     assert "gone/cgroup.procs" in done.stderr
     assert not (tmp_path / "ran").exists()

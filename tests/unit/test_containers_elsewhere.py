@@ -1,5 +1,6 @@
 """Containers on another machine: their files, processes and programs are those of that machine, not of this one."""
 
+import gzip
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,12 +11,11 @@ import pytest
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.images.library import Image
+from netbench.images.initramfs import archive
+from netbench.images.library import SHELF, Image
 from netbench.images.on_host import root_on
-from netbench.images.programs import SHELF
-from netbench.images.tree import File, Node, Symlink, archive
-from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.stream_paths import stream_paths
 from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
@@ -86,16 +86,14 @@ def test_the_root_of_a_container_is_made_of_what_is_there(far, tmp_path):
 
 
 def test_an_image_is_unpacked_there_once(far, tmp_path):
-    packed = archive({"usr/bin/more": File(b"more")})
-    (shelf := tmp_path / "more.cpio").write_bytes(packed)
-    LocalHost("here", "no-run").run(["gzip", str(shelf)])
-    tree: dict[str, Node] = {
-        "etc/os-release": File(b"ID=x"),
-        "bin": Symlink("usr/bin"),
-        "usr/bin/tool": File(b"tool", executable=True),
-        f"{SHELF}/more.cpio.gz": File((tmp_path / "more.cpio.gz").read_bytes()),
-    }
-    (initrd := tmp_path / "initrd").write_bytes(archive(tree))
+    for path in ("more/usr/bin/more", "tree/usr/bin/tool", "tree/etc/os-release"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(Path(path).name)
+    (tmp_path / "tree/usr/bin/tool").chmod(0o755)
+    (tmp_path / "tree/bin").symlink_to("usr/bin")
+    (shelf := tmp_path / "tree" / SHELF).mkdir(parents=True)
+    (shelf / "more.cpio.gz").write_bytes(gzip.compress(archive(tmp_path / "more")))
+    (initrd := tmp_path / "initrd").write_bytes(archive(tmp_path / "tree"))
     image = Image("x", tmp_path, initrd, initrd, initrd, "6.1", "x86_64", "0123456789abcdef", {})
     root = root_on(image, far)
     assert root == tmp_path / "images" / "0123456789ab" / "root"
@@ -140,20 +138,20 @@ def test_processes_are_those_of_that_machine(far, tmp_path):
 
 def test_what_that_machine_has_not_is_told_with_the_package(far):
     there = Tool("sh", "dash", "tests")
-    require_there(far, [there])
+    require_on_host(far, [there])
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
     with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
-        require_there(far, lacking)
+        require_on_host(far, lacking)
     signs = ("sh", "/usr/bin/no-such* /bin/s?")  # one of two patterns is enough
-    require_there(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
+    require_on_host(far, [Facility("shell", "tests", "", str, signs=signs, packages=("dash",))])
     of_libvirt = Facility("lxc", "tests", "", str, signs=("sh", "/no/such-*.so"), packages=("libvirt-x", "libvirt-y"))
     with pytest.raises(MissingError, match=r"^host far has no /no/such-\*\.so: install libvirt-x, libvirt-y there"):
-        require_there(far, [of_libvirt])
+        require_on_host(far, [of_libvirt])
     by_hand = Facility("a kernel", "tests", "boot another kernel", str, signs=("/no/such", "/no/other"))
     with pytest.raises(MissingError, match="^host far has no /no/such, /no/other: boot another kernel$"):
-        require_there(far, [there, by_hand])
+        require_on_host(far, [there, by_hand])
     with pytest.raises(MissingError, match="install lxc there .*; boot another kernel$"):
-        require_there(far, [lacking[1], by_hand])
+        require_on_host(far, [lacking[1], by_hand])
 
 
 def test_a_directory_of_that_machine_is_looked_at_there(far, tmp_path):

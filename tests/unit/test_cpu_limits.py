@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.linux.cpu_limits import cpu_limit, exhausts_limit, throttled_s
+from netbench.linux.cgroups import cpu_limit, exhausts_limit, throttled_s
 
 V1 = "30 20 0:26 {root} /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "30 20 0:26 {root} /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"

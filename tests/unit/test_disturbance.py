@@ -11,7 +11,7 @@ from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.traffic import NOTHING_SENT
 from netbench.model.verdict import ReasonKind
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of
-from netbench.trial.judging import disturbed
+from netbench.trial.verdict_rules import disturbed
 from tests.unit.fakes import FakeSetup
 from tests.unit.inputs import topology, trial_spec
 

@@ -12,10 +12,10 @@ from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode, MissingError, TestbedError
 from netbench.generators.trex import trex_package
 from netbench.images.library import file_digest
-from netbench.testbed import requirements
-from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
-from netbench.testbed.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
-from netbench.testbed.requirements import known_needs
+from netbench.testbed.doctor import requirements
+from netbench.testbed.doctor.diagnosis import check_facilities, diagnose, exit_code
+from netbench.testbed.doctor.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
+from netbench.testbed.doctor.requirements import known_needs
 from netbench.vmm.container import cgroups
 from netbench.vmm.libvirt import libvirt
 from netbench.vmm.libvirt import lxc as libvirt_lxc
@@ -242,7 +242,7 @@ def test_an_image_that_is_built(tmp_path):
     (directory / "initrd").write_text("something else")
     check = guests({"image:micro"})["image:micro"]
     assert (check.status, check.remedy) == (Status.MISSING, "netbench image build")
-    assert "initrd is not what was built" in check.found
+    assert "initrd has changed" in check.found
 
 
 def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.linux.nics import NicCounters
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.distributions import Spread
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent

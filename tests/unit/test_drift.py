@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from netbench.model.verdict import Reason, ReasonKind, WarningKind
-from netbench.report.steadiness_words import boots_words, drift_an_hour_words, drift_words, steadiness_warnings
+from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, steadiness_warnings
 from netbench.statistics.drift import Points, steadiness_of
 from netbench.statistics.groups import group_trials
 from tests.unit.comparison_factory import SCATTER

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.linux.nics import NicCounters
-from netbench.trial.evidence import NicDelta, growth
+from netbench.linux.counters.counting_points import NicCounters
+from netbench.trial.observation import NicDelta, growth
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))

@@ -77,7 +77,7 @@ def test_a_mix_is_written_in_letters_or_in_sizes_and_reads_back_from_what_is_sto
         ({"name": "m", "genome": "azg"}, "z is the MTU"),
         ({"name": "m", "genome": "aj"}, "frames of 16000 bytes: 64 to 9234"),
         ({"name": "m", "genome": "ag "}, "' ' is none of the letters of RFC 6985: a = 64,"),
-        ({"name": "m", "genome": "aB"}, "B is a size of your own"),
+        ({"name": "m", "genome": "aB"}, "B has no size"),
         ({"name": "m", "genome": "ag", "sizes": {"A": 72}}, "A is not in the genome"),
         ({"name": "m", "genome": "aA", "sizes": {"A": "72"}}, "a capital letter and its bytes"),
         ({"name": "m", "genome": "aA", "sizes": {"b": 72}}, "a capital letter and its bytes"),

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.linux import count_by_command, count_here
+from netbench.linux.counters import iproute_counters, netlink_counters
+from netbench.linux.counters.counting_points import Queue
+from netbench.linux.counters.iproute_counters import parse_links
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
-from netbench.linux.nics import parse_links
-from netbench.linux.readings import Queue
 from netbench.uut.guest_links import GuestNics, points_inside
 from tests.unit.fakes import FakeHost
 
@@ -89,11 +89,11 @@ def test_what_a_kernel_does_not_count_is_unknown_and_not_0():
     silent = link("eth0")
     del silent["stats64"]["tx"]["carrier_changes"]
     assert parse_links(json.dumps([silent]))["eth0"].carrier_changes is None
-    assert list(count_by_command._queues('[{"kind": "fq", "dev": "eth0", "root": true}]')) == [
+    assert list(iproute_counters._parse_queues('[{"kind": "fq", "dev": "eth0", "root": true}]')) == [
         Queue("eth0", "fq", None)
     ]
     told = struct.pack("=BxxxiIIi", 0, 7, 0x80010000, 0xFFFFFFFF, 0) + attribute(1, b"fq\0")
-    assert list(count_here._queues([told], {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
+    assert list(netlink_counters.queues_of([told], {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
 
 
 def count(printed: str, nics=ONE):
@@ -193,7 +193,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_what_makes_no_sense_says_whose_it_is(wrong):
-    with pytest.raises(TestbedError, match="^host fake: its counters make no sense: "):
+    with pytest.raises(TestbedError, match="^host fake: its counters are malformed: "):
         count(wrong)
 
 

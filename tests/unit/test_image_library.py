@@ -64,7 +64,7 @@ def test_every_damage_is_found_and_told(make, tmp_path):
             (directory / name).unlink()
         else:
             (directory / name).write_bytes(content)
-        with pytest.raises(MissingError, match=rf"is damaged: .*{name} is not what was built; run `netbench image"):
+        with pytest.raises(MissingError, match=rf"is damaged: .*{name} has changed; run `netbench image"):
             find_image("micro", tmp_path)
         (directory / name).write_bytes(whole[name])
     assert find_image("micro", tmp_path).digest == "d1"

@@ -1,86 +1,119 @@
-"""Which modules go into a guest, and the tables by which modprobe finds them."""
+"""The modules of a guest: selected by modprobe, with the tables by which the guest's modprobe finds them."""
 
-import bz2
 import gzip
 import lzma
 import shutil
-import subprocess
 
 import pytest
 
-from netbench.errors import UsageError
-from netbench.images.compression import uncompressed
-from netbench.images.modules import module_files, select
-from netbench.images.tree import File
-from tests.unit.image_files import module, modules_tree
+from netbench.errors import MissingError, UsageError
+from netbench.images.apt import Apt, Package
+from netbench.images.kernels import KernelSource
+from netbench.images.modules import add_modules, build_modules, resolve_headers, select_modules
+from netbench.images.recipe import load_recipe
+from tests.unit.image_files import ARM64_WORD, module, modules_tree
+
+pytestmark = pytest.mark.skipif(shutil.which("depmod", path="/usr/sbin:/sbin") is None, reason="apt-get install kmod")
+RELEASE = "6.1.0-test"
+MODULES = f"usr/lib/modules/{RELEASE}"
+RECIPE = load_recipe("other").model_copy(
+    update={"modules": {"tests": ("e1000", "phy-core", "virtio_pci", "vmxnet3")}, "required_modules": ("virtio_pci",)}
+)
+
+
+def make_root(directory, modules, builtin=()):
+    modules_tree(directory / MODULES, modules, builtin)
+    (directory / "lib").symlink_to("usr/lib")
+    return directory
 
 
 @pytest.fixture
-def directory(tmp_path):
+def root(tmp_path):
     modules = {
-        "kernel/net/e1000.ko": module("phy-core", aliases=["pci:v8086*"]),
-        "kernel/net/phy-core.ko.xz": lzma.compress(module("bits", "crc")),
-        "kernel/lib/bits.ko.gz": gzip.compress(module("crc")),
-        "kernel/lib/crc.ko": module("sums"),
+        "kernel/net/e1000.ko": module(aliases=["pci:v8086*"]),
+        "kernel/net/phy-core.ko.xz": lzma.compress(module("sums")),
         "kernel/net/unwanted.ko": module(),
     }
-    return modules_tree(tmp_path / "6.1.0-test", modules, builtin=["lib/sums", "drivers/virtio-pci"])
+    return make_root(tmp_path / "root", modules, ["lib/sums", "drivers/virtio-pci"])
 
 
-def test_wanted_modules_come_after_what_they_depend_on_and_uncompressed(directory):
-    selection = select(directory, ["e1000", "virtio_pci", "vmxnet3"], required=["virtio_pci"])
-    assert [selected.name for selected in selection.modules] == ["crc", "bits", "phy_core", "e1000"]
-    assert (selection.builtin, selection.absent) == (("virtio_pci",), ("vmxnet3",))
-    assert all(selected.content.startswith(b"\x7fELF") for selected in selection.modules)
-    assert {selected.release for selected in selection.modules} == {"6.1.0-test"}
+def select(root, recipe=RECIPE, architecture="amd64"):
+    return select_modules(root, RELEASE, recipe, architecture)
 
 
-def test_the_tables_are_what_modprobe_reads(directory):
-    tree = module_files(select(directory, ["e1000", "virtio_pci"]), "usr/lib/modules/R")
-    assert sorted(tree) == [
-        *(f"usr/lib/modules/R/kernel/{path}.ko" for path in ("lib/bits", "lib/crc", "net/e1000", "net/phy-core")),
-        *(f"usr/lib/modules/R/modules.{table}" for table in ("alias", "builtin", "dep")),
-    ]
-    assert tree["usr/lib/modules/R/modules.dep"] == File(
-        b"kernel/lib/bits.ko: kernel/lib/crc.ko\n"
-        b"kernel/lib/crc.ko:\n"
-        b"kernel/net/e1000.ko: kernel/net/phy-core.ko kernel/lib/bits.ko kernel/lib/crc.ko\n"
-        b"kernel/net/phy-core.ko: kernel/lib/bits.ko kernel/lib/crc.ko\n"
-    )
-    assert tree["usr/lib/modules/R/modules.alias"] == File(b"alias pci:v8086* e1000\n")
-    assert tree["usr/lib/modules/R/modules.builtin"] == File(b"kernel/virtio_pci.ko\n")
+def test_wanted_modules_are_selected_and_absent_ones_named(root):
+    selection = select(root)
+    assert [file.name for file in selection.files] == ["e1000.ko", "phy-core.ko.xz"]
+    assert (selection.builtin, selection.absent) == (("virtio_pci",), ("phy-core", "vmxnet3"))
 
 
-def test_a_kernel_without_what_a_guest_is_reached_by_is_refused(directory):
-    with pytest.raises(UsageError, match="has no virtio_console, neither as a module nor built in"):
-        select(directory, [], required=["virtio_pci", "virtio_console"])
-
-
-def test_directories_that_are_no_kernels_or_damaged_are_refused(tmp_path, directory):
-    with pytest.raises(UsageError, match="holds no kernel modules"):
-        select(tmp_path / "nothing", ["e1000"])
-    (directory / "kernel/lib/crc.ko").write_bytes(b"no module")
-    with pytest.raises(UsageError, match=r"crc\.ko is no kernel module"):
-        select(directory, ["e1000"])
-    (directory / "kernel/lib/crc.ko").unlink()
-    with pytest.raises(UsageError, match="bits depends on crc, which is not there"):
-        select(directory, ["e1000"])
-    (directory / "kernel/net/phy-core.ko.xz").write_bytes(lzma.compress(b"x" * 1000)[:-20])
-    with pytest.raises(UsageError, match=r"phy-core\.ko\.xz is no kernel module"):
-        select(directory, ["e1000"])
+def test_guest_has_uncompressed_modules_and_tables_for_modprobe(root, tmp_path):
+    tree = make_root(tmp_path / "tree", {})
+    add_modules(select(root), root, tree, RELEASE)
+    directory = tree / MODULES
+    files = {str(path.relative_to(directory)): path for path in directory.rglob("*") if path.is_file()}
+    tables = ["modules.alias", "modules.builtin", "modules.dep"]
+    assert sorted(files) == ["kernel/net/e1000.ko", "kernel/net/phy-core.ko", *tables]
+    assert all(path.read_bytes().startswith(b"\x7fELF") for name, path in files.items() if name.endswith(".ko"))
+    assert files["modules.dep"].read_text() == "kernel/net/e1000.ko:\nkernel/net/phy-core.ko:\n"
+    assert "alias pci:v8086* e1000\n" in files["modules.alias"].read_text()
+    assert "kernel/drivers/virtio-pci.ko" in files["modules.builtin"].read_text()
 
 
 @pytest.mark.parametrize(
-    "compress", [gzip.compress, lzma.compress, bz2.compress, lambda data: lzma.compress(data, lzma.FORMAT_ALONE), bytes]
+    ("content", "complaint"),
+    [
+        (b"no module", "are damaged; depmod reports|is no kernel module"),
+        (module(release="6.1.0-other"), r"e1000\.ko is a module of Linux 6\.1\.0-other, the kernel is Linux 6\.1\.0-t"),
+        (module(words=ARM64_WORD), r"e1000\.ko is for another architecture, guests here are amd64"),
+        (module("gone"), r"are incomplete: e1000\.ko needs gone"),
+    ],
 )
-def test_every_compression_of_kernels_is_undone_and_what_follows_left_out(compress):
-    data = b"kernel " * 1000
-    behind = b"" if compress is bytes else b"\x58\x1b\0\0"
-    assert uncompressed(compress(data) + behind) == data
+def test_unsuitable_modules_are_refused(root, content, complaint):
+    (root / MODULES / "kernel/net/e1000.ko").write_bytes(content)
+    with pytest.raises(UsageError, match=complaint):
+        select(root)
 
 
-@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs zstd: apt-get install zstd")
-def test_zstd_is_undone_by_its_command():
-    data = b"kernel " * 1000
-    packed = subprocess.run(["zstd", "--stdout"], input=data, capture_output=True, check=True).stdout
-    assert uncompressed(packed + b"\x58\x1b\0\0") == data
+def test_truncated_compressed_module_is_refused(root):
+    (root / MODULES / "kernel/net/e1000.ko").unlink()
+    (root / MODULES / "kernel/net/e1000.ko.gz").write_bytes(gzip.compress(module())[:-20])
+    with pytest.raises(UsageError, match="are damaged|is no kernel module"):
+        select(root)
+
+
+def test_kernel_without_required_modules_is_refused(root, tmp_path):
+    required = RECIPE.model_copy(update={"required_modules": ("virtio_pci", "virtio_console")})
+    with pytest.raises(UsageError, match="has no virtio_console, neither as a module nor built in"):
+        select(root, required)
+    with pytest.raises(UsageError, match="has no modules"):
+        select(make_root(tmp_path / "empty", {}))
+
+
+class FakeApt(Apt):
+    """Package sources with the headers of one kernel."""
+
+    def __init__(self):
+        """Without a cache."""
+
+    def resolve(self, names, chosen=()):
+        assert list(names) == ["linux-headers-6.1.0-9-amd64=6.1.1"]
+        wanted = ("gcc-12", "linux-headers-6.1.0-9-amd64", "linux-headers-6.1.0-9-common", "linux-kbuild-6.1")
+        return tuple(Package(name, "6.1.1", f"{name}.deb", "00") for name in wanted)
+
+
+def test_modules_are_built_with_the_headers_of_the_very_kernel():
+    names = ("linux-image-6.1.0-9-amd64", "linux-image-amd64")
+    kernel = KernelSource(tuple(Package(name, "6.1.1", "", "00") for name in names))
+    headers = [package.name for package in resolve_headers(kernel, FakeApt(), "x")]
+    assert headers == ["linux-headers-6.1.0-9-amd64", "linux-headers-6.1.0-9-common", "linux-kbuild-6.1"]
+    with pytest.raises(UsageError, match="image x: its modules are built for one kernel package"):
+        resolve_headers(KernelSource(), FakeApt(), "x")
+
+
+def test_missing_compiler_is_named_with_its_package(tmp_path):
+    headers = tmp_path / "usr/src/linux-headers-6"
+    headers.mkdir(parents=True)
+    (headers / ".kernelvariables").write_text("CC = $(CROSS_COMPILE)gcc-99\n")
+    with pytest.raises(MissingError, match="gcc-99 is missing: apt-get install gcc-99"):
+        build_modules(tmp_path, "6", [])

@@ -10,7 +10,7 @@ from netbench.campaign.runner import CampaignRequest, read_request
 from netbench.cli import init
 from netbench.cli.init import write_start
 from netbench.errors import UsageError
-from netbench.linux.safety import CandidatePort
+from netbench.linux.safety.ports import CandidatePort
 
 
 def port(name, speed=None, in_use=()):

@@ -15,11 +15,10 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost, marked_processes
-from netbench.linux import journal
 from netbench.linux.changes import AddNamespace, KeepPort, MovePort, SetSysctl
-from netbench.linux.cleaning import Cleaned, clean
-from netbench.linux.journal import Journal
-from netbench.linux.state import append, lock_file, lock_testbed
+from netbench.linux.locks import append, lock_file, lock_testbed
+from netbench.linux.watchdog import journal
+from netbench.linux.watchdog.journal import Cleaned, Journal, clean
 
 # Undoing a change in a namespace that was never made touches nothing.
 ONE, TWO, THREE = (AddNamespace(f"nb-never-made-{n}") for n in (1, 2, 3))
@@ -28,7 +27,7 @@ STUCK = SetSysctl(None, "kernel.ostype", "1", old="0")  # cannot be written
 HOLD = """
 import sys
 from pathlib import Path
-from netbench.linux.state import lock_file
+from netbench.linux.locks import lock_file
 file = lock_file(Path(sys.argv[1]))
 file.write(sys.argv[2])
 file.flush()
@@ -276,7 +275,7 @@ def test_a_testbed_in_use_is_refused_with_the_process_that_uses_it(tmp_path):
     with held(lock, "4711"), ExitStack() as stack, pytest.raises(MissingError) as refused:
         lock_testbed(stack, {"port:eth1", "netns:nb-lab-uut"}, tmp_path)
     assert str(refused.value) == (
-        "the testbed is in use: netns:nb-lab-uut is held by netbench with process id 4711; wait until it is done"
+        "the testbed is in use: netbench with process id 4711 has locked netns:nb-lab-uut; wait until it ends"
     )
 
 
@@ -284,7 +283,7 @@ def test_testbeds_that_share_nothing_are_locked_side_by_side(tmp_path):
     with ExitStack() as one, ExitStack() as other:
         lock_testbed(one, {"netns:a", "port:eth1"}, tmp_path)
         lock_testbed(other, {"netns:b", "port:../../x"}, tmp_path)
-        with pytest.raises(MissingError, match=f"port:eth1 is held by netbench with process id {os.getpid()};"):
+        with pytest.raises(MissingError, match=f"netbench with process id {os.getpid()} has locked port:eth1;"):
             lock_testbed(other, {"netns:c", "port:eth1"}, tmp_path)
     with ExitStack() as again:
         lock_testbed(again, {"netns:a", "netns:c", "port:eth1"}, tmp_path)

@@ -13,8 +13,8 @@ from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
-from netbench.trial.evidence import UNCOUNTED, NicDelta, StreamObservation
-from netbench.trial.judging import buffered, judge, judge_trial
+from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
+from netbench.trial.verdict_rules import buffered, judge, judge_trial
 from tests.unit.accounts import account
 from tests.unit.inputs import topology, trial_spec
 from tests.unit.points import THROUGH_UUT, growth

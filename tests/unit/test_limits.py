@@ -7,14 +7,15 @@ import pytest
 from netbench.model.campaign import NoiseFloor
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.page import report_page
-from netbench.report.tables import most_words
+from netbench.report.tables.results import maximum_text
 from netbench.results.rows import group_rows
-from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.interference import compared, counted_loads, relative_maxima, worst_isolation
 from netbench.statistics.intervals import Interval, Unknown, statement
 from netbench.statistics.limits import with_limits
+from tests.unit.charts import figures_on
 from tests.unit.report_page import page_of, printed
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -104,10 +105,10 @@ def test_a_ratio_of_two_lower_bounds_is_unknown():
 def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number():
     trials = [*at(1000, 1000), *at(2000, 2000)]
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
-    assert most_words(best) == "≥ 1.3 Mbit/s, not saturated: limited by the load asked"
-    text = page_of(campaign(trials)).text
-    assert "≥ 1.3 Mbit/s, not saturated: limited by the load asked" in text
-    assert ">≥ 1</text>" in report_page(campaign(trials)), "on the bar"
+    assert maximum_text(best) == "≥ 1.3 Mbit/s, not saturated: limited by the load asked"
+    page = page_of(campaign(trials))
+    assert "≥ 1.3 Mbit/s, not saturated: limited by the load asked" in page.text
+    assert "≥ 1" in str(figures_on(page.source)[0].plotly), "on the bar"
     told = printed(campaign(trials))
     assert "≥ 1.3" in told
     assert told.count("≥ ") == 1, "that of the lower load is no maximum"

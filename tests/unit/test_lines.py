@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from netbench.hosts.lines import Lines, Tail, last_words
+from netbench.hosts.pipes import Lines, Tail, last_words
 
 
 @pytest.fixture
@@ -65,5 +65,5 @@ def test_of_what_is_said_without_end_the_beginning_and_the_end_are_kept(pipe):
     text = tail.text(20)
     assert text.startswith("begins\n")
     assert text.endswith("ends")
-    assert "bytes left out]" in text
+    assert "bytes omitted]" in text
     assert len(text) < 300_000

@@ -245,5 +245,5 @@ def test_every_problem_of_a_file_is_told_at_once_and_no_other(tmp_path):
 def test_what_sends_and_receives_in_one_has_its_options_under_generator():
     both = read_profile("generator=anything", "generator.server=trex1", "sink=anything")
     assert (both.generator.options, both.sink.options) == ({"server": "trex1"}, {})
-    with pytest.raises(UsageError, match="sink: one anything sends and receives: its options stand under generator"):
+    with pytest.raises(UsageError, match="sink: the same anything sends and receives: move its options to generator"):
         read_profile("generator=anything", "sink=anything", "sink.server=trex1")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from netbench.model.points import CountingPoint, PathSection, whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
-from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
-from netbench.trial.losses import all_counted, losses
+from netbench.trial.loss_attribution import all_counted, losses
+from netbench.trial.observation import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth

@@ -8,19 +8,21 @@ import pytest
 from netbench.model.counts import PointCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.loss_by_place import loss_by_place, place_looks
+from netbench.report.figures.loss_by_place import loss_by_place_chart
 from netbench.report.page import report_page
-from netbench.report.places import finding_sentence
 from netbench.report.styles import styles
+from netbench.report.tables.losses import finding_sentence
 from netbench.statistics.groups import group_trials
 from netbench.statistics.lost_frames import (
     CAPTURE,
     UNEXPLAINED,
     UNKNOWN_PLACE,
     Answer,
+    CounterTotals,
     LossPlace,
     PlaceLoss,
     Side,
+    UutCounter,
     answer,
     group_outcome,
     lost_frames_by_place,
@@ -29,10 +31,9 @@ from netbench.statistics.lost_frames import (
     side,
     uuts_with_guest,
 )
-from netbench.statistics.uut_counters import CounterTotals, UutCounter
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
-from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim
+from tests.unit.results_factory import campaign, neighbour, stream_counts, trial, victim
 
 SUSPICIOUS = (Reason(ReasonKind.UNEXPLAINED_FRAMES, "s1", "40 frames"),)
 GUEST = (count("guest ingress NIC", "rx", "passed", 1),)
@@ -180,13 +181,13 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
     assert "with their CPUs emulated, this confirms" in finding_sentence(finding, ["kvm", "xen", "raw"])
     text = page_of(campaign(trials, uuts=("raw", "kvm", "xen"))).text
     assert "xen 1 100 10.0 % 90.0 % 0 % 0 % guest IP layer (InDiscards) refuted" in text
-    assert "The finding is not about UUTs on whose path no guest counts frames: raw." in text
+    assert "The finding does not cover UUTs without a guest that counts frames: raw." in text
 
 
 def test_without_guests_there_is_no_finding_to_judge() -> None:
     page = page_of(campaign([lossy(("bridge", 10), uut="raw", counters=())]))
     assert "paper-finding" not in page.ids
-    assert "The finding is not about UUTs on whose path no guest counts frames: raw." in page.text
+    assert "The finding does not cover UUTs without a guest that counts frames: raw." in page.text
 
 
 def test_a_waterfall_goes_from_sent_to_received_place_by_place() -> None:
@@ -217,36 +218,14 @@ def test_unexplained_frames_are_a_place_of_their_own_though_no_trial_is_valid() 
     (group, _) = group_trials(results)
     own = group_outcome(group, guest=True)
     assert own is not None
-    figure = loss_by_place([own], styles(["kvm"]))
+    figure = loss_by_place_chart([own], styles(["kvm"]))
     (panel,) = figure.panels
     assert [(series.name, [mark.y for mark in series.marks]) for series in panel.series] == [
         (f"{BEFORE}: before the guest", [10.0]),
         (UNEXPLAINED.name, [4.0]),
     ]
-    assert [series.look.pattern for series in panel.series] == ["", "/"]
+    assert [series.style.pattern for series in panel.series] == ["", "/"]
     assert panel.x.categories == ("0.672 ?",), "of suspicious trials alone"
-
-
-def test_the_parts_of_each_bar_add_up_to_the_loss() -> None:
-    groups = [group for group in group_trials(guests()) if group.uut == "virtio"]
-    outcomes = [own for group in groups if (own := group_outcome(group, guest=True))]
-    figure = loss_by_place(outcomes, styles(["virtio"]))
-    for panel, size in zip(figure.panels, (1518, 512, 64), strict=True):
-        of_size = [own for own in outcomes if own.group.frame_size == size]
-        assert len(panel.x.categories) == len(of_size), "the loads that were measured, and nothing between them"
-        heights = [sum(mark.y for mark in panel.marks if mark.x == place) for place in range(len(of_size))]
-        assert heights == pytest.approx([100 * own.lost / own.sent for own in of_size])
-
-
-def test_places_are_the_darker_the_nearer_to_the_source_and_hatched_where_nobody_knows_them() -> None:
-    drops = [PlaceLoss(place(name), Side.BEFORE, 1) for name in ("bridge", "ingress tap")]
-    drops += [PlaceLoss(place(INSIDE), Side.INSIDE, 1), PlaceLoss(UNEXPLAINED, Side.UNKNOWN, 1)]
-    assert [(look.colour, look.pattern) for look in place_looks(drops).values()] == [
-        ("var(--p0)", ""),
-        ("var(--p1)", ""),
-        ("var(--p2)", ""),
-        ("var(--p3)", "/"),
-    ]
 
 
 SHARED = (

@@ -28,14 +28,15 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.linux.journal import ChangeRecord, Journal
+from netbench.linux.changes.base import ChangeRecord
+from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import attribute
-from netbench.linux.nics import links_of
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
 from netbench.model.stream_paths import stream_paths
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm
@@ -488,7 +489,7 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
         stats = struct.pack(f"={words}Q", *range(words - 1), 427)
         told = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
-        ((name, nic),) = links_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told])
+        ((name, nic),) = nics_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told])
         assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 
@@ -530,7 +531,7 @@ def test_a_machine_that_talks_nonsense_is_named():
     point = CountingPoint(
         "ingress NIC", kind=PointKind.INTERFACE, place=InterfaceRef(None, "uut", "in1"), direction="rx"
     )
-    with pytest.raises(TestbedError, match="host fake: its counters make no sense"):
+    with pytest.raises(TestbedError, match="host fake: its counters are malformed"):
         guest.read_counters({"s1": [point]})
     with pytest.raises(TestbedError, match="host fake: its CPU time makes no sense"):
         guest.cpu_s()

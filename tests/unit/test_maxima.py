@@ -16,12 +16,13 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.profile import LOADS
 from netbench.model.search import SearchState
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
-from netbench.search.options import MaximaOptions
-from netbench.statistics.comparison import Campaign, compare
+from netbench.search.search_options import MaximaOptions
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.regression_gate import GateResult, judge
@@ -246,10 +247,10 @@ def test_shares_of_two_maxima_are_other_loads_and_the_maxima_are_compared_instea
             {"loads": ["50% of maximum"], "maxima": "loads"},
             "50% of maximum is no load in which a maximum could be found",
         ),
-        ({"loads": ["50% of maximum", "1kfps"], "stop_when_saturated": 2}, "which of the loads is the higher one"),
+        ({"loads": ["50% of maximum", "1kfps"], "stop_when_saturated": 2}, "the order of these loads is unknown"),
         ({"loads": ["1001% of maximum"]}, "a share of the maximum is at most 1000%"),
         ({"loads": ["0% of maximum"]}, "a load must be more than 0"),
-        ({"loads": ["50% of maximum (1000fps)"]}, "is not for a profile to say; write 50% of maximum"),
+        ({"loads": ["50% of maximum (1000fps)"]}, "because that is measured; write 50% of maximum"),
         (
             {"loads": ["1kfps"], "schedule": {"kind": "search", "highest": "50% of maximum"}},
             "the maximum is what is searched for",

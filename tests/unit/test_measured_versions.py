@@ -8,8 +8,9 @@ import pytest
 from netbench.errors import ExitCode
 from netbench.model.topology import measured_pairs
 from netbench.model.trial import TrialResult
-from netbench.results.versions import split_versions
-from netbench.statistics.comparison import Campaign, compare
+from netbench.results.comparability import split_versions
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge
 from tests.unit.comparison_factory import stored
 from tests.unit.fake_campaign import FakeCampaign

@@ -9,7 +9,7 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.noise_trial import MOST, came_out_fps, is_enough, noise_trial
 from netbench.results.manifest import noise_floor_of
-from netbench.statistics.noise_floor import noise_floor
+from netbench.statistics.intervals import noise_floor
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import stream_counts, trial

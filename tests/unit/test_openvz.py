@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
-from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
+from netbench.linux.watchdog.journal import Journal
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
@@ -233,7 +233,7 @@ def test_a_process_that_has_not_loaded_the_driver_reads_its_changes_from_the_jou
     journal.record(AddContainer("vzctl", CTID, "nb-a", "", 512))
     journal.close()
     script = (
-        "import sys; from pathlib import Path; from netbench.linux.journal import Journal\n"
+        "import sys; from pathlib import Path; from netbench.linux.watchdog.journal import Journal\n"
         "(left,) = Journal.abandoned(Path(sys.argv[1])); print(*(change.ident for _, change in left.pending))"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)

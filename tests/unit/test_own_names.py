@@ -11,8 +11,8 @@ from netbench.cli.init import _quoted
 from netbench.config.document import yaml_value
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddNamespace
+from netbench.linux.locks import state_is_written
 from netbench.linux.proc import lacking_capabilities
-from netbench.linux.state import state_is_written
 from netbench.model.topology import topology_problems
 from netbench.results.atomic import write_atomically
 from netbench.results.directory import ResultDirectory

@@ -3,8 +3,9 @@
 import socket
 import struct
 
+from netbench.linux.counters.counting_points import PauseFrames
+from netbench.linux.counters.netlink_counters import read_pause_frames
 from netbench.linux.netlink import attribute, attributes
-from netbench.linux.pause import PauseFrames, read_pause_frames
 
 FAMILY = 21
 

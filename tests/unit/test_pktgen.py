@@ -9,14 +9,14 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.generators.pktgen import control as pktgen_station
 from netbench.generators.pktgen.files import PktgenDevice, PktgenFiles
-from netbench.generators.pktgen.pktgen import what_was_sent
+from netbench.generators.pktgen.pktgen import sent_of_run
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, FakeKernel, PktgenHost, generator, opened, trial
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     monkeypatch.setattr(pktgen_station, "_STOP_S", 0.2)
-    monkeypatch.setattr(pktgen_station, "_LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(pktgen_station, "_POLL_S", 0.001)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def device(kernel, source):
     return kernel.devices()["nb-tx1@0"]
 
 
-def test_a_trial_is_told_by_the_kernels_own_counters(source, device):
+def test_a_trial_is_reported_by_the_kernels_own_counters(source, device):
     sent = trial(source)
     assert (sent.frames, sent.errors, sent.error) == (1000, 0, "")
     assert sent.frames == device.frames
@@ -53,7 +53,7 @@ def test_a_trial_is_told_by_the_kernels_own_counters(source, device):
     assert sent.max_lateness_s < 5e-6
 
 
-def test_the_device_is_set_up_as_the_traffic_says(source, device):
+def test_the_device_has_the_settings_of_the_traffic(source, device):
     trial(source, replace(TRAFFIC, frame_size=1518))
     assert device.values == {
         "pkt_size": "1514",
@@ -143,7 +143,7 @@ def test_an_interface_that_is_not_there(host):
     with pytest.raises(TestbedError) as caught:
         opened(host, interface="nb-no")
     assert str(caught.value) == (
-        "pktgen does not take `add_device nb-no@0` > /proc/net/pktgen/kpktgend_0: No such device "
+        "pktgen rejects `add_device nb-no@0` > /proc/net/pktgen/kpktgend_0: No such device "
         "(ERROR: can not add device nb-no@0)"
     )
 
@@ -151,8 +151,8 @@ def test_an_interface_that_is_not_there(host):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"dst_mac": "nonsense"}, r"pktgen does not take `dst_mac nonsense` > \S+nb-tx1@0: Invalid argument$"),
-        ({"fps": 1e6, "duration_s": 1e4}, "pktgen took `count 10000000000` of nb-tx1@0 as 1000000000"),
+        ({"dst_mac": "nonsense"}, r"pktgen rejects `dst_mac nonsense` > \S+nb-tx1@0: Invalid argument$"),
+        ({"fps": 1e6, "duration_s": 1e4}, "pktgen interprets `count 10000000000` of nb-tx1@0 as 1000000000"),
     ],
     ids=["refused", "cut off"],
 )
@@ -165,14 +165,14 @@ def test_the_kernels_words_for_a_command_it_does_not_know(host, source):
     with pytest.raises(TestbedError) as caught:
         PktgenFiles(host).write("nb-tx1@0", "nonsense 4")
     assert str(caught.value) == (
-        'pktgen does not take `nonsense 4` > /proc/net/pktgen/nb-tx1@0: Invalid argument (No such parameter "nonsense")'
+        'pktgen rejects `nonsense 4` > /proc/net/pktgen/nb-tx1@0: Invalid argument (No such parameter "nonsense")'
     )
 
 
 def test_a_link_that_goes_down(kernel, source):
     kernel.fail_after = 400
     sent = trial(source)
-    assert (sent.frames, sent.error) == (400, "pktgen sent only 400 of 1,000 frames, as happens when a link goes down")
+    assert (sent.frames, sent.error) == (400, "pktgen sent only 400 of 1,000 frames: the link may have gone down")
     assert sent.duration_s == pytest.approx(0.04, abs=1e-5)
     timed = trial(source, MAX)
     assert timed.frames == 400
@@ -182,8 +182,8 @@ def test_a_link_that_goes_down(kernel, source):
 def test_an_interface_that_is_removed_in_mid_trial(kernel, source):
     sent = trial(source, MAX, amid=lambda: kernel.remove_interface("nb-tx1"))
     assert (sent.frames, sent.first_ns) == (0, None)
-    assert sent.error == "pktgen's device nb-tx1@0 is gone, as happens when its interface is removed"
-    with pytest.raises(TestbedError, match="does not take `add_device nb-tx1@0`.*No such device"):
+    assert sent.error == "pktgen's device nb-tx1@0 is gone: its interface may have been removed"
+    with pytest.raises(TestbedError, match="rejects `add_device nb-tx1@0`.*No such device"):
         source.prepare(TRAFFIC)
     kernel.interfaces.add("nb-tx1")
     assert trial(source).frames == 1000
@@ -311,18 +311,18 @@ def test_copies_that_the_driver_cannot_send(kernel, host, option, value):
     with pytest.raises(TestbedError) as caught:
         opened(host, **{option: value})
     assert str(caught.value) == (
-        f"pktgen does not take `{option} {value}` > /proc/net/pktgen/nb-tx1@0: "
+        f"pktgen rejects `{option} {value}` > /proc/net/pktgen/nb-tx1@0: "
         "the driver of this interface cannot send one frame several times"
     )
     assert kernel.devices() == {}
 
 
-def test_threads_that_wake_up_at_different_times_are_told():
+def test_the_time_between_the_starts_of_threads_is_reported():
     one = PktgenDevice({}, frames=10, errors=0, started_us=1_000, stopped_us=5_000, result="")
     late = replace(one, started_us=91_000, stopped_us=96_000)
-    sent = what_was_sent([one, late], MAX, 0)
+    sent = sent_of_run([one, late], MAX, 0)
     assert (sent.apart_s, sent.in_order, sent.frames) == (0.091, False, 20)
-    alone = what_was_sent([one], MAX, 0)
+    alone = sent_of_run([one], MAX, 0)
     assert (alone.apart_s, alone.in_order) == (0.0, True)
 
 

@@ -26,7 +26,7 @@ def host(kernel):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     monkeypatch.setattr(pktgen_station, "_STOP_S", 0.2)
-    monkeypatch.setattr(pktgen_station, "_LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(pktgen_station, "_POLL_S", 0.001)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_source_that_was_prepared_and_not_started_holds_up_the_others_aloud(ke
     one.prepare(TRAFFIC)
     other.prepare(TRAFFIC)
     one.start(0)
-    assert "nb-tx2@1 on the same host was prepared, but not told to start" in one.wait(1.0).error
+    assert "nb-tx2@1 on the same host was prepared, but not started" in one.wait(1.0).error
     assert kernel.runs == []
     assert trial(one).frames == 1000  # the next trial is not burdened with it
     assert kernel.runs == [["nb-tx1@0"]]
@@ -177,30 +177,30 @@ def test_a_host_without_modprobe_has_no_pktgen():
     assert generator().unsupported_reason(unloaded) == ""
 
 
-def test_devices_of_somebody_else_are_left_alone(kernel, host):
+def test_devices_of_other_software_are_left_alone(kernel, host):
     made_by = generator()
     kernel.interfaces.add("eth0")
     kernel.write("kpktgend_1", "add_device eth0@1\n")
-    reason = "in use by somebody else, who added eth0@1"
+    reason = "in use: other software added eth0@1"
     assert reason in made_by.unsupported_reason(host)
     with pytest.raises(TestbedError, match=reason):
         opened(host, made_by=made_by)
     assert list(kernel.devices()) == ["eth0@1"]
 
 
-def test_somebody_else_who_comes_later_is_noticed(kernel, host):
+def test_other_software_who_comes_later_is_noticed(kernel, host):
     kernel.interfaces.add("eth0")
     source = opened(host)
     trial(source)
     kernel.write("kpktgend_0", "add_device eth0@0\n")
-    with pytest.raises(TestbedError, match="somebody else, who added eth0@0"):
+    with pytest.raises(TestbedError, match="other software added eth0@0"):
         source.prepare(TRAFFIC)
     source.close()
     assert len(kernel.runs) == 1
     assert "eth0@0" in kernel.devices()
 
 
-def test_what_is_ours_is_removed_though_somebody_else_came_to_another_thread(kernel, host):
+def test_what_is_ours_is_removed_though_other_software_came_to_another_thread(kernel, host):
     kernel.interfaces.add("eth0")
     source = opened(host)
     kernel.write("kpktgend_1", "add_device eth0@1\n")
@@ -240,6 +240,6 @@ def test_threads_take_cpus_beyond_those_of_the_plan_where_these_are_too_few(kern
 
 
 def test_more_threads_than_cpus(kernel, host):
-    with pytest.raises(TestbedError, match="nb-tx1 of host far can have but one thread on each of the CPUs 0, 1"):
+    with pytest.raises(TestbedError, match="nb-tx1 of host far can have only one thread on each of the CPUs 0, 1"):
         opened(host, threads=3)
     assert kernel.devices() == {}

@@ -56,7 +56,7 @@ def test_a_command_after_a_run_hides_its_result():
 
 @pytest.mark.parametrize("text", ["", "Running: \nStopped: va@0 \nResult: NA\n", "Params: count 5\nCurrent:\n"])
 def test_other_text_is_refused(text):
-    with pytest.raises(TestbedError, match="state of a device was expected"):
+    with pytest.raises(TestbedError, match="instead of the state of a device"):
         parse_device(text)
 
 
@@ -89,7 +89,7 @@ def test_the_offset_of_the_clocks_of_this_machine():
 
 
 def test_a_host_that_hides_its_clocks():
-    with pytest.raises(TestbedError, match="does not tell the offset of CLOCK_REALTIME"):
+    with pytest.raises(TestbedError, match="does not contain the offset of CLOCK_REALTIME"):
         realtime_offset_ns(FakeHost(files={"/proc/timer_list": "Timer List Version: v0.9\n"}))
 
 

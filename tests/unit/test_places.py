@@ -138,7 +138,7 @@ def test_a_file_of_the_other_kind_is_noticed(tmp_path):
     topology, profile = tmp_path / "lab.yaml", tmp_path / "mine.yaml"
     topology.write_text(LAB)
     profile.write_text(PROFILE)
-    with pytest.raises(UsageError, match="is a profile, and a topology is wanted in its place"):
+    with pytest.raises(UsageError, match="is a profile, but a topology is needed here"):
         load_topology(profile, option_models(UUTS))
-    with pytest.raises(UsageError, match="is a topology, and a profile is wanted in its place"):
+    with pytest.raises(UsageError, match="is a topology, but a profile is needed here"):
         load_profile(topology, profile_kinds())

@@ -8,13 +8,13 @@ from netbench.cli import listing
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
-from netbench.testbed import diagnosis
-from netbench.testbed import platforms as platforms_module
-from netbench.testbed.diagnosis import judge_platforms
-from netbench.testbed.host_checks import HostCheck, Status
-from netbench.testbed.platforms import Platform, judge, platform_checks
+from netbench.testbed.doctor import diagnosis
+from netbench.testbed.doctor import platforms as platforms_module
+from netbench.testbed.doctor.diagnosis import judge_platforms
+from netbench.testbed.doctor.host_checks import HostCheck, Status
+from netbench.testbed.doctor.platforms import Platform, judge, platform_checks
 from netbench.uut.base import UutPlan
 from netbench.vmm.base import GuestOptions, Vmm
 from netbench.vmm.qemu import acceleration

@@ -7,8 +7,8 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.model.stream_paths import stream_paths
 from netbench.model.verdict import ReasonKind
+from netbench.trial.endpoints import Recording
 from netbench.trial.probing import await_ways
-from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.fakes import Behaviour, FakeClock, FakeHost, FakeSetup, fake_ports
 from tests.unit.inputs import planned_trial, profile, topology

@@ -6,9 +6,8 @@ import subprocess
 import pytest
 
 from netbench.hosts.local import LocalHost
-from netbench.hosts.python_modules import module_command
-from netbench.hosts.search_path import search_path
-from netbench.hosts.ssh_guest import free_port
+from netbench.hosts.ssh import free_port
+from netbench.hosts.trusted_code import module_command, search_path
 from netbench.uut.forwarder_process import Impairments
 
 HOSTILE = ("array", "base64", "json", "netbench", "numpy", "os", "pydantic", "runpy", "socket", "struct", "time")

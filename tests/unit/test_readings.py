@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.linux.pause import PauseFrames
-from netbench.linux.readings import NamespaceCounters, Queue, counter_readings, ip_counters
-from netbench.linux.rules import Dropper, NftHook
+from netbench.linux.counters.counting_points import (
+    NamespaceCounters,
+    PauseFrames,
+    Queue,
+    parse_ip_counters,
+    parse_softnet_drops,
+    readings_at_points,
+)
+from netbench.linux.counters.nft_rules import Dropper, NftHook
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, PathSection, PointKind
 
@@ -42,14 +48,14 @@ IpExt: 51 52 53
 
 
 def readings(
-    there: NamespaceCounters, *points: tuple[str, CountingPoint], stack: str = "", softnet: str = ""
+    there: NamespaceCounters, *points: tuple[str, CountingPoint], stack: str = "", softnet: int | None = None
 ) -> list[CounterReading]:
     along = {"s1": [BACKLOG], "s2": [BACKLOG]}
     for stream, point in points:
         along[stream].append(point)
     if stack:
         along["s1"].append(CountingPoint(stack, kind=PointKind(stack), place=InterfaceRef(None, "uut", "")))
-    return [replace(reading, handle=(), owner="") for reading in counter_readings(along, {"uut": there}, softnet)]
+    return [replace(reading, handle=(), owner="") for reading in readings_at_points(along, {"uut": there}, softnet)]
 
 
 def rules(*hooks: NftHook) -> NamespaceCounters:
@@ -57,7 +63,7 @@ def rules(*hooks: NftHook) -> NamespaceCounters:
 
 
 def test_the_ip_layer_counts_drops_of_many_kinds():
-    assert list(ip_counters(PROC)) == [
+    assert list(parse_ip_counters(PROC)) == [
         ("ForwDatagrams", "passed", 990),
         ("InHdrErrors", "dropped", 21),
         ("InAddrErrors", "dropped", 22),
@@ -79,7 +85,7 @@ def test_the_ip_layer_counts_drops_of_many_kinds():
     ],
 )
 def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(stack, bridged_ip, named):
-    found = readings(NamespaceCounters(ip=PROC, bridged_ip=bridged_ip), stack=stack)
+    found = readings(NamespaceCounters(ip=parse_ip_counters(PROC), bridged_ip=bridged_ip), stack=stack)
     assert (found[0].point, found[0].counter, found[0].frames) == (*named, 990) if named else found == []
 
 
@@ -131,7 +137,7 @@ def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
 def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():
     there = rules(NftHook("netdev", "ingress", "in1"), NftHook("netdev", "egress", "out1"))
     along = {"s1": [IN[1], OUT[1]]}
-    one, other = counter_readings(along, {"uut": there}, "")
+    one, other = readings_at_points(along, {"uut": there}, None)
     assert (one.point, other.point) == ("ingress NIC", "egress NIC")
     assert one.handle == other.handle != ()
 
@@ -142,7 +148,9 @@ def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
 
     def streams(*only: str) -> list[str]:
         rule = Dropper("nft rule", frozenset({NftHook("bridge", "forward", "")}), 7, only=(frozenset(only),))
-        return [reading.stream for reading in counter_readings(along, {"uut": NamespaceCounters(rules=(rule,))}, "")]
+        return [
+            reading.stream for reading in readings_at_points(along, {"uut": NamespaceCounters(rules=(rule,))}, None)
+        ]
 
     assert streams("rx in1") == ["s1"]
     assert streams("tx out2") == ["s2"]
@@ -153,7 +161,7 @@ def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
 
 def test_a_discipline_put_in_the_place_of_another_is_another_counter():
     old, new = (
-        counter_readings({"s1": [OUT[1]]}, {"uut": NamespaceCounters((Queue("out1", "tbf", 7, handle),))}, "")[0]
+        readings_at_points({"s1": [OUT[1]]}, {"uut": NamespaceCounters((Queue("out1", "tbf", 7, handle),))}, None)[0]
         for handle in ("8001:", "8002:")
     )
     assert old.handle != new.handle
@@ -222,6 +230,6 @@ def test_pause_frames_hold_the_sender_of_a_link_back():
 
 def test_the_backlog_is_one_for_the_machine():
     softnet = "000003e8 00000010 00000009\n00000001 000000ff 00000000\n"
-    assert readings(NamespaceCounters(), softnet=softnet) == [
+    assert readings(NamespaceCounters(), softnet=parse_softnet_drops(softnet)) == [
         CounterReading("", "softnet backlog", "dropped", "repeated", 0x10F)
     ]

@@ -12,10 +12,10 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.evidence import StreamObservation
-from netbench.trial.judging import judge
-from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.endpoints import Receiving, Recording
+from netbench.trial.observation import StreamObservation
 from netbench.trial.setup import Endpoints
+from netbench.trial.verdict_rules import judge
 from tests.unit.accounts import account
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire

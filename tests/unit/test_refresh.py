@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from netbench.hosts.base import Completed
-from netbench.linux import refresh
+from netbench.linux.counters import iproute_counters, netlink_counters
 from tests.unit.fakes import FakeHost
 
 GSTATS, GCOALESCE, GSSET_INFO = 0x1D, 0x0E, 0x37
@@ -48,29 +48,29 @@ class Driver:
     ],
 )
 def test_a_driver_is_made_to_look_and_its_nic_is_waited_for(monkeypatch, driver, looked, slept):
-    monkeypatch.setattr("netbench.linux.refresh.fcntl.ioctl", driver.ioctl)
-    monkeypatch.setattr("netbench.linux.refresh.time.sleep", driver.slept.append)
-    refresh.catch_up({None: ["eth7"]})
+    monkeypatch.setattr("netbench.linux.counters.netlink_counters.fcntl.ioctl", driver.ioctl)
+    monkeypatch.setattr("netbench.linux.counters.netlink_counters.time.sleep", driver.slept.append)
+    netlink_counters.refresh_driver_counters({None: ["eth7"]})
     assert (driver.looked, driver.slept) == (looked, [slept])
 
 
 def test_an_interface_that_is_gone_and_none_at_all_are_not_waited_for(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr("netbench.linux.refresh.time.sleep", slept.append)
-    refresh.catch_up({None: ["nb-not-there"]})
-    refresh.catch_up({None: []})
-    refresh.catch_up({})
+    monkeypatch.setattr("netbench.linux.counters.netlink_counters.time.sleep", slept.append)
+    netlink_counters.refresh_driver_counters({None: ["nb-not-there"]})
+    netlink_counters.refresh_driver_counters({None: []})
+    netlink_counters.refresh_driver_counters({})
     assert slept == [0.0]
 
 
 def test_the_ports_of_another_host_are_looked_at_by_one_command(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr("netbench.linux.refresh.time.sleep", slept.append)
+    monkeypatch.setattr("netbench.linux.counters.iproute_counters.time.sleep", slept.append)
     told = "Coalesce parameters for eth1:\nstats-block-usecs:\t500000\nCoalesce parameters for eth2:\nrx-usecs:\t3\n"
     host = FakeHost({"sh": Completed((), 0, told, "")})
-    refresh.catch_up_there(host, ["eth1", "eth2"])
+    iproute_counters.refresh_driver_counters_on(host, ["eth1", "eth2"])
     ((*_, script, _, one, other),) = host.commands
     assert ("ethtool -S" in script, one, other) == (True, "eth1", "eth2")
     assert slept == [0.5]
-    refresh.catch_up_there(FakeHost({"sh": Completed((), 0, "", "")}), ["eth1"])
+    iproute_counters.refresh_driver_counters_on(FakeHost({"sh": Completed((), 0, "", "")}), ["eth1"])
     assert slept == [0.5, 0.0]

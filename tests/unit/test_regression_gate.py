@@ -7,9 +7,11 @@ import pytest
 
 from netbench.model.campaign import NoiseFloor
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
-from netbench.report.comparison_words import gate_advice
-from netbench.statistics.comparison import Campaign, CellSelection, compare
+from netbench.report.comparison import gate_advice
+from netbench.statistics.compared_cells import Campaign, CellSelection
+from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge
 from netbench.statistics.search_comparison import compare_maxima
 from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of
@@ -190,7 +192,7 @@ def shares(maximum, *, lower, upper, throughput=None, **search):
                 ),
                 uut="raw",
                 frame_size=64,
-                load=f"{percent}% of maximum ({fps:.0f}fps)",
+                load=Load(LoadKind.OF_MAXIMUM, percent, round(fps)),
                 repetition=number,
             )
             for number in (1, 2, 3)

@@ -9,7 +9,8 @@ from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.verdict import Verdict
-from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.compared_cells import Campaign
+from netbench.statistics.comparison import compare
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology

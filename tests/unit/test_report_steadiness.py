@@ -5,25 +5,14 @@ import re
 import sys
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from netbench.cli.summary import summary_table
-from netbench.report.figures import offered_against_throughput
 from netbench.report.page import report_page
-from netbench.report.steadiness_section import residuals_in_time
-from netbench.report.styles import styles
-from netbench.statistics.drift import steadiness_of
-from netbench.statistics.groups import group_trials
 from tests.unit.results_factory import campaign, stream_counts, trial
 from tests.unit.steadiness_factory import Made, exact
 
 DRIFTING = Made(drift=-0.05)
-
-
-def drawn(results):
-    found = steadiness_of(group_trials(results))
-    return residuals_in_time(found, styles(results.uuts))
 
 
 def summary(results):
@@ -54,34 +43,15 @@ def test_a_campaign_of_single_trials_has_no_such_section():
     assert "Stability" not in report_page(campaign())
 
 
-def test_each_trial_is_a_point_boots_are_lines_and_outliers_hollow():
+def test_outliers_are_counted_and_part_of_their_mean():
     made = replace(DRIFTING, drift=0.0, scatter=exact, uuts=("one",), sizes=(64,), loads=(100_000,))
     trials = made.trials()
     slow = stream_counts(sent=100_000, received=60_000, intended_fps=1e5, intended_frames=100_000)
     trials[4] = replace(trials[4], guests=(replace(trials[4].victim, streams=(slow,)),))
     results = campaign(trials, uuts=made.uuts)
-    (panel,) = drawn(results).panels
-    (series,) = panel.series
-    _, boots = panel.guides
-    assert [point[0] for point in boots.points if point] == [mark.x for mark in series.marks for _ in (0, 1)]
-    assert [mark.symbol for mark in series.marks] == [""] * 4 + ["circle-open"] + [""] * 4
-    assert "outlier" in series.marks[4].hover
-    figure = offered_against_throughput(group_trials(results), styles(made.uuts))
-    (apart,) = (line for line in figure.panels[0].series if line.name == "one, outliers")
-    assert [mark.symbol for mark in apart.marks] == ["circle-open-dot"]
-    assert apart.marks[0].y == pytest.approx(60_000 * 84 * 8 / 1e6)
-    assert "outlier (averaged too)" in [entry.name for entry in figure.legend]
     page = report_page(results)
     assert "1 valid trial in 1 cell, of 1 with 5 valid trials or more" in page
     assert "apart from the others of their cell, and part of its mean: 1 trial" in summary(results)
-
-
-def test_very_many_trials_are_drawn_as_means():
-    made = Made(one_boot=True, repetitions=700, uuts=("one",), sizes=(64,), loads=(100_000, 120_000))
-    marks = drawn(made.campaign()).marks
-    assert len(marks) == 700
-    assert marks[0].hover.startswith("mean of 2 trials")
-    assert marks[0].numbers["trials"] == 2
 
 
 def calls_for(repetitions):

@@ -8,9 +8,9 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.needs import Tool
-from netbench.testbed import requirements
-from netbench.testbed.requirements import all_of, require
+from netbench.linux.requirements import Tool
+from netbench.testbed.doctor import requirements
+from netbench.testbed.doctor.requirements import all_of, require
 from netbench.vmm.qemu import acceleration, qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program

@@ -26,18 +26,17 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
-from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
-from netbench.report.rfc2544_section import bursts_text
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
+from netbench.report.tables.searches import bursts_text
 from netbench.results.manifest import searches_of, with_searches
-from netbench.search.further_tests import deviations
-from netbench.search.options import SearchOptions
+from netbench.search.rfc2544_tests import deviations
+from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
-from tests.unit.charts import names_as_files_and_on_page
 from tests.unit.inputs import profile, topology
-from tests.unit.report_page import page_of
+from tests.unit.report_page import names_as_files_and_on_page, page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 CAPACITY, BUFFER, HIGHEST = 15_000.0, 1000, 40_000.0
@@ -419,14 +418,14 @@ def test_graphs_of_the_tests_are_files_too() -> None:
 def test_the_report_has_each_test_and_every_deviation() -> None:
     page = page_of(shown(FOUND))
     for told in (
-        "Protocol: UDP in IPv4. Data stream: frames at even gaps, but for bursts. Medium: Ethernet",
+        "Protocol: UDP in IPv4. Data stream: frames at even gaps, except for bursts. Medium: Ethernet",
         "Latency (section 26.2)",
         "5.0",  # µs, the mean of both trials
         "1,600",
         "40,000.0",  # µs that 1,600 frames take at 40,000/s
         "25,000.0",  # µs, corrected: × (1 − 15/40)
         "1,000.0",  # frames
-        "Known to, frames",
+        "Resolution, frames",
         "80,000",  # frames, the longest burst that was tried
         "300.0 ms",
         "1.50 s",

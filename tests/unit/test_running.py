@@ -9,30 +9,30 @@ from threading import Thread
 import pytest
 
 from netbench.errors import MissingError
-from netbench.linux.cleaning import clean
-from netbench.linux.running import others_now, present, when_alone
+from netbench.linux.locks import measuring, other_measurements, when_alone
+from netbench.linux.watchdog.journal import clean
 
 OTHER_PROCESS = """
 import sys, time
 from pathlib import Path
-from netbench.linux.running import present
-with present("other", Path(sys.argv[1])):
+from netbench.linux.locks import measuring
+with measuring("other", Path(sys.argv[1])):
     print("there", flush=True)
     time.sleep(60)
 """
 
 
 def topologies(presence):
-    return [other.topology for other in presence.others()]
+    return [other.topology for other in presence.overlapping()]
 
 
 def test_each_of_several_knows_of_all_that_measured_at_the_same_time(tmp_path):
-    with present("first", tmp_path) as first:
-        assert first.others() == []
-        with present("second", tmp_path) as second:
+    with measuring("first", tmp_path) as first:
+        assert first.overlapping() == []
+        with measuring("second", tmp_path) as second:
             assert (topologies(first), topologies(second)) == (["second"], ["first"])
-            assert first.others()[0].since == second.others()[0].since, "both since the second began"
-        with present("third", tmp_path) as third:
+            assert first.overlapping()[0].since == second.overlapping()[0].since, "both since the second began"
+        with measuring("third", tmp_path) as third:
             assert (topologies(first), topologies(third)) == (["second", "third"], ["first"])
     assert list((tmp_path / "running").iterdir()) == []
 
@@ -42,18 +42,18 @@ def test_a_killed_one_does_not_count(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdout.readline() == "there\n"
-        with present("x", tmp_path) as while_it_is_there:
+        with measuring("x", tmp_path) as while_it_is_there:
             assert topologies(while_it_is_there) == ["other"]
-            assert [run.topology for run in others_now(tmp_path)] == ["other"]
+            assert [run.topology for run in other_measurements(tmp_path)] == ["other"]
         other.kill()
     assert len(list((tmp_path / "running").iterdir())) == 1, "it could not clean up"
-    assert others_now(tmp_path) == []
-    with when_alone(lambda other: pytest.fail(other.topology), tmp_path), present("x", tmp_path) as later:
-        assert later.others() == []
+    assert other_measurements(tmp_path) == []
+    with when_alone(lambda other: pytest.fail(other.topology), tmp_path), measuring("x", tmp_path) as later:
+        assert later.overlapping() == []
 
 
 def test_a_killed_one_leaves_nothing_that_clean_does_not_remove(tmp_path):
-    with present("x", tmp_path):
+    with measuring("x", tmp_path):
         (there,) = (tmp_path / "running").iterdir()
         killed = there.with_name("killed.json")
         killed.write_text(there.read_text())
@@ -69,16 +69,16 @@ def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path)
     def wait_and_measure():
         with ExitStack() as stack:
             with when_alone(lambda other: told.append(other.topology), tmp_path):
-                presence = stack.enter_context(present("waiter", tmp_path))
+                presence = stack.enter_context(measuring("waiter", tmp_path))
             time.sleep(0.7)
-            crowd.append(presence.others())
+            crowd.append(presence.overlapping())
 
-    with present("first", tmp_path) as first:
+    with measuring("first", tmp_path) as first:
         waiters = [Thread(target=wait_and_measure, daemon=True) for _ in range(2)]
         for waiter in waiters:
             waiter.start()
         time.sleep(0.7)
-        assert first.others() == []
+        assert first.overlapping() == []
     for waiter in waiters:
         waiter.join(20)
     assert crowd == [[], []]
@@ -87,5 +87,5 @@ def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path)
 
 def test_where_nothing_can_be_written(tmp_path):
     (tmp_path / "running").write_text("in the way")
-    with pytest.raises(MissingError, match="cannot be written: File exists"), present("x", tmp_path):
+    with pytest.raises(MissingError, match="cannot be written: File exists"), measuring("x", tmp_path):
         pytest.fail("it cannot be found by others")

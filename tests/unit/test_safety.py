@@ -5,9 +5,16 @@ import ipaddress
 import pytest
 
 from netbench.errors import UsageError
-from netbench.linux.running import Other
-from netbench.linux.safety import KernelLink, NamespaceSnapshot, pppoe_sessions, read_ports, refuse_unsafe_port, uses
-from netbench.linux.ssh_sessions import ssh_sessions
+from netbench.linux.locks import OtherMeasurement
+from netbench.linux.safety.ports import (
+    KernelLink,
+    NamespaceSnapshot,
+    pppoe_sessions,
+    read_ports,
+    refuse_unsafe_port,
+    uses,
+)
+from netbench.linux.safety.ssh_sessions import ssh_sessions
 from netbench.testbed.testbed import port_warnings
 from tests.unit.fakes import fake_ports
 
@@ -81,12 +88,18 @@ def test_the_loopback_of_this_machine_is_refused():
 
 @pytest.mark.parametrize(
     ("others", "which"),
-    [([], ""), ([Other(7, "lab", "2026")], r"\. But netbench with PID 7 measures here \(topology lab\): if it has .*")],
+    [
+        ([], ""),
+        (
+            [OtherMeasurement(7, "lab", "2026")],
+            r"\. But netbench with PID 7 measures here \(topology lab\): if it has .*",
+        ),
+    ],
     ids=["alone", "another measures"],
 )
 @pytest.mark.parametrize("name", ["no-such-nic", "", "../lo", "lo "])
 def test_an_interface_that_is_not_there_names_those_that_are(monkeypatch, name, others, which):
-    monkeypatch.setattr("netbench.linux.safety.others_now", lambda: others)
+    monkeypatch.setattr("netbench.linux.safety.ports.other_measurements", lambda: others)
     there = ", ".join(sorted(port.name for port in read_ports()))
 
     with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}{which}$"):

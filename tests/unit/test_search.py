@@ -16,14 +16,14 @@ from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
-from netbench.report.searches import remark
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
+from netbench.report.tables.searches import remark
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.contradictions import contradiction
-from netbench.search.measured import what_it_tells
-from netbench.search.method import Bounds, Goal, Measured
-from netbench.search.options import SearchOptions
+from netbench.search.measurement import what_it_tells
+from netbench.search.methods import Bounds, Goal, Measured
+from netbench.search.search_options import SearchOptions
 from netbench.search.simulated import SimulatedUut
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour

@@ -12,8 +12,7 @@ from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
-from tests.unit.charts import names_as_files_and_on_page
-from tests.unit.report_page import page_of
+from tests.unit.report_page import names_as_files_and_on_page, page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 FOUND = SearchResult(
@@ -79,7 +78,7 @@ def test_the_table_at_the_end_has_a_row_per_goal_and_says_what_limits() -> None:
     told = " ".join(text.split())
     assert "[1] limited by the source, which can be paced at 200,000 frames/s" in told
     assert "[2] nothing measured: uut-failed: dead" in told
-    assert "[3] not even at the lowest load tried" in told
+    assert "[3] goal missed even at the lowest load tried" in told
     assert all(len(line) <= 80 for line in shown(searched(FOUND, PDR, FAILED, NONE), 80).splitlines())
 
 
@@ -128,8 +127,8 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
     (found,) = [finding for finding in findings(results) if finding.chart == "searches"]
     assert found.text == (
-        "The highest load of 64-byte frames in dedicated that meets NDR: raw 99.6 … 100.0 kfps; vm 49.5 … 50.0 kfps,"
-        " 0.50 times (0.49 … 0.50) that of raw (each stream)."
+        "Highest load that meets NDR: raw 99.6 … 100.0 kfps. vm 49.5 … 50.0 kfps, 0.50 × raw (0.49 … 0.50). "
+        "Conditions: 64-byte frames in dedicated, each stream."
     )
     again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
     elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=512)
@@ -139,9 +138,9 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
         if finding.chart == "searches"
     ]
     assert found.text == (
-        "The highest load of 64-byte frames in dedicated that meets NDR: raw 98.0 … 100.0 kfps (each stream, 2 searches"
-        " each)."
+        "Highest load that meets NDR: raw 98.0 … 100.0 kfps. "
+        "Conditions: 64-byte frames in dedicated, each stream, 2 searches each."
     )
     assert findings(replace(results, searches=(FAILED,)))[0].text == (
-        "No search has found a highest load (vm, NDR: nothing measured: uut-failed: dead)."
+        "No search found a highest load. vm, NDR: nothing measured: uut-failed: dead."
     )

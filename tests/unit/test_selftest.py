@@ -10,14 +10,13 @@ from netbench.hosts.clock import wait_until
 from netbench.linux.proc import read_process
 from netbench.model.distributions import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.selftest.foreign_filters import ForeignFilter, judge_attached
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.loopback import judge_capture
-from netbench.selftest.loss_checks import judge_drops, references
+from netbench.selftest.loss_checks import ForeignFilter, judge_attached, judge_drops, references
 from netbench.selftest.sink_watch import Seen, Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
-from netbench.trial.losses import RING_FULL
-from netbench.uut.forwarder import ForwarderDelays
+from netbench.trial.loss_attribution import RING_FULL
+from netbench.uut.forwarder import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
 from tests.unit.points import at, count, loss

@@ -11,8 +11,8 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, installed, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
-from netbench.testbed import platforms as platforms_module
-from netbench.testbed.host_checks import Status, check_plug_ins
+from netbench.testbed.doctor import platforms as platforms_module
+from netbench.testbed.doctor.host_checks import Status, check_plug_ins
 from netbench.uut.raw import Raw
 
 SHIPPED_TOPOLOGIES = [

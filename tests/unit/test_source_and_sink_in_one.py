@@ -16,7 +16,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Sink, SinkKind
 from netbench.testbed.resolved import make_backends
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.trial.setup import Endpoints
 from tests.unit.capture_files import START_NS

@@ -1,4 +1,4 @@
-"""The highest rate of the sources: its samples, calibration, storage, use and display."""
+"""Highest rate of the sources: its samples, calibration, storage, use and display."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ from netbench.model.source_ceiling import (
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from netbench.report.page import report_page
 from netbench.results.manifest import ceilings_of, with_ceilings
 from netbench.results.rows import stream_rows
@@ -161,7 +161,7 @@ def test_a_campaign_calibrates_once_for_all_its_uuts_and_resumes_with_the_same(m
     assert {row["source_ceiling_fps"] for row in rows if not row["guest"]} == {10_000.0}
     assert {row["source_ceiling_doubt"] for row in rows} == {None}
     page = report_page(results)
-    assert "The highest rate of the sources" in page
+    assert "Highest rate of the sources" in page
     assert "10.0, 10.0, 10.0" in page
 
 

@@ -10,7 +10,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.hosts.ssh_guest import SshGuest, free_port
+from netbench.hosts.ssh import SshGuest, free_port
 from tests.unit.fakes import FakeHost
 
 DENIED = "root@127.0.0.1: Permission denied (publickey).\n"
@@ -55,7 +55,8 @@ def test_only_the_key_that_was_given_lets_us_in_and_only_that_guest_is_let_in(re
     guest.run(["uname", "-r"])
     (command,) = host.commands
     assert command[:3] == ("ssh", "-F", "none")
-    assert command[-6:] == ("-i", str(tmp_path / "a key"), "-p", "40022", "admin@127.0.0.1", "uname -r")
+    words = ("-l", "admin", "-p", "40022", "-i", str(tmp_path / "a key"), "--", "127.0.0.1", "uname -r")
+    assert command[-9:] == words
     given = settings_of(command)
     assert (tmp_path / "known_hosts").read_text() == "[127.0.0.1]:40022 ssh-ed25519 AAAAC3 root@image\n"
     assert given["UserKnownHostsFile"] == str(tmp_path / "known_hosts")
@@ -99,8 +100,8 @@ def test_waiting_tries_until_it_is_let_in(reach, refusal):
 @pytest.mark.parametrize(
     ("answer", "limit_s", "hope", "says"),
     [
-        ((255, "", CHANGED), 60, "", r"^guest g: no way in by SSH: .*key verification failed"),
-        ((255, "", DENIED), 0.1, "", r"no way in by SSH within 0.1 s of its start: .*Permission denied"),
+        ((255, "", CHANGED), 60, "", r"^guest g: no SSH connection: .*key verification failed"),
+        ((255, "", DENIED), 0.1, "", r"no SSH connection within 0.1 s of its start: .*Permission denied"),
         ((255, "", RESET), 0.1, "", "within 0.1 s of its start: kex_exchange_identification: .* reset by peer"),
         ((1, "", ""), 0, "", "within 0 s of its start: exit code 1"),
         ((255, "", RESET), 60, "QEMU has ended", "^QEMU has ended$"),
@@ -135,7 +136,7 @@ def test_the_connection_that_is_kept_is_ended(reach, tmp_path):
     (tmp_path / "s").touch()
     guest.close()
     (command,) = host.commands
-    assert command[-2:] == ("-O", "exit")
+    assert command[:3] == ("ssh", "-O", "exit")
     assert settings_of(command)["ControlPath"] == str(tmp_path / "s")
     (tmp_path / "s").unlink()
     guest.close()
@@ -152,5 +153,5 @@ def test_a_guest_with_an_address_of_its_own_is_reached_there(tmp_path):
     SshGuest("g", "guest g", host, tmp_path, 22, "root", tmp_path / "key", "ssh-ed25519 AAAAC3", "192.0.2.7").run(
         ["true"]
     )
-    assert host.commands[0][-4:] == ("-p", "22", "root@192.0.2.7", "true")
+    assert host.commands[0][-3:] == ("--", "192.0.2.7", "true")
     assert (tmp_path / "known_hosts").read_text() == "192.0.2.7 ssh-ed25519 AAAAC3\n", "as known_hosts(5) has port 22"

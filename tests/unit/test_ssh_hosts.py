@@ -12,22 +12,22 @@ from pydantic import ValidationError
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.hosts.base import GoneError
-from netbench.hosts.clock import Differences, wait_until
-from netbench.hosts.code import PYTHON, archive, unpacking_command
+from netbench.hosts.clock import ClockComparison, wait_until
 from netbench.hosts.local import LocalHost
-from netbench.hosts.ssh import Connecting, _told, explained, ssh_command
+from netbench.hosts.remote_code import PYTHON, archive, unpacking_command
+from netbench.hosts.ssh import Connecting, _description, explained, ssh_command
 from netbench.linux.changes import Change
-from netbench.linux.clock_state import clock_state
+from netbench.linux.watchdog.program import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
-from netbench.testbed import ssh_checks
-from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.bring_up import base_changes, resources
+from netbench.testbed.doctor import ssh_checks
+from netbench.testbed.doctor.host_checks import Status
+from netbench.testbed.doctor.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
-from netbench.testbed.host_checks import Status
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.resolved import needs_of
-from netbench.testbed.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
 from netbench.vmm.libvirt.domain import driver_sign
 from tests.breakages import load_shipped
 
@@ -93,8 +93,8 @@ def test_words_reach_the_command_there_as_they_are():
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        ("@@@\nHost key verification failed.\n", "its host key is not among those that are known"),
-        ("root@h: Permission denied (publickey).", "no key that the agent or the topology offers is accepted there"),
+        ("@@@\nHost key verification failed.\n", "the host key is unknown"),
+        ("root@h: Permission denied (publickey).", "the host accepts neither a key of the agent or the topology"),
         ("sh: 1: exec: sudo: not found\nsudo: a password is required\n", "let that user be root"),
         ("netbench: line 1: exec: sudo: not found", "let that user be root"),
         ("ssh: connect to host h port 22: Connection refused\n", "Connection refused"),
@@ -106,8 +106,8 @@ def test_what_ssh_says_is_told_with_what_to_do(said, what):
 
 
 def test_a_shell_that_speaks_first_is_told_from_netbench():
-    with pytest.raises(ValueError, match="it said 'Welcome!' first: let the shell of that user print nothing"):
-        _told(b"Welcome!")
+    with pytest.raises(ValueError, match="the login shell of that user printed .Welcome!. first: let it print nothing"):
+        _description(b"Welcome!")
 
 
 def test_nothing_said_is_nothing_told():
@@ -133,8 +133,8 @@ def modules_of_changes() -> list[str]:
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "jinja2", "MLRsearch", "qemu")
     modules = (
-        "netbench.linux.watchdog",
-        "netbench.linux.safety",
+        "netbench.linux.watchdog.program",
+        "netbench.linux.safety.ports",
         "netbench.sinks.bpf_worker",
         "netbench.sinks.remote_capture_count",
         "netbench.sinks.flush",
@@ -175,7 +175,7 @@ def test_a_host_without_room_keeps_no_part_of_it(tmp_path):
 
 
 def test_clocks_differ_by_what_their_quickest_answer_leaves_open():
-    differences = Differences()
+    differences = ClockComparison()
     # CLOCK_MONOTONIC there is 500 ahead; the answers take 100 and 20 ns.
     differences.add((1000, 0), (1550, 50), (1100, 100))
     differences.add((2000, 1000), (2512, 1012), (2020, 1020))
@@ -190,7 +190,7 @@ def test_clocks_differ_by_what_their_quickest_answer_leaves_open():
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([0, 0, 0, -(10**8), 10**10]))),
 )
 def test_the_true_difference_is_within_the_bounds_however_clocks_run_and_are_set(offset, apart, answers):
-    differences, now_ns = Differences(), 10**9
+    differences, now_ns = ClockComparison(), 10**9
 
     def there(here_ns):
         return here_ns + offset + round((here_ns - 10**9) * apart)
@@ -221,7 +221,7 @@ def test_what_keeps_the_clock_is_told(tmp_path):
         ({"kind": "ssh", "address": "h", "cpus": 2}, "cpus: only a host of kind vm has this"),
         ({"kind": "ssh", "address": "h", "on": "x"}, "on: only a host of kind netns is on another"),
         ({"kind": "ssh", "address": "h", "password": {}}, "give either env, the name of a variable of the environment"),
-        ({"kind": "ssh", "address": "h", "server": "netns", "password": {"env": "A"}}, "has a key of its own"),
+        ({"kind": "ssh", "address": "h", "server": "netns", "password": {"env": "A"}}, "emulates uses a key"),
     ],
 )
 def test_what_makes_no_sense_of_a_host_is_refused(host, why):
@@ -398,7 +398,9 @@ class Answering(LocalHost):
 
 def end_told(script):
     """Return how a connection ended whose other end was this script instead of an agent."""
-    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.watchdog", [])
+    connecting = Connecting(
+        "uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.watchdog.program", []
+    )
     with pytest.raises(GoneError):
         connecting.host()
     wait_until(lambda: bool(connecting.death()), 10)
@@ -437,7 +439,7 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     assert waited == [30.0], "once for all"
     assert {looked_at.checks[0].found for looked_at in (hung, *others)} == {"no answer within 30 s"}
     assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")
-    assert "its host key is not among those that are known" in refused.checks[0].found
+    assert "the host key is unknown" in refused.checks[0].found
     assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)
     by_hand = {check.name.removeprefix(f"{answered.name}: ") for check in answered.by_hand}
     assert {"ethtool", "taskset"} <= by_hand
@@ -466,7 +468,7 @@ def test_a_machine_is_one_host():
     two["hosts"]["source1"] |= {"server": "ssh", "address": "lab", "ssh_port": 2222}
     Topology.model_validate(two)  # as behind one router
     two["hosts"]["source1"]["ssh_port"] = None
-    with pytest.raises(ValidationError, match="hosts source1, sink1: lab is one machine; let it be one host"):
+    with pytest.raises(ValidationError, match="hosts source1, sink1: lab is one machine; define one host"):
         Topology.model_validate(two)
 
 

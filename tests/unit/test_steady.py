@@ -5,7 +5,7 @@ import pytest
 from netbench.campaign.runner import read_request
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.model.verdict import WarningKind
-from netbench.plan.steady import held_steady
+from netbench.plan.schedule_factory import held_steady
 from netbench.plan.warnings import expected_warnings
 from netbench.report.page import report_page
 from tests.unit.fake_campaign import FakeCampaign

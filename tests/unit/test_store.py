@@ -32,7 +32,7 @@ from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
-from netbench.statistics.uut_counters import CounterTotals
+from netbench.statistics.lost_frames import CounterTotals
 from tests.unit.points import count
 from tests.unit.results_factory import neighbour, spread, stream_counts, trial
 

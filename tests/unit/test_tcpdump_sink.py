@@ -113,13 +113,13 @@ def test_a_trial_of_a_sink(arm, tmp_path, monkeypatch, keep):
     assert host.processes[0].poll() == 0
     file = tmp_path / "x.pcap"
     assert set(flush.asked) == {(file if keep else None, 0.5)}
-    assert file.exists() is keep, "a capture that nobody may keep is never on a disk"
+    assert file.exists() is keep, "a capture that is not kept is never on a disk"
 
 
-def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_says_why(arm):
+def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_reports_why(arm):
     received = measured(arm(TcpdumpHost(), keep=False), replace(SENT, frames=99))
     assert received.frames is None
-    assert "bear numbers it did not send" in received.error
+    assert "have numbers or times that its source did not send" in received.error
 
 
 def test_a_frame_whose_number_was_mangled_is_foreign_where_the_numbers_are_known(arm):
@@ -155,7 +155,7 @@ def test_a_capture_that_is_not_whole_is_not_counted(arm, content, keep):
 
 
 @pytest.mark.parametrize(("content", "why"), [(b"no capture at all", "neither pcap"), (b"", "empty")])
-def test_what_is_no_capture_is_said(arm, content, why):
+def test_what_is_no_capture_is_reported(arm, content, why):
     received = measured(arm(TcpdumpHost(content=content)))
     assert (received.frames, why in received.error) == (None, True)
 
@@ -167,7 +167,7 @@ def test_frames_that_are_not_numbered_can_only_be_counted(arm):
     assert (received.foreign, received.delay) == (0, None)
 
 
-def test_by_early_stamps_a_delay_of_0_is_less_than_can_be_told(arm):
+def test_by_early_stamps_a_delay_of_0_is_below_the_resolution(arm):
     early = replace(SENT, stamped_early=True)
     frames = [stream_frame(n, src=PATH.src_ip, dst=PATH.dst_ip, delay_ns=5000 * (n > 0)) for n in range(100)]
     received = measured(arm(TcpdumpHost(content=pcap([*frames, FLUSH]))), early)
@@ -217,16 +217,16 @@ def test_a_tcpdump_that_does_not_say_so_is_not_armed(arm, first):
 
 
 @pytest.mark.parametrize("path", [PATH, IN_VM], ids=["here", "on another machine"])
-def test_a_tcpdump_that_ends_at_once_is_not_armed_and_says_why(arm, path):
+def test_a_tcpdump_that_ends_at_once_is_not_armed_and_reports_why(arm, path):
     """There is no capture to fetch, and that is no reason to end a campaign."""
-    says = "tcpdump: nb-rx1: No such device exists\n"
+    message = "tcpdump: nb-rx1: No such device exists\n"
     host = TcpdumpHost if path is PATH else GuestHost
-    received = unarmed(arm(host(first=says, script=ENDS_AT_ONCE, content=b""), path=path))
+    received = unarmed(arm(host(first=message, script=ENDS_AT_ONCE, content=b""), path=path))
     assert received.error == "tcpdump ended before the trial did (exit code 1): tcpdump: nb-rx1: No such device exists"
     assert (received.frames, received.matched, received.dropped) == (None, None, None)
 
 
-def test_a_tcpdump_that_was_killed_says_so_and_its_counts_are_unknown(arm):
+def test_a_tcpdump_that_was_killed_reports_it_and_its_counts_are_unknown(arm):
     host, flush = TcpdumpHost(), FakeFlushProcess()
     sink = arm(host, flush)
     assert sink.armed(20)
@@ -376,7 +376,7 @@ def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["file", "pipe"])
-def test_whoever_else_holds_its_pipes_open_is_not_waited_for(arm, keep):
+def test_a_child_that_keeps_its_pipes_open_is_not_awaited(arm, keep):
     """One is a child of it that outlives this test; netbench used to wait for it without a limit."""
     child = "import subprocess\nsubprocess.Popen(['sleep', '100'])\n"
     host = TcpdumpHost(script=child + STAND_IN)
@@ -423,11 +423,11 @@ def test_what_it_writes_to_a_disk():
     assert sink.writes(incoming(keep=True)) == 24 + 100 * (16 + 60)
     assert sink.writes(incoming(path=IN_VM)) == 24 + 100 * (16 + 60)
     assert sink.writes(incoming()) == 0
-    assert sink.writes(incoming(keep=True, fps=None)) == 0, "nobody knows"
+    assert sink.writes(incoming(keep=True, fps=None)) == 0, "unknown"
 
 
 def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
     arm(host := TcpdumpHost(), fps=None, sinks=4)
     (argv,) = host.spawned
     assert argv[argv.index("-B") + 1] == "50000", "of 800,000 KiB"
-    assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "where nobody knows, as if there were enough"
+    assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "the most if it is unknown"

@@ -17,9 +17,9 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
-from netbench.testbed.requirements import known_needs
+from netbench.testbed.doctor.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
@@ -60,7 +60,7 @@ def test_each_link_is_a_veth_pair_between_its_two_namespaces():
 @pytest.mark.parametrize(("lab", "known"), [(topology(), False), (ports("netns"), True), (ports("local"), True)])
 def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, lab, known):
     done: list[object] = []
-    monkeypatch.setattr("netbench.testbed.testbed.catch_up", done.append)
+    monkeypatch.setattr("netbench.testbed.testbed.refresh_driver_counters", done.append)
     machine = Mock(read_nics=Mock(return_value={}))
     bed = Testbed(lab, "run", {None: machine}, {}, stream_paths(lab), profile())
     path = stream_paths(lab)[0]

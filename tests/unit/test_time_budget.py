@@ -7,9 +7,9 @@ from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.errors import UsageError
-from netbench.plan.choice import choose
-from netbench.plan.making import make_schedule
-from netbench.plan.time_budget import fitted
+from netbench.plan.duration import fitted
+from netbench.plan.schedule_factory import make_schedule
+from netbench.plan.selection import choose
 from tests.unit.inputs import profile, topology
 
 

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
+from netbench.plan.duration import TimeLeft
+from netbench.plan.selection import choose
 from netbench.plan.static_plan import StaticPlan
-from netbench.plan.time_left import TimeLeft
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "fast", "kind": "raw"}, {"name": "slow", "kind": "raw"})

@@ -53,7 +53,7 @@ def account(clocks):
     return account
 
 
-def test_what_sending_itself_costs_is_nobodys_doing(clocks, account):
+def test_the_time_of_sending_itself_is_neither_backpressure_nor_a_stall(clocks, account):
     for _ in range(100):
         clocks.call(account, busy_ms=2)
     assert account.spent()[:2] == (0.0, 0.0)
@@ -76,7 +76,7 @@ def test_softirqs_are_the_links_and_what_the_hypervisor_took_is_not(clocks, acco
     clocks.ticks = NO_TICKS._replace(softirq=12, steal=3)
     assert account.spent()[:2] == (pytest.approx(0.12), pytest.approx(0.03))
     clocks.ticks = None  # bound to no CPU
-    assert account.spent().link_s == 0
+    assert account.spent().backpressure_s == 0
 
 
 def test_calls_and_pauses_that_are_far_too_long_are_stops(clocks, account):
@@ -102,7 +102,7 @@ def test_a_kernel_that_does_not_tell_claims_nothing(clocks, account, monkeypatch
     assert account.spent()[:2] == (None, 0.0)
 
 
-def test_this_kernel_tells():
+def test_this_kernel_reports_the_times():
     assert time_spent._read_clocks() is not None
 
 

@@ -156,7 +156,7 @@ def instructions(stream):
     return variables, writes
 
 
-def test_an_overloaded_server_is_stopped_and_its_offered_load_is_told(server, open_source):
+def test_an_overloaded_server_is_stopped_and_its_offered_load_is_reported(server, open_source):
     server.slow = 10.0
     sent = send(open_source(server), TRAFFIC)
     assert TRAFFIC.longest_s <= sent.duration_s < 3 * TRAFFIC.longest_s
@@ -192,7 +192,7 @@ def test_a_server_that_ends_too_early_is_an_error(server, open_source, monkeypat
     assert "after 100 of 500 frames" in sent.error
 
 
-def test_a_port_of_somebody_else_is_left_alone(server, open_source):
+def test_a_port_of_other_software_is_left_alone(server, open_source):
     server.ports[0].owner = "bob"
     with pytest.raises(MissingError, match=r"port 0 of the TRex server .* already taken by 'bob'.*release -p 0"):
         open_source(server)
@@ -201,10 +201,10 @@ def test_a_port_of_somebody_else_is_left_alone(server, open_source):
 
 
 def test_no_server_no_such_port(server, open_source):
-    with pytest.raises(MissingError, match=r"there is no port 7 of the TRex server .*: it has 0, 1"):
+    with pytest.raises(MissingError, match=r"port 7 of the TRex server .* does not exist: the server has 0, 1"):
         open_source(server, port=7)
     gone = source_of({"sync_port": 1, "async_port": 2, "ports": {"tx1": 0}})
-    with pytest.raises(MissingError, match=r"no TRex server of this API answers at 127.0.0.1:1 .*t-rex-64 -i"):
+    with pytest.raises(MissingError, match=r"no TRex server of this API responds at 127.0.0.1:1 .*t-rex-64 -i"):
         gone.open(LocalHost("local", "test"), "tx1", ())
 
 
@@ -239,7 +239,7 @@ def test_what_a_killed_worker_left_sending_is_stopped_at_the_next_start(server, 
 
 def test_a_port_of_a_netbench_that_may_be_at_work_is_left_alone(server, open_source):
     open_source(server)
-    with pytest.raises(MissingError, match=r"is somebody else's: .*already taken by 'netbench@"):
+    with pytest.raises(MissingError, match=r"has another owner: .*already taken by 'netbench@"):
         open_source(server)
     server.ports[1].owner = own_name().replace("netbench@", "netbench@far-away-").replace("/", "/0")
     with pytest.raises(MissingError, match=r"already taken by 'netbench@far-away-"):
@@ -266,7 +266,7 @@ def test_a_server_that_dies_in_a_trial_is_an_error(open_source):
 
 def test_an_interface_without_a_port():
     source = source_of({"ports": {"tx1": 0}})
-    with pytest.raises(UsageError, match=r"which port of TRex is interface tx2\? `ports` has tx1 only"):
+    with pytest.raises(UsageError, match=r"`ports` has no interface tx2, only tx1"):
         source.commands("tx2", ())
 
 
@@ -276,20 +276,20 @@ def test_options():
         TrexOptions()
     with pytest.raises(ValidationError, match="netbench starts the servers: leave out"):
         TrexOptions(path="/opt/trex", ports={"tx1": 0})
-    with pytest.raises(ValidationError, match="two interfaces are the same port"):
+    with pytest.raises(ValidationError, match="two interfaces have the same port"):
         TrexOptions(ports={"tx1": 0, "tx2": 0})
     for wrong in ('{"path": "trex"}', '{"ports": {}}', '{"ports": {"tx1": -1}}', '{"ports": {"tx1": 0}, "speed": 1}'):
         with pytest.raises(ValidationError):
             TrexOptions.model_validate_json(wrong)
 
 
-def test_a_python_that_is_too_new_is_told():
+def test_a_python_that_is_too_new_is_reported():
     assert "needs a Python older than 3.12, and this is 3.13" in no_client((3, 13))
     assert no_client((3, 11)) == ""
     assert Trex(TrexOptions(ports={"tx1": 0})).unsupported_reason(LocalHost("local", "test")) == ""
 
 
-def test_its_worker_outlives_netbench_and_is_told_all(server):
+def test_its_worker_outlives_netbench_and_is_reported_all(server):
     (command,) = source_of({**server.options, "ports": {"tx1": 3}}).commands("tx1", (1,))
     assert command.startswith("setpriv --pdeathsig clear env ")
     assert command.endswith(" 1")
@@ -309,12 +309,12 @@ def package(tmp_path, script):
 def test_a_path_without_a_package(tmp_path):
     source = source_of({"path": str(tmp_path)})
     with pytest.raises(
-        MissingError, match=r"there is no .*/_t-rex-64: `path` is to be the directory of a TRex package"
+        MissingError, match=r"_t-rex-64 does not exist: set `path` to the directory of an unpacked TRex package"
     ):
         source.open(LocalHost("local", "test"), "tx1", ())
 
 
-def test_a_server_of_its_own_that_does_not_start_says_why_and_leaves_nothing(tmp_path):
+def test_a_server_that_does_not_start_reports_why_and_leaves_nothing(tmp_path):
     before = set(Path(gettempdir()).glob("netbench-trex-*"))
     source = package(tmp_path, 'cat "$3"; echo no such device; exit 3')
     with pytest.raises(MissingError, match=r"server ended with code 3: .*no such device"):

@@ -106,7 +106,7 @@ def test_both_of_its_ports_are_its_own_until_it_is_closed(server, ends):
     assert [port.owner for port in server.ports] == ["", ""]
 
 
-def test_the_port_of_a_sink_may_be_somebody_elses(server):
+def test_the_port_of_a_sink_may_be_foreign(server):
     server.ports[1].owner = "bob"
     ends = Ends(backend(server))
     with pytest.raises(MissingError, match=r"port 1 of the TRex server .* already taken by 'bob'"):
@@ -134,7 +134,7 @@ def test_more_than_was_sent_is_no_loss_below_zero(server, ends):
     server.twice = True
     sent, received = ends.trial()
     assert (sent.frames, received.frames, received.matched) == (500, None, 1000)
-    assert "counted 1,000 frames of 500 that were sent" in received.error
+    assert "counted 1,000 of 500 sent frames" in received.error
     assert ReasonKind.CAPTURE_FAILED.verdict is Verdict.INVALID  # an error becomes this reason
 
 
@@ -180,10 +180,10 @@ def test_no_delay_where_nothing_arrived():
     assert nothing == SoftwareDelay("TRex v3.08", 0, None, None, None, None)
 
 
-@pytest.mark.parametrize(("says", "largest_us"), [(0, None), (1999, None), (2000, 2000.0), (2345, 2345.0)])
-def test_the_largest_delay_is_not_known_where_the_server_left_it_out(says, largest_us):
+@pytest.mark.parametrize(("total_max", "largest_us"), [(0, None), (1999, None), (2000, 2000.0), (2345, 2345.0)])
+def test_the_largest_delay_is_not_known_where_the_server_left_it_out(total_max, largest_us):
     # As v3.08 answers: the maximum is over all frames but the first ten, the histogram over all.
-    times = {"total_min": 27, "total_max": says, "average": 3948, "jitter": 3047, "histogram": {20: 1, 2000: 3}}
+    times = {"total_min": 27, "total_max": total_max, "average": 3948, "jitter": 3047, "histogram": {20: 1, 2000: 3}}
     found = delay_of({"latency": times}, "v3.08", by_software=True)
     assert (found.smallest_us, found.largest_us, found.frames) == (27.0, largest_us, 4)
 
@@ -246,7 +246,7 @@ def test_a_server_that_netbench_starts_is_on_the_host_of_both(tmp_path):
     source.close()
 
 
-def test_delay_that_nobody_would_measure_is_refused(server):
+def test_delay_without_a_sink_that_measures_it_is_refused(server):
     source = Trex(TrexOptions.model_validate({**server.options, "ports": {"tx1": 0}, "delay_fps": 10})).source()
     with pytest.raises(UsageError, match="add sink: trex, or leave it out"):
         source.open(HERE, "tx1", ())

@@ -13,7 +13,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import Behaviour, FakeSetup, FakeUut

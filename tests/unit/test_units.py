@@ -1,7 +1,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from netbench.model.fields import LoadField
 from netbench.model.units import Load, LoadKind, line_rate_fps, parse_mebibytes, parse_seconds
 
 
@@ -35,6 +37,17 @@ NO_LOADS = ["400", "400Mbit", "400mbit/s", "-1Mbit/s", "0fps", "0%", "101%", "na
 def test_what_is_no_load_is_refused(text):
     with pytest.raises(ValueError, match="load|share"):
         Load.parse(text)
+
+
+@pytest.mark.parametrize(
+    "stored", [{"load": "50% of maximum", "fps": 1234.5}, "50% of maximum (1234.5fps)"], ids=["now", "version 0.1"]
+)
+def test_a_calibrated_rate_is_stored_beside_its_share(stored):
+    adapter = TypeAdapter(LoadField)
+    load = adapter.validate_python(stored)
+    assert load == Load(LoadKind.OF_MAXIMUM, 50.0, 1234.5)
+    assert str(load) == "50% of maximum"
+    assert adapter.validate_json(adapter.dump_json(load)) == load
 
 
 @given(st.floats(1e3, 1e12), st.integers(64, 1518), st.floats(0.01, 100))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest

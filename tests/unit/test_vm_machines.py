@@ -10,8 +10,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
-from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
-from netbench.hosts.equipped import equipped
+from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of, with_netbench
 from netbench.model.host_spec import VmSpec
 from netbench.testbed import virtual_machines
 from netbench.testbed.virtual_machines import running_vm
@@ -88,7 +87,7 @@ def start(monkeypatch):
 
 def test_netbench_is_brought_to_a_vm_with_numpy_once_and_when_it_is_wanted(tmp_path):
     vm = Vm(has_numpy=True)
-    host = equipped(vm, "box")
+    host = with_netbench(vm, "box")
     assert (has_netbench(host), scratch_of(host), vm.sent) == (True, "/tmp", {})
     command = module_command_on(host, "netbench.sinks.flush", "eth1")
     assert command[0] == "python3"
@@ -100,12 +99,12 @@ def test_netbench_is_brought_to_a_vm_with_numpy_once_and_when_it_is_wanted(tmp_p
     before = len(vm.commands)
     module_command_on(host, "netbench.sinks.remote_capture_count")
     assert (len(vm.commands), len(vm.sent)) == (before, 1)
-    with pytest.raises(MissingError, match="has netbench's own modules only, and somebody.elses is none of them"):
+    with pytest.raises(MissingError, match="somebody.elses cannot run there"):
         module_command_on(host, "somebody.elses")
 
 
 def test_a_vm_without_numpy_has_no_netbench():
-    assert not has_netbench(equipped(Vm(has_numpy=False), "lab"))
+    assert not has_netbench(with_netbench(Vm(has_numpy=False), "lab"))
 
 
 def test_its_clocks_are_compared_anew_whenever_they_are_asked_for(start):

@@ -24,17 +24,16 @@ from netbench.model.points import PointKind
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
-from netbench.report.directions_section import directions_section
-from netbench.report.sections import views
-from netbench.report.styles import styles
+from netbench.report.model import ReportModel
+from netbench.report.tables import tables_of
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
 from netbench.sinks.tcpdump_process import tcpdump_command
-from netbench.statistics.directions import directions
+from netbench.statistics.frame_order import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.evidence import NicDelta, StreamObservation
+from netbench.trial.observation import NicDelta, StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -101,18 +100,22 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
     ("streams", "where", "message"),
     [
         ((FORTH, {**BACK, "reverse": "s9"}), "streams.1.reverse", "there is no stream 's9'; streams are s1, back"),
-        ((BACK, FORTH), "streams.0.reverse", "stream s1 does not stand before it"),
-        ((FORTH, {**BACK, "reverse": "back"}), "streams.1.reverse", "stream back does not stand before it"),
+        ((BACK, FORTH), "streams.0.reverse", "stream s1 must come before its reverse"),
+        ((FORTH, {**BACK, "reverse": "back"}), "streams.1.reverse", "stream back must come before its reverse"),
         (
             (FORTH, BACK, {"name": "x", "reverse": "back"}),
             "streams.2.reverse",
-            "stream back is a way back itself, of s1",
+            "stream back is itself the reverse of s1",
         ),
-        ((FORTH, BACK, {"name": "x", "reverse": "s1"}), "streams.2.reverse", "stream s1 has a way back already, back"),
-        ((FORTH, {**BACK, "source": "source/tx1"}), "streams.1.source", "a way back has the NICs of s1"),
+        (
+            (FORTH, BACK, {"name": "x", "reverse": "s1"}),
+            "streams.2.reverse",
+            "stream s1 has a reverse stream already, back",
+        ),
+        ((FORTH, {**BACK, "source": "source/tx1"}), "streams.1.source", "a reverse stream has the NICs of s1"),
         ((FORTH, {**BACK, "colour": 1}), "streams.1.colour", "Extra inputs"),
         ((FORTH, {"name": "back", "reverse": 7}), "streams.1.reverse", "string"),
-        ((FORTH, {**FORTH, "name": "s2"}), "streams.1.source", "only a stream and its way back (`reverse`) share NICs"),
+        ((FORTH, {**FORTH, "name": "s2"}), "streams.1.source", "only a stream and its reverse stream share NICs"),
         ((FORTH, {"name": "x"}), "streams.1.source", "Field required"),
         (("s1", BACK), "streams.1.reverse", "there is no stream 's1'"),
     ],
@@ -158,7 +161,7 @@ def test_a_neighbour_has_both_directions_or_none():
     second = {"name": "s2", "source": "source/tx2", "ingress": "uut/in2", "egress": "uut/out2", "sink": "sink/rx2"}
     streams = (FORTH, second, {"name": "back2", "reverse": "s2"})
     for own in (["s2"], ["back2"]):
-        with pytest.raises(ValidationError, match="stream back2 is the way back of s2: have both run through the same"):
+        with pytest.raises(ValidationError, match="stream back2 is the reverse of s2: both must run through the same"):
             both_ways(*streams, like=2, neighbours=[{"name": "n", "streams": own}])
     with_both = both_ways(*streams, like=2, neighbours=[{"name": "n", "streams": ["s2", "back2"]}])
     assert [stream.name for stream in with_both.own_streams] == ["s1"]
@@ -412,10 +415,8 @@ def test_directions_are_told_apart():
 
 
 def test_the_page_has_directions_where_there_are_two():
-    results = campaign(trials((0, 100)))
-    groups, looks = group_trials(results), styles(results.uuts, results.settings)
-    (section,) = directions_section(views(groups), looks)
-    assert "back, reverse of s1" in section.html
-    assert "10.000" in section.html
-    one_way = group_trials(campaign([trial(stream_counts())]))
-    assert list(directions_section(views(one_way), looks)) == []
+    (table,) = tables_of("directions", ReportModel.of(campaign(trials((0, 100)))))
+    texts = [cell.text for row in table.rows for cell in row.cells]
+    assert "back, reverse of s1" in texts
+    assert "10.000 %" in texts
+    assert tables_of("directions", ReportModel.of(campaign([trial(stream_counts())]))) == []

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.linux.changes import MachineState
+from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.linux.nics import NicCounters
 from netbench.model.stream_paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.testbed.virtual_machines import running_vm
 from tests.vm.disk_image import LACKING, make_disk
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost, build_or_skip, yards_in_vm

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 from netbench.images.build import ImageOrder, build
+from netbench.images.initramfs import archive
 from netbench.images.library import Image, cache_directory
-from netbench.images.tree import File, archive
 
 NEEDED = ("grub-mkrescue", "xorriso", "mformat", "dropbearkey", "ssh-keygen")
 LACKING = [tool for tool in NEEDED if shutil.which(tool) is None]
@@ -75,16 +75,18 @@ def make_disk(directory: Path) -> None:
     (boot / "grub").mkdir(parents=True)
     (boot / "grub/grub.cfg").write_text(GRUB)
     shutil.copyfile(image.vmlinuz, boot / "vmlinuz")
-    more = archive(
-        {
-            "disk-init": File(INIT.encode(), executable=True),
-            "udhcpc": File(DHCP.encode(), executable=True),
-            "host_key": File((directory / "host_key").read_bytes()),
-            "root/.ssh/authorized_keys": File((directory / "key.pub").read_bytes()),
-            "etc/shells": File(b"/bin/sh\n"),
-        }
-    )
-    (boot / "initrd").write_bytes(image.initrd.read_bytes() + more)
+    more = directory / "more"
+    for path, content in {
+        "disk-init": INIT.encode(),
+        "udhcpc": DHCP.encode(),
+        "host_key": (directory / "host_key").read_bytes(),
+        "root/.ssh/authorized_keys": (directory / "key.pub").read_bytes(),
+        "etc/shells": b"/bin/sh\n",
+    }.items():
+        (more / path).parent.mkdir(parents=True, exist_ok=True)
+        (more / path).write_bytes(content)
+        (more / path).chmod(0o755)
+    (boot / "initrd").write_bytes(image.initrd.read_bytes() + archive(more))
     made = subprocess.run(
         ["grub-mkrescue", "-o", str(directory / "disk.img"), str(directory / "tree")],
         capture_output=True,

@@ -22,10 +22,10 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from netbench.testbed.testbed import Testbed
 from netbench.testbed.virtual_machines import running_vm
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from tests.netns.yard import Yard, processes
 from tests.unit.inputs import planned_trial, profile, topology

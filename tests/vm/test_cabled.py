@@ -10,7 +10,7 @@ from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.errors import MachineGoneError, MissingError
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.testbed.base_changes import base_changes
+from netbench.testbed.bring_up import base_changes
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.netns.watching import wait_for
 from tests.vm.cabled import BOX, cabled
@@ -69,7 +69,7 @@ def test_xdp_sends_by_a_driver_that_takes_its_frames_and_by_no_other(bench):
     with bench.setup("xdp", "virtio") as measure:
         result = measure("1000fps", frame_size=128, duration="500ms")
     assert counts(result) == (500, 500, 0)
-    refused = pytest.raises(MissingError, match=r"the driver \(e1000\) of eth3 takes no frames from XDP programs")
+    refused = pytest.raises(MissingError, match=r"the driver \(e1000\) of eth3 rejects frames from XDP programs")
     with refused, bench.setup("xdp", "e1000"):
         pass
 

@@ -53,7 +53,7 @@ def test_a_guest_whose_host_key_is_another_is_not_trusted(disk, tmp_path):
         ("guest", "invalid"),
         ("raw", "valid"),
     ]
-    assert "no way in by SSH" in reasons(tmp_path / "results")
+    assert "no SSH connection" in reasons(tmp_path / "results")
 
 
 @pytest.mark.parametrize(

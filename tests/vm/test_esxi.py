@@ -16,8 +16,8 @@ import pytest
 from netbench.config.document import yaml_text
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
-from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.esxi.api import session
 from netbench.vmm.esxi.esxi import Esxi
@@ -410,7 +410,7 @@ def test_a_campaign_whose_guest_never_answers_has_no_results_and_leaves_nothing(
     done = netbench("run", topology(boot_limit="3s"), "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
     assert {(row["verdict"], row["received_frames"]) for row in rows(results)} == {("invalid", "")}
-    assert "guest g: no way in by SSH within 3 s" in (results / "events.jsonl").read_text() + done.stderr
+    assert "guest g: no SSH connection within 3 s" in (results / "events.jsonl").read_text() + done.stderr
     assert_secret(results, done.stdout, done.stderr)
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
@@ -13,8 +14,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.composed import Explained
-from netbench.images.debs import unpack_kernel
+from netbench.hosts.host_wrappers import MonitoredHost
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess
@@ -126,8 +126,8 @@ def test_what_cannot_be_in_a_guest_is_refused(cache):
 
 def test_another_kernel_from_a_package_and_from_files_is_the_same_guest(cache, cloud, tmp_path):
     (deb,) = (cache / "packages").glob(f"linux-image-{cloud.kernel_release}_*.deb")
-    unpack_kernel(deb, tmp_path)
-    kernel, modules = (tmp_path / place / cloud.kernel_release for place in ("boot", "usr/lib/modules"))
+    subprocess.run(["dpkg-deb", "--extract", deb, tmp_path], check=True)
+    kernel, modules = (tmp_path / place / cloud.kernel_release for place in ("boot", "lib/modules"))
     build(cache, "--name", "files", "--kernel", kernel.with_name(f"vmlinuz-{kernel.name}"), "--modules", modules)
     assert find_image("files", cache).digest == cloud.digest
     assert cloud.kernel_release.endswith("-cloud-amd64")
@@ -144,7 +144,7 @@ def booted(image, memory_mib):
         qemu = QemuProcess(machine, RunFiles(Path(name)))
         qemu.start(UnmarkedHost("here", "nbt-image"))
         agent = AgentHost("image", AgentChannel(qemu.guest, qemu.connect()))
-        guest = Explained(agent, qemu.death_just_now)
+        guest = MonitoredHost(agent, qemu.death_just_now)
         try:
             guest.await_answer(60, qemu.hopeless)
             yield guest

@@ -14,7 +14,7 @@ import pytest
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.local import LocalHost
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.netns.watching import events, stored, wait_for
 from tests.vm.lab import frames_in
@@ -109,7 +109,7 @@ def test_without_its_image_nothing_is_begun(results, tmp_path):
     assert not results.exists()
 
 
-def test_auto_takes_afpacket_where_there_is_no_pktgen_and_says_so(results):
+def test_auto_uses_afpacket_without_pktgen_and_reports_it(results):
     if not PktGen(PktGenOptions()).unsupported_reason(LocalHost("here", "nbt")):
         pytest.skip("this machine's own kernel has pktgen")
     small = settings(generator="auto", frame_sizes=64, loads="5000fps", duration="100ms")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import marked_processes
 from netbench.linux.changes import MachineState
 from netbench.model.cpu_shares import CpuShares
@@ -91,11 +91,11 @@ class TestRunningDaemon(VmmContract):
         return driver(uri="qemu+unix:///system?socket=/nowhere")
 
 
-def of_uut(yard: Yard) -> Namespaced:
+def of_uut(yard: Yard) -> NamespaceHost:
     """The namespace of its UUT."""
     netns = yard.hosts["uut"].netns
     assert netns
-    return Namespaced(HERE, netns)
+    return NamespaceHost(HERE, netns)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.hosts.composed import Confined
+from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
 from netbench.model.cpu_shares import CpuShares
@@ -151,7 +151,7 @@ def test_the_memory_of_a_group_that_has_shares_is_limited_too(lab):
     kernel.make([AddCgroup(None, shares, 50), memory])
     try:
         (entry,) = cgroup_procs_files(host, f"/sys/fs/cgroup/{shares}/cgroup.procs", memory)
-        confined = Confined(host, (), entry)
+        confined = ConfinedHost(host, (), entry)
         assert (
             "0::/nb-0123456789ab-u/nb-0123456789ab-uut-u" in confined.run(["cat", "/proc/self/cgroup"]).stdout.split()
         )

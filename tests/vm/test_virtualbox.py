@@ -11,7 +11,7 @@ from netbench.model.host_spec import HostSpec
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Verdict
 from netbench.testbed.testbed import Testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm

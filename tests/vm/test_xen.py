@@ -15,7 +15,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
-from netbench.trial.receiving import Recording
+from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest

@@ -9,11 +9,15 @@ from netbench.images.library import cache_directory
 
 PACKAGES = (
     "ca-certificates",
+    "cpio",
     "ethtool",
     "iproute2",
+    "kmod",
+    "mmdebstrap",
     "nftables",
     "python3-venv",
     "tcpdump",
+    "xz-utils",
 )
 _LEFT_OUT = ("doc", "locale", "man")
 _TIME_LIMIT_S = 280

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.linux.changes import AddNamespace, Change
 from netbench.linux.proc import memory_bytes, read_process
 from netbench.model.virtualisation import Virtualisation
@@ -48,7 +48,7 @@ class NamespaceGuest(RunningGuest):
 
     def __init__(self, spec: GuestSpec, here: Host) -> None:
         super().__init__(spec)
-        self.inside = Namespaced(here, spec.own_netns)
+        self.inside = NamespaceHost(here, spec.own_netns)
         self.process = self.inside.spawn(INIT)
         assert self.process.stdout
         self.pid = self.process.stdout.readline().strip()

@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field
 from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host
-from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import ON_VETH, Feature, Probes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 

@@ -29,7 +29,7 @@ _SEND_BUFFER_BYTES = 1 << 28
 
 # The queue to the NIC is full: try again.
 _FULL = (errno.ENOBUFS, errno.EAGAIN)
-# A trial that takes longer than this many times its duration, and some seconds, is given up.
+# A trial that takes longer than this many times its duration, and some seconds, is stopped.
 _MOST_TIMES = 3
 _GRACE_S = 2
 
@@ -229,27 +229,27 @@ class AfPacketTrial:
             max_lateness_s=pacer.max_lateness_ns / 1e9,
             error=error,
             in_order=len(self._senders) == 1,
-            link_s=_link_s([sender.spent for sender in self._senders if sender.sent]),
-            away_s=max(thread.away_s for thread in spent),
+            link_s=_mean([sender.spent for sender in self._senders if sender.sent]),
+            away_s=max(thread.stalled_s for thread in spent),
             unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
             ran_s=_sum(thread.ran_s for thread in spent),
             wait_s=_sum(thread.wait_s for thread in spent),
             turns=None if any(thread.turns is None for thread in spent) else sum(thread.turns or 0 for thread in spent),
-            stalled_s=_sum(None if thread.wait_s is None else thread.away_s for thread in spent),
+            stalled_s=_sum(None if thread.wait_s is None else thread.stalled_s for thread in spent),
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
     """Return the sum over all threads; None where one value is unknown."""
-    known = list(seconds)
-    return None if None in known else sum(filter(None, known))
+    values = list(seconds)
+    return None if None in values else sum(filter(None, values))
 
 
-def _link_s(threads: Sequence[Spent]) -> float | None:
+def _mean(threads: Sequence[Spent]) -> float | None:
     """Return the mean backpressure time of the threads in seconds; None where one value is unknown."""
-    known = [spent.link_s for spent in threads if spent.link_s is not None]
-    return sum(known) / len(known) if known and len(known) == len(threads) else None
+    values = [spent.backpressure_s for spent in threads if spent.backpressure_s is not None]
+    return sum(values) / len(values) if values and len(values) == len(threads) else None
 
 
 if __name__ == "__main__":

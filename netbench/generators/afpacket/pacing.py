@@ -15,7 +15,7 @@ MAX_BLOCK_FRAMES = 256
 # for one core to pace a million frames per second.
 _EVEN_BLOCK_S = 50e-6
 # How often the progress of a trial is recorded.
-_LOOKS = 100
+_SAMPLES = 100
 
 
 class Pacer:
@@ -81,9 +81,9 @@ class Paced(Pacer):
         self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(highest_fps * _EVEN_BLOCK_S)))
         self._burst_frames = 0
         self._over_ns = self.start_ns + longest_s * 1e9
-        self._looks: list[tuple[int, int]] = []  # time, and number of frames handed out by then
-        self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
-        self._look_ns = self.start_ns
+        self._progress: list[tuple[int, int]] = []  # time, and number of frames handed out by then
+        self._sample_every_ns = round(frames / fps / _SAMPLES * 1e9)
+        self._sample_ns = self.start_ns
         gently = gently or catch_up is not None
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
         # The least time between two blocks.
@@ -107,9 +107,9 @@ class Paced(Pacer):
         self.max_lateness_ns = max(self.max_lateness_ns, now_ns - due_ns)
         if now_ns > self._over_ns:
             return None
-        if now_ns >= self._look_ns:
-            self._looks.append((now_ns, first))
-            self._look_ns = now_ns + self._look_every_ns
+        if now_ns >= self._sample_ns:
+            self._progress.append((now_ns, first))
+            self._sample_ns = now_ns + self._sample_every_ns
         overdue = self._due_by(now_ns - self.start_ns) + 1 - first
         count = min(max(self._block_frames, overdue), self._most_frames, self._frames - first)
         self._next, self.due_ns = first + count, due_ns
@@ -132,7 +132,7 @@ class Paced(Pacer):
         if self._first_frames:
             return 0.0
         whole_ns = end_ns - self.start_ns
-        apart = (abs(handed / sent - (at_ns - self.start_ns) / whole_ns) for at_ns, handed in self._looks)
+        apart = (abs(handed / sent - (at_ns - self.start_ns) / whole_ns) for at_ns, handed in self._progress)
         return max(apart, default=0.0)
 
 

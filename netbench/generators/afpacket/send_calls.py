@@ -98,7 +98,7 @@ class Context:
     def __init__(self, writes: int) -> None:
         self.call = ctypes.CDLL(None, use_errno=True).syscall
         if platform.machine() not in _CALLS:
-            raise OSError(errno.ENOSYS, f"io_submit(2) is not known on {platform.machine()}")
+            raise OSError(errno.ENOSYS, f"io_submit(2) has no known number on {platform.machine()}")
         setup, destroy, self.submit, self.get = _CALLS[platform.machine()]
         self.number = ctypes.c_ulong()
         if self.call(setup, writes, ctypes.byref(self.number)):

@@ -20,10 +20,10 @@ _LONG_NS = 1_000_000
 
 
 class Spent(NamedTuple):
-    """Seconds of one thread, by the field names of `Sent`."""
+    """Seconds of one thread."""
 
-    link_s: float | None
-    away_s: float
+    backpressure_s: float | None
+    stalled_s: float
     ran_s: float | None = None
     wait_s: float | None = None
     turns: int | None = None
@@ -91,12 +91,12 @@ class TimeSpent:
         if begun.ticks and ended.ticks:
             stolen_ns = (ended.ticks.steal - begun.ticks.steal) * _NS / USER_HZ
             softirq_ns = softirq_s(begun.ticks, ended.ticks, (ended.at_ns - begun.at_ns) / _NS) * _NS
-        away_ns = max(ended.waited_ns - begun.waited_ns, stopped_ns, stolen_ns)
+        stalled_ns = max(ended.waited_ns - begun.waited_ns, stopped_ns, stolen_ns)
         # Kernels that account for softirqs separately do not count them in the thread's CPU time.
-        waited_ns = max(softirq_ns, self._off_cpu_ns - away_ns, 0)
+        waited_ns = max(softirq_ns, self._off_cpu_ns - stalled_ns, 0)
         return Spent(
             min(self._in_calls_ns, self._refused_ns + waited_ns) / _NS,
-            away_ns / _NS,
+            stalled_ns / _NS,
             (ended.ran_ns - begun.ran_ns) / _NS,
             (ended.waited_ns - begun.waited_ns) / _NS,
             ended.turns - begun.turns,

@@ -23,7 +23,7 @@ from netbench.hosts.clock import wait_until
 THREAD_WAKES_S = 0.1
 # Threads notice a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
 _STOP_S = 2.0
-_LOOK_AGAIN_S = 0.05
+_POLL_S = 0.05
 # A delay in ns: shorter than a thread needs to send a frame of each of two devices, but long enough that devices that
 # began some microseconds apart are level after some hundred frames.
 _TURN = "100"
@@ -37,13 +37,13 @@ _SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
 
 @dataclass(slots=True)
 class PktgenSender:
-    """A device of netbench. `wanted` are the settings for the next run, `told` those in the kernel; None: no device."""
+    """A device of netbench. `settings` are those of the next run, `in_kernel` those of the device; None: no device."""
 
     device: str
     cpu: int
     xmit_mode: str
-    wanted: Settings = field(default_factory=dict)
-    told: dict[str, str] | None = None
+    settings: Settings = field(default_factory=dict)
+    in_kernel: dict[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Control:
 
         A second device of an interface needs a separate thread.
 
-        Raises TestbedError when the kernel rejects it or somebody else uses pktgen here, MissingError without pktgen.
+        Raises TestbedError when the kernel rejects it or other software uses pktgen here, MissingError without pktgen.
         """
         if not self._files.loaded():
             self._files.load()
@@ -102,7 +102,7 @@ class Control:
         free = [cpu for cpu in cpus or threads if f"{interface}@{cpu}" not in taken]
         if not free:
             where = f"{interface} of host {self._files.host.name}"
-            raise TestbedError(f"{where} can have but one thread on each of the CPUs {_listed(cpus or threads)}")
+            raise TestbedError(f"{where} can have only one thread on each of the CPUs {_listed(cpus or threads)}")
         cpu = min(free, key=self._used.__getitem__)
         sender = PktgenSender(f"{interface}@{cpu}", cpu, xmit_mode, settings)
         self._senders.append(sender)
@@ -120,7 +120,7 @@ class Control:
             return
         self._abandon_round()
         try:
-            if sender.told is not None:
+            if sender.in_kernel is not None:
                 self._clear(sender.cpu)
         finally:
             self._senders.remove(sender)
@@ -134,7 +134,7 @@ class Control:
         current = self._round
         if current is None or current.started_s is not None or sender.device in current.lengths:
             current = self._new_round()
-        sender.wanted = settings
+        sender.settings = settings
         self._set_up(sender)
         current.lengths[sender.device] = length_s
 
@@ -170,12 +170,12 @@ class Control:
         """
         current = self._round
         if current is None or sender.device not in current.ready:
-            return None, "pktgen was not told to start"
+            return None, "pktgen was not started"
         if current.ready != current.lengths.keys():
             waiting = ", ".join(sorted(current.lengths.keys() - current.ready))
-            return None, f"pktgen was not started: {waiting} on the same host was prepared, but not told to start"
+            return None, f"pktgen was not started: {waiting} on the same host was prepared, but not started"
         if not current.over:
-            self._see_through(current, timeout_s)
+            self._await_end(current, timeout_s)
             current.over = True
         return current.reports.get(sender.device), current.error
 
@@ -185,7 +185,7 @@ class Control:
         self._refuse_foreign(present)
         for sender in self._senders:
             if sender.device not in present:
-                sender.told = None  # its interface was removed, and the kernel removed the device
+                sender.in_kernel = None  # its interface was removed, and the kernel removed the device
         self._round = _Round(self._files.host.spawn(["tee", f"{DIRECTORY}/{CONTROL}"]))
         return self._round
 
@@ -204,11 +204,13 @@ class Control:
 
     def _remove_idle(self, current: _Round) -> None:
         """Remove the devices that have no part in a round, and add those again that were removed with them."""
-        idle = [sender for sender in self._senders if sender.told is not None and sender.device not in current.lengths]
+        idle = [
+            sender for sender in self._senders if sender.in_kernel is not None and sender.device not in current.lengths
+        ]
         for cpu in {sender.cpu for sender in idle}:
             self._clear(cpu)
         for sender in self._senders:
-            if sender.told is None and sender.device in current.lengths:
+            if sender.in_kernel is None and sender.device in current.lengths:
                 self._set_up(sender)
 
     def _take_turns(self, current: _Round) -> None:
@@ -220,11 +222,11 @@ class Control:
         sending = [sender for sender in self._senders if sender.device in current.lengths]
         on_thread = Counter(sender.cpu for sender in sending)
         for sender in sending:
-            if on_thread[sender.cpu] > 1 and sender.wanted.get("delay") == NO_DELAY:
-                sender.wanted = {**sender.wanted, "delay": _TURN}
+            if on_thread[sender.cpu] > 1 and sender.settings.get("delay") == NO_DELAY:
+                sender.settings = {**sender.settings, "delay": _TURN}
                 self._set_up(sender)
 
-    def _see_through(self, current: _Round, timeout_s: float) -> None:
+    def _await_end(self, current: _Round, timeout_s: float) -> None:
         """Wait for the end of a run, or stop it, and read the devices."""
         assert current.started_s is not None
         length_s = min(timeout_s, THREAD_WAKES_S + max(current.lengths.values()))
@@ -256,19 +258,19 @@ class Control:
             return False
         if (current.writer_code or 0) > 0:
             return True  # the start itself failed
-        return wait_until(lambda: self._all_ended(current), deadline_s - time.monotonic(), _LOOK_AGAIN_S)
+        return wait_until(lambda: self._all_ended(current), deadline_s - time.monotonic(), _POLL_S)
 
     def _writer_ends(self, current: _Round, deadline_s: float) -> bool:
         """Return whether the write of `start` returns in time; a failure is recorded in the round."""
         if current.writer_code is not None:
             return True
         try:
-            _, words = current.writer.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
+            _, output = current.writer.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             return False
         current.writer_code = code = current.writer.wait()
         if code and not (current.stopped and code == -signal.SIGTERM):
-            ending = f"was killed by signal {-code}" if code < 0 else f"failed: {words.strip()}"
+            ending = f"was killed by signal {-code}" if code < 0 else f"failed: {output.strip()}"
             current.error = f"the process that starts pktgen {ending}"
         return True
 
@@ -292,20 +294,20 @@ class Control:
         """Return why a device cannot be read: the device or its host is gone."""
         try:
             exists = name in self._files.devices()
-        except TestbedError as trouble:
-            return str(trouble)
-        return str(error) if exists else f"pktgen's device {name} is gone, as happens when its interface is removed"
+        except TestbedError as failure:
+            return str(failure)
+        return str(error) if exists else f"pktgen's device {name} is gone: its interface may have been removed"
 
     def _set_up(self, sender: PktgenSender) -> None:
         """Apply the wanted settings to a device, with as few writes as possible, and verify them."""
-        if sender.told is None:
+        if sender.in_kernel is None:
             self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
-            sender.told = {}
-        for command, value in sender.wanted.items():
-            if sender.told.get(command) != value:
+            sender.in_kernel = {}
+        for command, value in sender.settings.items():
+            if sender.in_kernel.get(command) != value:
                 self._files.write(sender.device, _line(command, value))
-                sender.told[command] = value
-        if not sender.wanted:
+                sender.in_kernel[command] = value
+        if not sender.settings:
             return
         for mode in dict.fromkeys((_ARM, sender.xmit_mode)):
             self._files.write(sender.device, f"xmit_mode {mode}")
@@ -314,23 +316,21 @@ class Control:
     def _verify(self, sender: PktgenSender) -> None:
         """Compare the settings with those in the kernel, which ignores digits and words it cannot use."""
         device = self._files.device(sender.device)
-        for command, value in sender.wanted.items():
+        for command, value in sender.settings.items():
             for name in _SHOWN_AS.get(command, (command,)):
                 taken = device.settings.get(name, "off" if name.isupper() else "unknown")
                 if taken != value:
-                    sender.told = {}
-                    raise TestbedError(f"pktgen took `{_line(command, value)}` of {sender.device} as {taken}")
+                    sender.in_kernel = {}
+                    raise TestbedError(f"pktgen interprets `{_line(command, value)}` of {sender.device} as {taken}")
         if device.result != f"OK: xmit_mode={sender.xmit_mode}":
-            raise TestbedError(
-                f"pktgen does not take `xmit_mode {sender.xmit_mode}` of {sender.device}: {device.result}"
-            )
+            raise TestbedError(f"pktgen rejects `xmit_mode {sender.xmit_mode}` of {sender.device}: {device.result}")
 
     def _clear(self, cpu: int) -> None:
         self._refuse_foreign(self._files.devices_on(cpu))
         self._files.remove_all(cpu)
         for sender in self._senders:
             if sender.cpu == cpu:
-                sender.told = None
+                sender.in_kernel = None
 
     def _refuse_foreign(self, devices: Set[str]) -> None:
         if reason := self._foreign(devices):
@@ -338,12 +338,12 @@ class Control:
 
     def _foreign(self, devices: Set[str]) -> str:
         """Return who else uses pktgen here, because start, stop and removal would affect their devices too."""
-        theirs = sorted(devices - {sender.device for sender in self._senders})
-        if not theirs:
+        foreign = sorted(devices - {sender.device for sender in self._senders})
+        if not foreign:
             return ""
         return (
-            f"pktgen of host {self._files.host.name} is in use by somebody else, who added {', '.join(theirs)}; "
-            f"if that is a leftover, `echo reset > {DIRECTORY}/{CONTROL}` there removes it"
+            f"pktgen of host {self._files.host.name} is in use: other software added {', '.join(foreign)}; "
+            f"if they are leftovers, remove them: `echo reset > {DIRECTORY}/{CONTROL}` there"
         )
 
 

@@ -19,11 +19,11 @@ _THREAD = "kpktgend_"
 
 # `rem_device_all` returns after 125 ms; on a busy CPU the thread has removed nothing by then.
 _REMOVE_S = 2.0
-_LOOK_AGAIN_S = 0.05
+_POLL_S = 0.05
 
 # ENOTSUPP, for which no C library has a message: drivers without IFF_TX_SKB_SHARING change the frames they send.
 _NOT_SUPPORTED = ("Unknown error 524", "the driver of this interface cannot send one frame several times")
-_NO_COMPLAINT = ("OK: ", "NA", "Idle", "Starting")
+_SUCCESS = ("OK: ", "NA", "Idle", "Starting")
 _RESULT = re.compile(r"^Result: (.*)", re.MULTILINE | re.DOTALL)
 
 TIMER_LIST = "/proc/timer_list"
@@ -76,7 +76,7 @@ def parse_device(text: str) -> PktgenDevice:
     current = _CURRENT.search(rest)
     _, found_result, result = rest.partition("\nResult: ")
     if not (params.startswith("Params: count ") and found_current and current and found_result):
-        raise TestbedError(f"pktgen wrote {text[:80]!r} where the state of a device was expected")
+        raise TestbedError(f"pktgen wrote {text[:80]!r} instead of the state of a device")
     settings = dict(_SETTING.findall(params.replace("Params: count ", "count: ", 1)))
     flags = _FLAGS.search(params)
     return PktgenDevice(
@@ -142,7 +142,7 @@ class PktgenFiles:
             self.host.write(path, command + "\n")
         except TestbedError as error:
             reason = str(error).rsplit(": ", 1)[-1].replace(*_NOT_SUPPORTED)
-            raise TestbedError(f"pktgen does not take `{command}` > {path}: {reason}{self._result(file)}") from error
+            raise TestbedError(f"pktgen rejects `{command}` > {path}: {reason}{self._result(file)}") from error
 
     def device(self, name: str) -> PktgenDevice:
         """Return the state of a device; TestbedError when it is gone."""
@@ -152,7 +152,7 @@ class PktgenFiles:
         """Remove all devices of a kernel thread; TestbedError when they stay."""
         file = thread_file(cpu)
         self.write(file, "rem_device_all")
-        if not wait_until(lambda: not self.devices_on(cpu), _REMOVE_S, _LOOK_AGAIN_S):
+        if not wait_until(lambda: not self.devices_on(cpu), _REMOVE_S, _POLL_S):
             names = " ".join(sorted(self.devices_on(cpu)))
             raise TestbedError(f"pktgen does not remove {names} from {DIRECTORY}/{file}")
 
@@ -173,7 +173,7 @@ class PktgenFiles:
             result = _RESULT.search(self._read(file))
         except TestbedError:
             return ""
-        return f" ({result[1].strip()})" if result and not result[1].startswith(_NO_COMPLAINT) else ""
+        return f" ({result[1].strip()})" if result and not result[1].startswith(_SUCCESS) else ""
 
 
 def realtime_offset_ns(host: Host) -> int:
@@ -186,5 +186,5 @@ def realtime_offset_ns(host: Host) -> int:
         return now - (before + after) // 2
     match = _REALTIME_OFFSET.search(host.read(TIMER_LIST))
     if not match:
-        raise TestbedError(f"host {host.name}: {TIMER_LIST} does not tell the offset of CLOCK_REALTIME")
+        raise TestbedError(f"host {host.name}: {TIMER_LIST} does not contain the offset of CLOCK_REALTIME")
     return int(match[1])

@@ -18,9 +18,7 @@ from netbench.generators.pktgen.parameters import (
     speed_settings,
     traffic_delay_ns,
 )
-from netbench.hosts.base import Host, kernel_of
-from netbench.linux.needs import IN_A_VM, Feature
-from netbench.linux.probes import Probes
+from netbench.hosts.base import Host, kernel_of, machine_name
 from netbench.linux.proc import (
     CpuTicks,
     SchedTimes,
@@ -29,6 +27,7 @@ from netbench.linux.proc import (
     parse_sched_times,
     softirq_s,
 )
+from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
@@ -72,7 +71,7 @@ class PktGen(Generator):
 
     def control(self, host: Host) -> Control:
         """Return the control shared by all sources of one network namespace, whatever its names in the topology."""
-        machine = "" if host.shares_files else host.name
+        machine = machine_name(host)
         return self._controls.setdefault((machine, host.netns), Control(host, self._used[machine]))
 
 
@@ -107,7 +106,7 @@ class PktGenSource(Source):
         """Add the devices for `interface`, on kernel threads of `cpus` (empty: of the least used CPUs).
 
         Loads the kernel module where needed. Raises MissingError where there is no module, and TestbedError where
-        pktgen cannot send or somebody else uses it.
+        pktgen cannot send or other software uses it.
         """
         options = self._options
         self._host, self._control = host, self._generator.control(host)
@@ -137,7 +136,7 @@ class PktGenSource(Source):
         A VM needs no such remark, because it ends with the campaign.
         """
         host, control = self._opened
-        if not (control.loaded_by_us and host.shares_files):
+        if not control.loaded_by_us or machine_name(host):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 
@@ -156,7 +155,7 @@ class PktGenSource(Source):
         """Configure the devices; TestbedError when the kernel rejects a setting, or the interface is gone."""
         host, control = self._opened
         if traffic.first_fps is not None:
-            raise TestbedError("pktgen cannot change its rate within a trial; take the generator afpacket or xdp")
+            raise TestbedError("pktgen cannot change its rate within a trial; use the generator afpacket or xdp")
         self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # between its clocks
         paced = traffic.fps is not None
         for sender in self._sending(traffic):
@@ -193,9 +192,9 @@ class PktGenSource(Source):
             set_s = (offset_ns - self._offset_ns) / 1e9
             if abs(set_s) > _CLOCKS_AGREE_S:
                 error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
-            sent = self._with_waits(self._with_softirqs(what_was_sent(devices, traffic, offset_ns, error)))
-        except TestbedError as trouble:
-            return _unknown(str(trouble))
+            sent = self._with_waits(self._with_softirqs(sent_of_run(devices, traffic, offset_ns, error)))
+        except TestbedError as failure:
+            return _unknown(str(failure))
         numbered = traffic.fps is not None or self._options.numbered
         return replace(sent, numbered=numbered, **asdict(self.stamps(traffic)))
 
@@ -257,7 +256,7 @@ class PktGenSource(Source):
         return self._host, self._control
 
 
-def what_was_sent(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
+def sent_of_run(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
     """Return what a finished run sent, from the files of its devices; several threads count as one source.
 
     The kernel reports the start of the run, when its first frame is due, and the return of its last send. It reports
@@ -277,9 +276,9 @@ def what_was_sent(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_of
     burst = 1 + late_ns // delay if delay else frames
     ended_early = elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S
     if not error and traffic.frames is not None and frames < traffic.frames and ended_early:
-        error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames, as happens when a link goes down"
+        error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames: the link may have gone down"
     if not error and traffic.frames is None and ended_early:
-        error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s, as happens when a link goes down"
+        error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s: the link may have gone down"
     return Sent(
         frames=frames,
         errors=errors,
@@ -299,8 +298,8 @@ def what_was_sent(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_of
 
 
 def _spread(numbers: Iterable[int]) -> int:
-    known = sorted(numbers)
-    return known[-1] - known[0]
+    values = list(numbers)
+    return max(values) - min(values)
 
 
 def _unknown(error: str) -> Sent:

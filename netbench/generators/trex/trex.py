@@ -1,4 +1,4 @@
-"""A source of kind trex: one port of a TRex server."""
+"""Generator and sink `trex`: ports of a TRex server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,14 +14,14 @@ from netbench.generators.trex.trex_package import (
     LARGEST_FRAME,
     PACKAGE,
     REMEDY,
-    look_for_client,
+    installed_client,
     newer,
     no_client,
 )
 from netbench.generators.trex.trex_servers import TrexOptions, TrexServer, TrexServers
 from netbench.generators.worker_source import no_netbench
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
 from netbench.model.frame_mix import FrameMix
 from netbench.model.received import OfSize, Received
@@ -47,8 +47,8 @@ class TrexSource(Source):
         self.version = ""
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        self._servers.require_sense(interface)
-        if self._options.path is not None and self._servers.count:
+        self._servers.require_port(interface)
+        if self._options.path is not None and self._servers.has_sinks:
             return [f"# {interface}: a port of the TRex server that its host has for all sources and sinks"]
         return self._servers.commands({interface: False}, cpus)
 
@@ -62,8 +62,8 @@ class TrexSource(Source):
 
     def remarks(self) -> list[str]:
         return [
-            "TRex does not tell when it sent single frames: how evenly, and how late, is unknown, and frames bear no "
-            "time; how long it took is known to about 20 ms, on a busy machine to what it took to have TRex start"
+            "Lateness, unevenness and delay are unknown, because TRex reports no times of single frames. The duration "
+            "of sending is accurate to 20 ms, and less on a busy machine."
         ]
 
     def stamps(self, traffic: Traffic) -> Stamps:
@@ -94,7 +94,7 @@ class TrexSource(Source):
             return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
         except (KeyError, TypeError):
             server.kill()
-            return replace(NOTHING_SENT, error=server.failure("does not say what it sent"))
+            return replace(NOTHING_SENT, error=server.failure("did not report how many frames it sent"))
         except (TimeoutError, TestbedError) as error:
             server.kill()  # it must stop sending, whatever its state
             return replace(NOTHING_SENT, error=str(error))
@@ -106,7 +106,7 @@ class TrexSource(Source):
 
     @property
     def _delay_fps(self) -> float:
-        return self._options.delay_fps if self._servers.count else 0.0
+        return self._options.delay_fps if self._servers.has_sinks else 0.0
 
     @property
     def _opened(self) -> TrexServer:
@@ -133,7 +133,7 @@ class TrexSink(Sink):
         self._failed = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        self._servers.require_sense(interface)
+        self._servers.require_port(interface)
         if self._options.path is None:
             return [f"# port {self._options.ports[interface]} of the TRex server that the sources have"]
         return self._servers.commands({incoming.path.source.interface: False, interface: True}, cpus)
@@ -148,19 +148,19 @@ class TrexSink(Sink):
 
     def remarks(self) -> list[str]:
         remarks = [
-            "TRex counts what arrives of a stream, and knows no frame from another: duplicates, reordering, runs of "
-            "loss and frames of an earlier trial are unknown, and a duplicate makes up for a loss"
+            "Duplicates, reordering, runs of loss and frames of an earlier trial are unknown, because TRex does not "
+            "distinguish frames of a stream. A duplicate hides a loss."
         ]
         if self._options.delay_fps:
             remarks.append(
-                "TRex measures delay by its own software, of some frames of its own: coarse, as it includes how long "
-                "that took to look at what had arrived; it is told apart from delay that captures tell"
+                "Delay is coarse, because TRex measures it in software, for some frames, and includes the wait until "
+                "it polls the receive queue. It is reported separately from the delay in captures."
             )
         return remarks
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._counts, self._failed = incoming, None, ""
-        self._ask("listen")
+        self._request("listen")
 
     def armed(self, timeout_s: float) -> bool:
         return not self._failed
@@ -169,27 +169,27 @@ class TrexSink(Sink):
         """Read the counts of the server; later frames are not counted."""
         if self._failed:
             return
-        if reply := self._ask("received", of=self._incoming.path.source.interface):
+        if reply := self._request("received", of=self._incoming.path.source.interface):
             self._counts = flow_counts_of(reply["received"])
 
     def received(self, sent: Sent) -> Received:
-        known = Received(counted_by=SINK_NAME, no_delay="TRex measures it in its own software only, which is coarse")
+        unknown = Received(counted_by=SINK_NAME, no_delay="TRex measures it in its own software only, which is coarse")
         if self._counts is None:
-            return replace(known, error=self._failed or "TRex was not asked what it has counted")
+            return replace(unknown, error=self._failed or "the counts of TRex were not read")
         counts, is_mix = self._counts, isinstance(self._incoming.traffic.frame_size, FrameMix)
         if sent.error and not sent.frames:
-            return replace(known, error=f"what was sent is not known ({sent.error})")
+            return replace(unknown, error=f"the number of sent frames is unknown ({sent.error})")
         if counts.frames > sent.frames:
             return replace(
-                known,
-                error=f"TRex counted {counts.frames:,} frames of {sent.frames:,} that were sent, as after a link that "
-                "was down, or where frames are duplicated: what was lost is not known; sink: tcpdump tells duplicates",
+                unknown,
+                error=f"the loss is unknown: TRex counted {counts.frames:,} of {sent.frames:,} sent frames, because "
+                "frames were duplicated or a link was down before; sink: tcpdump counts duplicates",
                 matched=counts.frames,
             )
         if counts.missed < 0:
-            return replace(known, error="TRex's counters of what it could not take in went backwards")
+            return replace(unknown, error="the loss is unknown: TRex's counter of receive errors went backwards")
         return replace(
-            known,
+            unknown,
             frames=counts.frames,
             matched=counts.frames,
             dropped=counts.missed,
@@ -202,12 +202,12 @@ class TrexSink(Sink):
         if server is not None:
             server.leave(self)
 
-    def _ask(self, what: str, **more: object) -> Mapping[str, Any]:
+    def _request(self, action: str, **more: object) -> Mapping[str, Any]:
         """Return the server's reply; empty after a failure, which received() reports."""
         if self._server is None:
             raise TestbedError("a sink of kind trex is used before open() or after close(); open it first")
         try:
-            return self._server.ask(what, self._interface, **more)
+            return self._server.ask(action, self._interface, **more)
         except TestbedError as error:
             self._failed = str(error)
             return {}
@@ -222,7 +222,7 @@ class Trex(Generator, SinkKind):
     sends_mixes: ClassVar[bool] = True
     counts_mixes: ClassVar[bool] = True
     counts_own_only: ClassVar[bool] = True
-    may_need = (Facility("trex-client", "the generator trex: the client of TRex", REMEDY, look_for_client),)
+    may_need = (Facility("trex-client", "the generator trex: the client of TRex", REMEDY, installed_client),)
 
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
@@ -244,5 +244,5 @@ class Trex(Generator, SinkKind):
         return TrexSource(self._options, self._servers)
 
     def sink(self) -> TrexSink:
-        self._servers.count = True
+        self._servers.has_sinks = True
         return TrexSink(self._options, self._servers)

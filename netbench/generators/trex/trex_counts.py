@@ -1,4 +1,8 @@
-"""The packet groups (`pg_id`) by which a TRex server counts frames of a port, and their counts."""
+"""The packet groups (`pg_id`) by which a TRex server counts frames of a port, their counts, and the frames' delay.
+
+The meaning of the delay figures is from src/time_histogram.cpp of TRex. TRex reads the time when its software sends a
+frame, and again when its software polls the receive queue. The measured delay includes the waits for both.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

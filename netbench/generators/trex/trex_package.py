@@ -1,6 +1,8 @@
-"""The parts of TRex on this machine: the packaged client, which is never imported here, and a server package.
+"""The parts of TRex on this machine: the packaged client, and a server from a package, started in software.
 
 The client replaces the installed yaml, scapy and zmq by its own. Therefore only the worker imports it.
+The server sends on kernel interfaces, by DPDK's af_packet, without hugepages. It is a child of the worker's process, in
+its namespace, and dies with it.
 """
 
 import json
@@ -35,8 +37,8 @@ LARGEST_FRAME = SLOT_BYTES - 64
 _TOO_NEW = (3, 12)
 
 _START_S = 40.0
-_ASK_S = 0.2
-_ANSWER_S = 5.0
+_RETRY_S = 0.2
+_REPLY_S = 5.0
 # The send ring is small: a frame for which the link has no room stays in it until TRex sends again. The receive ring
 # is large: it must have room for frames while TRex is busy. The two rings of an interface have the same size.
 _SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
@@ -55,7 +57,7 @@ def no_client(python: tuple[int, ...] = sys.version_info[:2]) -> str:
     try:
         version(PACKAGE)
     except PackageNotFoundError:
-        return f"the client of TRex is not there: {REMEDY}"
+        return f"the client of TRex is not installed: {REMEDY}"
     return ""
 
 
@@ -66,7 +68,7 @@ def newer(python: tuple[int, ...]) -> str:
     return f"the client of TRex ({PACKAGE}) needs a Python older than 3.12, and this is {python[0]}.{python[1]}"
 
 
-def look_for_client(_: str) -> str:
+def installed_client(_: str) -> str:
     """Return the version of the installed client; MissingError when there is none."""
     if missing := no_client():
         raise MissingError(missing)
@@ -83,7 +85,7 @@ def server_program(package: Path) -> Path:
 
 def no_server(program: Path, where: str = "") -> MissingError:
     """Return the error for a package without a server."""
-    return MissingError(f"there is no {program}{where}: `path` is to be the directory of a TRex package, unpacked")
+    return MissingError(f"{program} does not exist{where}: set `path` to the directory of an unpacked TRex package")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class OwnServer:
                 stderr=subprocess.STDOUT,
             )
 
-    def out_of(self, interface: str) -> int:
+    def sent_from(self, interface: str) -> int:
         """Return how many frames have ever left an interface, by the kernel's counter.
 
         Frames for which the ring at the other end of a veth pair has no room (`dropped`) are not included: the kernel
@@ -139,10 +141,10 @@ class OwnServer:
         """
         command = ["ip", "-json", "-stats", "link", "show", "dev", interface]
         try:
-            shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ANSWER_S)
+            shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_REPLY_S)
         except subprocess.TimeoutExpired as error:
             raise TestbedError(
-                f"interface {interface} of the trex source: ip did not end in {_ANSWER_S:g} s"
+                f"the frames sent from {interface} are unknown: ip did not end within {_REPLY_S:g} s"
             ) from error
         if shown.returncode != 0:
             raise TestbedError(f"interface {interface} of the trex source is gone: {shown.stderr.strip()}")
@@ -151,15 +153,15 @@ class OwnServer:
     def address(self) -> ServerAddress:
         """Wait until the server answers and return its address; MissingError when it does not in time."""
         give_up = time.monotonic() + _START_S
-        while not _answers(self._sync_port):
+        while not _is_listening(self._sync_port):
             if self._process.poll() is not None:
                 raise MissingError(f"the TRex server {self._death}")
             if time.monotonic() > give_up:
-                raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_words}")
-            time.sleep(_ASK_S)
+                raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_output}")
+            time.sleep(_RETRY_S)
         return ServerAddress("127.0.0.1", self._sync_port, self._async_port)
 
-    def require_life(self) -> None:
+    def require_alive(self) -> None:
         """Raise TestbedError when the server has died."""
         if self._process.poll() is not None:
             raise TestbedError(f"the TRex server {self._death}")
@@ -199,13 +201,13 @@ class OwnServer:
     def _death(self) -> str:
         code = self._process.returncode
         # The kernel kills a process that writes to a mapped file on a full disk (mmap(2)).
-        room = f"; is there room in {self._directory}?" if code == -signal.SIGBUS else ""
-        return f"ended with code {code}: {self._last_words}{room}"
+        room = f"; check the free space of {self._directory}" if code == -signal.SIGBUS else ""
+        return f"ended with code {code}: {self._last_output}{room}"
 
     @property
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         text = _CONTROL.sub("", self._log.read_text(errors="replace"))
-        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-5:]) or "it wrote nothing"
+        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-5:]) or "no output"
 
 
 def _mac(number: int) -> str:
@@ -220,7 +222,7 @@ def _free_ports() -> tuple[int, int]:
         return int(first.getsockname()[1]), int(second.getsockname()[1])
 
 
-def _answers(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as trial:
         trial.settimeout(1.0)
         return trial.connect_ex(("127.0.0.1", port)) == 0

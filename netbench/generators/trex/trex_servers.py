@@ -1,4 +1,4 @@
-"""Options of a TRex server: its address, and the mapping from interfaces to its ports."""
+"""The TRex servers of a campaign: their options, and one worker per server, shared by its sources and sinks."""
 
 import json
 import shlex
@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.generators.trex.trex_package import MODULE, SERVER, no_client, no_server
-from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import bring, module_command_on, scratch_of
-from netbench.hosts.json_conversation import Conversation
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.base import Host, exists, machine_name, run_checked
+from netbench.hosts.remote_code import bring, module_command_on, scratch_of
+from netbench.hosts.trusted_code import module_command
+from netbench.hosts.worker_process import WorkerProcess
 from netbench.model.documents import plain
 
 TcpPort = Annotated[int, Field(ge=1, le=65535)]
@@ -51,21 +51,20 @@ class TrexOptions(BaseModel, extra="forbid"):
     def _one_or_the_other(self) -> Self:
         if self.path is None and not self.ports:
             raise ValueError(
-                "neither `ports` nor `path`: say which port of a running server each interface is, as in "
-                "{kind: trex, ports: {eth1: 0}}, or where the package is to start servers of: {kind: trex, path: "
-                "/opt/trex/v3.08}"
+                "neither `ports` nor `path`: give the port of a running server for each interface, as in {kind: trex, "
+                "ports: {eth1: 0}}, or the package to start servers from: {kind: trex, path: /opt/trex/v3.08}"
             )
         if self.path is not None and self.model_fields_set - {"path", "delay_fps"}:
             raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
         if len(set(self.ports.values())) < len(self.ports):
-            raise ValueError("ports: two interfaces are the same port of TRex; give each a port of its own")
+            raise ValueError("ports: two interfaces have the same port of TRex; give each another port")
         return self
 
 
 class TrexServer:
     """The worker of one server, alive as long as it has users.
 
-    A server that netbench starts is started at the first request, when all its interfaces are known.
+    A server that netbench starts starts with the first request, when all its interfaces have joined.
     """
 
     def __init__(self, options: TrexOptions, host: Host, cpus: Sequence[int]) -> None:
@@ -74,7 +73,7 @@ class TrexServer:
         self._cpus = list(cpus)
         self._users: dict[object, str] = {}
         self._receive: dict[str, bool] = {}
-        self._worker: Conversation | None = None
+        self._worker: WorkerProcess | None = None
         self._ids = count(1)
         self._replies: dict[object, Mapping[str, object]] = {}
         self.version = ""  # as the worker reports it
@@ -84,7 +83,7 @@ class TrexServer:
 
         MissingError as in TrexSession and TrexPort.
         """
-        known = interface in self._receive and self._receive[interface] >= receives
+        is_served = interface in self._receive and self._receive[interface] >= receives
         self._users[user] = interface
         self._receive[interface] = receives or self._receive.get(interface, False)
         if self._options.path is None:
@@ -94,7 +93,7 @@ class TrexServer:
             except BaseException:  # Ctrl-C too: the worker must not stay
                 self.leave(user)
                 raise
-        elif not known:
+        elif not is_served:
             self._end()  # it must be restarted with one more interface
 
     def leave(self, user: object) -> None:
@@ -110,14 +109,14 @@ class TrexServer:
     def tell(self, do: str, interface: str, **more: object) -> int:
         """Send a request and return its number."""
         number = next(self._ids)
-        self._started().tell({"id": number, "do": do, "interface": interface, **more})
+        self._started().request({"id": number, "do": do, "interface": interface, **more})
         return number
 
     def reply(self, number: int, timeout_s: float) -> Mapping[str, object]:
         """Return the reply to a request; errors as in Conversation.reply."""
         worker = self._started()
         while number not in self._replies:
-            message = worker.said(timeout_s)
+            message = worker.any_reply(timeout_s)
             self._replies[message.get("id")] = message
         reply = self._replies.pop(number)
         worker.require_no_failure(reply)
@@ -139,14 +138,14 @@ class TrexServer:
         if self._worker is not None:
             self._worker.kill()
 
-    def _started(self) -> Conversation:
+    def _started(self) -> WorkerProcess:
         if self._worker is not None:
             return self._worker
         if self._options.path is not None and self._host.netns is not None:
             # Server and client connect at 127.0.0.1. netbench removes the namespace after the campaign.
             run_checked(self._host, _LOOPBACK_UP)
         who = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
-        worker = self._worker = Conversation(
+        worker = self._worker = WorkerProcess(
             who, self._host.spawn(_command(self._options, self._receive, self._cpus, self._host))
         )
         self._replies = {}
@@ -169,7 +168,7 @@ class TrexServer:
 
 
 class TrexServers:
-    """The servers of a campaign.
+    """The servers of a campaign; `has_sinks` is whether there are sinks of TRex.
 
     An already running server serves all its interfaces. Otherwise netbench starts one server per source. With sinks of
     TRex, it starts one per host for all interfaces, because a server counts only frames that it has sent itself.
@@ -178,7 +177,7 @@ class TrexServers:
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers: dict[str, TrexServer] = {}
-        self.count = False  # whether there are sinks of TRex
+        self.has_sinks = False
 
     def join(
         self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool = False
@@ -190,17 +189,17 @@ class TrexServers:
         """
         if missing := no_client():
             raise MissingError(missing)
-        self.require_sense(interface)
+        self.require_port(interface)
         key = self._key(host, interface)
         bring(host, MODULE)
         if receives and key not in self._servers:
             raise UsageError(
-                f"sink trex: {interface} of host {host.name} receives, and no source is on that host: a server that "
-                "netbench starts counts what it has sent itself, so put source and sink of a stream on one host"
+                f"sink trex: no source is on host {host.name}, where {interface} receives. A server that netbench "
+                "starts counts only frames that it sent: put source and sink of a stream on one host"
             )
         server = self._servers.setdefault(key, TrexServer(self._options, host, cpus))
         server.join(user, interface, receives=receives)
-        if self._options.path is not None and not self.count:
+        if self._options.path is not None and not self.has_sinks:
             try:
                 server.start()
             except BaseException:  # Ctrl-C too: the worker must not stay
@@ -208,17 +207,17 @@ class TrexServers:
                 raise
         return server
 
-    def require_sense(self, interface: str) -> None:
+    def require_port(self, interface: str) -> None:
         """Raise UsageError where the options have no port for an interface, or a delay that no sink measures."""
         options = self._options
         if options.path is None and interface not in options.ports:
             raise UsageError(
-                f"generator trex: which port of TRex is interface {interface}? `ports` has {', '.join(options.ports)} "
-                f"only; add it, for example {{{interface}: 0}}"
+                f"generator trex: `ports` has no interface {interface}, only {', '.join(options.ports)}; add it, for "
+                f"example {{{interface}: 0}}"
             )
-        if options.delay_fps and not self.count:
+        if options.delay_fps and not self.has_sinks:
             raise UsageError(
-                "generator trex: TRex alone can tell what delay_fps measures; add sink: trex, or leave it out"
+                "generator trex: delay_fps needs the sink trex, which measures delay; add sink: trex, or leave it out"
             )
 
     def commands(self, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
@@ -229,11 +228,11 @@ class TrexServers:
     def _key(self, host: Host, interface: str) -> str:
         if self._options.path is None:
             # Each host has its own server at the address in the options; hosts on this machine share one.
-            return "" if host.shares_files else host.name
+            return machine_name(host)
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
             raise no_server(program, "" if host.shares_files else f" on host {host.name}")
-        return host.name if self.count else f"{host.name}/{interface}"
+        return host.name if self.has_sinks else f"{host.name}/{interface}"
 
 
 def _command(

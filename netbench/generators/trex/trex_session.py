@@ -35,7 +35,7 @@ class TrexSession:
             self.client.connect()
         except TRexError as error:
             raise MissingError(
-                f"no TRex server of this API answers at {address.server}:{address.sync_port} ({brief(error)}); start "
+                f"no TRex server of this API responds at {address.server}:{address.sync_port} ({brief(error)}); start "
                 "one there (`t-rex-64 -i`), or name another with `server` and `sync_port`"
             ) from error
 
@@ -60,7 +60,7 @@ class TrexSession:
 
     def missed_at(self, port: int) -> int:
         """Return how many frames the server itself could not receive at a port: the tester's own loss (`ierrors`)."""
-        return int(self.asked("get_port_stats", {"port_id": port})["ierrors"])
+        return int(self.call("get_port_stats", {"port_id": port})["ierrors"])
 
     def at_rest(self, read: Callable[[], T]) -> T:
         """Return the result of `read` once two in a row are equal; TestbedError where that takes too long."""
@@ -71,25 +71,25 @@ class TrexSession:
             before, counts = counts, read()
             if counts == before:
                 return counts
-        raise TestbedError(f"{self.address} counts on, {_COUNTERS_MOST_S:g} s after it stopped")
+        raise TestbedError(f"the counters of {self.address} still change {_COUNTERS_MOST_S:g} s after it stopped")
 
-    def asked(self, method: str, params: Mapping[str, object]) -> Mapping[str, Any]:
+    def call(self, method: str, params: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the server's reply to a request; TestbedError where there is none."""
         with self.turn:
-            answer = self.client.conn.rpc.transmit(method, dict(params))
-        if not answer:
-            raise TestbedError(f"{self.address} does not answer {method}: {answer.err()}")
-        reply: Mapping[str, Any] = answer.data()
-        return reply
+            reply = self.client.conn.rpc.transmit(method, dict(params))
+        if not reply:
+            raise TestbedError(f"{self.address} rejects {method}: {reply.err()}")
+        data: Mapping[str, Any] = reply.data()
+        return data
 
     @contextmanager
-    def told(self, what: str) -> Iterator[None]:
-        """Turn errors of the client into TestbedError with `what` as context; no other thread can use the client."""
+    def errors_as(self, effect: str) -> Iterator[None]:
+        """Turn errors of the client into TestbedError with `effect` as context; no other thread can use the client."""
         with self.turn:
             try:
                 yield
             except TRexError as error:
-                raise TestbedError(f"{what}: {brief(error)}") from error
+                raise TestbedError(f"{effect}: {brief(error)}") from error
 
     def close(self) -> None:
         """End the session; unreleased ports keep their owner, and their streams keep sending."""
@@ -97,7 +97,7 @@ class TrexSession:
             self.client.disconnect(stop_traffic=False)
 
     def _statistics(self, groups: Sequence[int]) -> Mapping[str, Any]:
-        with self.told(f"{self.address} does not say what it counted"):
+        with self.errors_as(f"{self.address} does not report its counts"):
             # Not relative to counts cached in the client: a restart of the server from 0 would make them negative.
             statistics: Mapping[str, Any] = self.client.pgid_stats.get_stats(list(groups), relative=False)
             return statistics
@@ -129,19 +129,19 @@ class TrexPort:
         The port keeps its settings. The client's `reset()` would take it from any owner, and disable promiscuous mode.
         """
         self._session, self._client, self.number = session, session.client, number
-        known = self._client.get_all_ports()
-        if number not in known:
-            raise MissingError(f"there is no {self}: it has {', '.join(map(str, known))}")
-        owner = str(session.asked("get_port_status", self._which)["owner"])
+        ports = self._client.get_all_ports()
+        if number not in ports:
+            raise MissingError(f"{self} does not exist: the server has {', '.join(map(str, ports))}")
+        owner = str(session.call("get_port_status", self._which)["owner"])
         try:
             self._client.acquire(self._ports, force=is_left_behind(owner))
         except TRexError as error:
             raise MissingError(
-                f"{self} is somebody else's: {brief(error)}. Have its owner release it; if nobody is at work "
-                f"there, `acquire --force -p {number}` and `release -p {number}` in trex-console do"
+                f"{self} has another owner: {brief(error)}. Ask the owner to release it; if it is abandoned, use "
+                f"`acquire --force -p {number}` and `release -p {number}` in trex-console"
             ) from error
         try:
-            with session.told(f"{self} cannot be cleared of what is on it"):
+            with session.errors_as(f"the streams of {self} cannot be removed"):
                 self._clear()  # streams left by a killed netbench may still be sending
         except BaseException:  # Ctrl-C too: no port stays acquired
             self.close()
@@ -152,18 +152,18 @@ class TrexPort:
 
     def load(self, streams: Sequence[Any]) -> None:
         """Replace the streams of the port by these, without starting them."""
-        with self._session.told(f"{self} cannot take the streams"):
+        with self._session.errors_as(f"{self} rejects the streams"):
             self._clear()
             self._client.add_streams(list(streams), self._ports)
 
     def start(self, limit_s: float) -> None:
         """Start the streams; a server without a client stops by itself after about `limit_s` seconds."""
-        with self._session.told(f"{self} does not start"):
+        with self._session.errors_as(f"{self} does not start"):
             self._client.start(self._ports, duration=limit_s, core_mask=_ONE_CORE)
 
     def is_sending(self) -> bool:
         """Return whether streams are still sending; the server updates this every few milliseconds."""
-        state = self._session.asked("get_port_status", self._which)["state"]
+        state = self._session.call("get_port_status", self._which)["state"]
         return str(state) in ("TX", "PAUSE")
 
     def stop(self) -> None:
@@ -171,7 +171,7 @@ class TrexPort:
 
         The client's own stop() would make the server ignore frames that are still on their way (remove_rx_filters).
         """
-        with self._session.told(f"{self} does not stop"):
+        with self._session.errors_as(f"{self} does not stop"):
             self._halt()
 
     def close(self) -> None:

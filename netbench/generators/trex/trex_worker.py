@@ -1,4 +1,22 @@
-"""Sending from one port of a TRex server: the streams of a trial, its real duration, and the frames sent."""
+"""The process of TRex's sources and sinks: `python -m netbench.generators.trex.trex_worker SETTINGS [CPU…]`.
+
+Only this process imports the client of TRex, whose yaml, scapy and zmq replace the installed ones. SETTINGS is JSON:
+either the address of a server and its `ports` by interface; or the `path` of a package to start a server from, the
+`interfaces` that become its ports, each with whether it receives, and a `scratch` directory or null. The protocol is
+JSON, one object per line; the `id` of a request is repeated in its reply. An unrequested first reply reports readiness
+and the server's version:
+
+    → {"do": "take", "interface": …}                      ← {"ready": true}: its port is acquired
+    → {"do": "prepare", "interface": …, "traffic": {…}, "template": {…}, "delay_fps": n}
+                                                          ← {"ready": true}
+    → {"do": "listen", "interface": …}                    ← {"ready": true}: frames are counted from now on
+    → {"do": "start", "interface": …, "at_monotonic_ns": n}   ← {"sent": {…}} when sending has ended
+    → {"do": "stop", "interface": …}                      ends sending early; the reply to `start` reports it
+    → {"do": "received", "interface": …, "of": …}         ← {"received": {…}} of frames from `of`: FlowCounts
+
+or {"failed": "why"}, {"missing": "why"} to any of them. When its stdin ends, its parent may be dead: it stops the
+traffic, which a server would continue.
+"""
 
 import io
 import json
@@ -24,15 +42,15 @@ from netbench.model.frame_mix import genome_of, sizes_in
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic, traffic_of
 
 # The server checks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is polled as often.
-_TOLD_LATE_S = 0.02
-_ASK_S = 0.005
+_END_NOTICED_S = 0.02
+_POLL_S = 0.005
 # A server whose client is gone stops by itself this long after a trial's longest duration, by its own clock.
-_LEFT_ALONE_S = 10.0
+_ABANDONED_S = 10.0
 _BEGINS_LATER_NS = round(BEGINS_LATER_S * 1e9)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SendingTimes:
     """When the port was last seen sending, and first seen not to (None: never), in ns of CLOCK_MONOTONIC."""
 
     sending_ns: int
@@ -66,8 +84,8 @@ class PortSending:
         self.halt = Halt()
         out_before = None
         if self.server is not None:
-            self.server.require_life()
-            out_before = self.server.out_of(self.interface)
+            self.server.require_alive()
+            out_before = self.server.sent_from(self.interface)
         groups = Groups(self.port.number, sizes_in(traffic.frame_size), delay_fps, genome_of(traffic.frame_size)[0])
         self.port.load(streams_of(traffic, template, groups))
         self._trial = _Trial(traffic, groups, self.session.counted(groups.all), out_before)
@@ -79,7 +97,7 @@ class PortSending:
         if self.halt.is_set():
             return replace(NOTHING_SENT, error=self.halt.reason)
         first_ns, called_ns = time.time_ns() + _BEGINS_LATER_NS, time.monotonic_ns() + _BEGINS_LATER_NS
-        port.start(BEGINS_LATER_S + traffic.longest_s + _LEFT_ALONE_S)
+        port.start(BEGINS_LATER_S + traffic.longest_s + _ABANDONED_S)
         begun_ns = time.monotonic_ns() + _BEGINS_LATER_NS
         seen = self._watch(begun_ns)
         if seen.ended_ns is None:
@@ -87,17 +105,17 @@ class PortSending:
         ended_ns = time.monotonic_ns() if seen.ended_ns is None else seen.ended_ns
         frames, error = self.session.at_rest(self._sent_frames), self.halt.reason
         if seen.ended_ns is not None and frames != traffic.frames and not error:
-            error = f"TRex ended by itself after {frames:,} of {traffic.frames:,} frames: look at its port and its link"
+            error = f"TRex ended early, after {frames:,} of {traffic.frames:,} frames: check its port and its link"
         duration_s, slot_s = max(0.0, ended_ns - called_ns) / 1e9, 0.0
         if frames == traffic.frames:
             # TRex ends with its last frame, not with that frame's slot. The slot is added by the intended rate, unless
             # this contradicts the observed times.
             slot_s = 1 / (traffic.later_fps or traffic.fps or 1.0)
-            at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S + slot_s
+            at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _END_NOTICED_S + slot_s
             duration_s = max(at_least_s, min(traffic.duration_s, duration_s + slot_s))
         if self.server is not None and self._prepared.out_before is not None:
-            gone_out = self.server.out_of(self.interface) - self._prepared.out_before
-            self.left_over = max(0, frames - gone_out)
+            left = self.server.sent_from(self.interface) - self._prepared.out_before
+            self.left_over = max(0, frames - left)
             frames -= self.left_over
         return Sent(
             frames=frames,
@@ -130,19 +148,19 @@ class PortSending:
         before, counted = self._prepared.before, self.session.counted(self.groups.all)
         return sum(count.sent_since(before[group], self.port.number) for group, count in counted.items())
 
-    def _watch(self, begun_ns: int) -> _Seen:
+    def _watch(self, begun_ns: int) -> _SendingTimes:
         """Poll for the end of sending, from shortly before it is due until the longest duration is over."""
         traffic, sending_ns = self._prepared.traffic, begun_ns
         longest_s = traffic.duration_s if traffic.fps is None else traffic.longest_s
         last_ns = begun_ns + round(longest_s * 1e9)
         # Polling disturbs the server: not before the end is near.
-        self.halt.sleep_until(begun_ns + round((traffic.duration_s - _TOLD_LATE_S) * 1e9))
+        self.halt.sleep_until(begun_ns + round((traffic.duration_s - _END_NOTICED_S) * 1e9))
         while not self.halt.is_set() and (now_ns := time.monotonic_ns()) < last_ns:
             if traffic.fps is not None and not self.port.is_sending():
-                return _Seen(sending_ns, time.monotonic_ns())
+                return _SendingTimes(sending_ns, time.monotonic_ns())
             sending_ns = now_ns
-            self.halt.sleep_until(min(last_ns, now_ns + round(_ASK_S * 1e9)))
-        return _Seen(sending_ns, None)
+            self.halt.sleep_until(min(last_ns, now_ns + round(_POLL_S * 1e9)))
+        return _SendingTimes(sending_ns, None)
 
     @property
     def _prepared(self) -> _Trial:
@@ -150,7 +168,7 @@ class PortSending:
         return self._trial
 
 
-class _Apart(io.TextIOBase):
+class _StdoutToStderr(io.TextIOBase):
     """Redirects the client's output to stderr, because stdout is for replies; fileno() is still that of stdout."""
 
     def write(self, text: str) -> int:
@@ -165,7 +183,7 @@ class TrexWorker:
 
     def __init__(self, ending: ExitStack, settings: Mapping[str, Any], cpus: list[int]) -> None:
         """Connect to the server; MissingError where there is none, or none can be started."""
-        ending.callback(self.leave)  # also after a failure in this constructor
+        ending.callback(self.end)  # also after a failure in this constructor
         self._settings, self._cpus = settings, cpus
         self._numbers: Mapping[str, int] = settings.get("ports") or {
             name: number for number, name in enumerate(settings["interfaces"])
@@ -192,7 +210,7 @@ class TrexWorker:
                 self._take(interface)
             case "prepare":
                 template = FrameTemplate.from_json(request["template"])
-                self._renewed(interface).prepare(traffic_of(request["traffic"]), template, request["delay_fps"])
+                self._clean_port(interface).prepare(traffic_of(request["traffic"]), template, request["delay_fps"])
             case "listen":
                 self._missed_before[interface] = self._opened.missed_at(self._numbers[interface])
             case "start":
@@ -212,10 +230,10 @@ class TrexWorker:
                 return
         _reply(request, {"ready": True})
 
-    def leave(self) -> None:
+    def end(self) -> None:
         """Clear and release all ports; a server that this worker started is ended instead."""
         for port in self._ports.values():
-            port.halt.set("the worker ends")
+            port.halt.set("the worker ended")
         for thread in self._threads:
             thread.join()
         if self._server is not None:
@@ -248,7 +266,7 @@ class TrexWorker:
             port = TrexPort(self._opened, self._numbers[interface])
             self._ports[interface] = PortSending(self._opened, port, self._server, interface)
 
-    def _renewed(self, interface: str) -> PortSending:
+    def _clean_port(self, interface: str) -> PortSending:
         """Return a port to send from; the server is restarted where its ring still has frames of an earlier trial."""
         if any(port.left_over for port in self._ports.values()):
             taken = list(self._ports)
@@ -264,7 +282,7 @@ class TrexWorker:
         """Return the counts at the port of an interface, of frames that the interface `of` has sent."""
         number, session = self._numbers[interface], self._opened
         if of not in self._ports:
-            raise TestbedError(f"{of}, which sends, is no port of the server that is to count it")
+            raise TestbedError(f"the frames of {of} cannot be counted: it is not a port of the same TRex server")
         sender = self._ports[of]
         frames_of, missed = session.at_rest(lambda: (sender.received_at(number), session.missed_at(number)))
         groups = sender.groups
@@ -278,7 +296,7 @@ class TrexWorker:
     @property
     def _opened(self) -> TrexSession:
         if self._session is None:
-            raise TestbedError("there is no session with a TRex server any more")
+            raise TestbedError("the session with the TRex server has ended")
         return self._session
 
 
@@ -286,12 +304,12 @@ def _replying(request: Mapping[str, Any], done: Callable[[], Mapping[str, object
     try:
         _reply(request, done())
     except NetbenchError as error:
-        _reply(request, _what_failed(error))
+        _reply(request, _failure_reply(error))
     except Exception as error:  # no caller of a thread could catch it
         _reply(request, {"failed": f"sending failed: {error!r}"})
 
 
-def _what_failed(error: Exception) -> Mapping[str, object]:
+def _failure_reply(error: Exception) -> Mapping[str, object]:
     return {"missing" if isinstance(error, MissingError) else "failed": str(error)}
 
 
@@ -307,7 +325,7 @@ def _serve(ending: ExitStack) -> None:
     try:
         worker = TrexWorker(ending, json.loads(settings), [int(cpu) for cpu in cpus])
     except (OSError, NetbenchError) as error:
-        _reply({}, _what_failed(error))
+        _reply({}, _failure_reply(error))
         return
     _reply({}, {"ready": True, "version": worker.version})
     for line in sys.stdin:
@@ -315,7 +333,7 @@ def _serve(ending: ExitStack) -> None:
         try:
             worker.do(request)
         except (OSError, NetbenchError) as error:
-            _reply(request, _what_failed(error))
+            _reply(request, _failure_reply(error))
 
 
 def _main() -> None:
@@ -326,7 +344,7 @@ def _main() -> None:
     # from the client when its thread crashes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end)
-    sys.stdout = _Apart()
+    sys.stdout = _StdoutToStderr()
     ending = ExitStack()
     try:
         _serve(ending)

@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field
 from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
-from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import ON_VETH, Feature, Probes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.units import FCS_BYTES
@@ -42,7 +41,7 @@ class Xdp(Generator):
             "",
             Probes.live_frames,
             optional=True,
-            otherwise="or send with the generator afpacket, as auto does",
+            otherwise="or use the generator afpacket, as auto does",
         ),
     )
 

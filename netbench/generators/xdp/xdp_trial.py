@@ -157,7 +157,7 @@ class XdpTrial:
         )
 
     def _stalled_s(self, tail_ns: int) -> float | None:
-        """Return for how many seconds the program did not run; None where its frames take too long to tell."""
+        """Return for how many seconds the program did not run; None where stalls cannot be distinguished."""
         shared = self._shared
         stalled_ns, stalls = shared.stalled_ns, shared.stalls
         if tail_ns > _PAUSE_NS:

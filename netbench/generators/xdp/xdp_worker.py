@@ -14,7 +14,7 @@ from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
-from netbench.linux.cpu_limits import exhausts_limit
+from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
@@ -22,11 +22,11 @@ from netbench.model.units import FCS_BYTES
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
 # In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.
-_LOOK_AT_LINK_NS = 500_000_000
-_LOOK_NS = 500_000
+_LINK_POLL_NS = 500_000_000
+_POLL_NS = 500_000
 _STOP_S = 2.0
 
-_OTHERWISE = "`generator: auto` takes what works"
+_OTHERWISE = "or use `generator: auto`"
 
 
 class XdpWorker(Worker):
@@ -41,7 +41,7 @@ class XdpWorker(Worker):
         self._limited = exhausts_limit(os.getppid())  # this process's own /sys may lack control groups
         self._stack = ExitStack()
         self._loaded = self._stack.enter_context(load("source"))
-        claim(interface, self._loaded, self._stack, attach=attach == "1")
+        require_transmit(interface, self._loaded, self._stack, attach=attach == "1")
         with suppress(OSError, BpfError):  # without it, sending may begin late; the trial records that
             keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
         self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
@@ -81,10 +81,10 @@ class XdpWorker(Worker):
         while not (shared.done or run.has_left or self.halt.is_set()):
             now_ns = time.monotonic_ns()
             if now_ns < trial.nominal_end_ns:
-                self.halt.sleep_until(min(trial.nominal_end_ns, now_ns + _LOOK_AT_LINK_NS))
-                self._look_at_link()
+                self.halt.sleep_until(min(trial.nominal_end_ns, now_ns + _LINK_POLL_NS))
+                self._check_link()
             else:
-                self.halt.sleep_until(now_ns + _LOOK_NS)
+                self.halt.sleep_until(now_ns + _POLL_NS)
         shared.done = 1
         spent = run.spent()
         ending = threading.Thread(target=run.finish)
@@ -92,10 +92,10 @@ class XdpWorker(Worker):
         reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
-        # Otherwise the result is known already, and the kernel needs some more ms to end.
+        # Otherwise the result is complete, and the kernel needs some more ms to end.
         return trial.result(reason, spent, next(iter(self._cpus), None))
 
-    def _look_at_link(self) -> None:
+    def _check_link(self) -> None:
         try:
             if not xdp_device(self._interface).up:
                 self.halt.set(f"the link of {self._interface} went down")
@@ -107,7 +107,7 @@ class XdpWorker(Worker):
         if self._running is not None:
             self._running.join(_STOP_S)
             if self._running.is_alive():
-                raise TimeoutError("the kernel does not end the program of the trial before")
+                raise TimeoutError("the kernel does not end the program of the previous trial")
             self._running = None
 
 
@@ -115,16 +115,16 @@ def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     """Return why the interface cannot send these frames in its present state; empty when it can."""
     if not device.up:
         return f"{interface} is down, or its link is"
-    if why := refusal(interface, device):
+    if why := transmit_refusal(interface, device):
         return why
     most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
     largest = largest_bytes(traffic.frame_size)
     if largest > most:
-        return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {largest}"
+        return f"{interface} has an MTU of {device.mtu}: frames of {largest} bytes do not fit, at most {most}"
     return ""
 
 
-def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
+def require_transmit(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:
     """Make the interface accept frames until `stack` is closed; MissingError where it cannot.
 
     Most NIC drivers accept them only while a program is attached to the NIC. `attach` attaches one that passes all
@@ -135,35 +135,35 @@ def claim(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> 
         try:
             link = attach_xdp(loaded.program("attached"), device.index, "native")
         except BpfError as error:
-            why = f"the driver ({device.kind}) of {interface} takes no frames from XDP programs, and {error}"
+            why = f"the driver ({device.kind}) of {interface} rejects frames from XDP programs, and {error}"
             raise MissingError(f"{why}; {_OTHERWISE}") from error
         stack.callback(link.close)
         device = xdp_device(interface)
-    if why := refusal(interface, device):
+    if why := transmit_refusal(interface, device):
         raise MissingError(why)
 
 
-def refusal(interface: str, device: XdpDevice) -> str:
+def transmit_refusal(interface: str, device: XdpDevice) -> str:
     """Return why the interface accepts no frames from XDP programs, with the remedy; empty where it does."""
     if device.takes_frames:
         return ""
     if device.takes_frames is None:
         return (
-            f"Linux {os.uname().release} does not tell whether {interface} takes frames from XDP programs: "
-            f"that needs 6.3 or newer; {_OTHERWISE}"
+            f"Linux {os.uname().release} does not report whether {interface} accepts frames from XDP programs: "
+            f"Linux 6.3 does; {_OTHERWISE}"
         )
     if device.kind == "veth":
         return (
-            f"{interface} is a veth whose other end receives without NAPI, and so takes no frames from XDP programs: "
-            f"have the link `receive: napi` in the topology (or `ethtool -K PEER gro on`); {_OTHERWISE}"
+            f"{interface} is a veth whose other end receives without NAPI, and so rejects frames from XDP programs: "
+            f"set `receive: napi` for the link in the topology (or `ethtool -K PEER gro on`); {_OTHERWISE}"
         )
     driver = f"the driver ({device.kind})" if device.kind else "the driver"
     if device.runs_programs:
         return (
-            f"{driver} of {interface} takes frames from XDP programs only while one is attached to it, "
+            f"{driver} of {interface} accepts frames from XDP programs only while one is attached to it, "
             "which `generator: xdp` does"
         )
-    return f"{driver} of {interface} takes no frames from XDP programs (it has no ndo_xdp_xmit); {_OTHERWISE}"
+    return f"{driver} of {interface} rejects frames from XDP programs (it has no ndo_xdp_xmit); {_OTHERWISE}"
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.messages import Decoder, Message
-from netbench.hosts.agent.program import LONGEST_BODY, VERSION
+from netbench.hosts.agent.program import HEADER, LONGEST_BODY, VERSION
 from netbench.hosts.base import Completed, GoneError
 from netbench.hosts.clock import wait_until
 from netbench.model.foreign_text import decoded, encoded
@@ -21,6 +21,52 @@ _PIECE_BYTES = 1 << 16
 _HELLO_AGAIN_S = 0.2
 _ANSWER_S = 20.0
 _NONCE = b"netbench"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: its kind (one byte, see `program.py`), the number of its process or file, and its body."""
+
+    kind: bytes
+    number: int
+    body: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes for the channel."""
+        return HEADER.pack(self.kind, self.number, len(self.body)) + self.body
+
+
+class Decoder:
+    """Assembles whole messages from bytes."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+
+    def take(self, data: bytes) -> None:
+        """Add bytes."""
+        self._unread += data
+
+    def messages(self) -> list[Message]:
+        """Return the messages that have become complete; ValueError for one that exceeds the maximum length."""
+        messages = []
+        while len(self._unread) >= HEADER.size:
+            kind, number, length = HEADER.unpack_from(self._unread)
+            if length > LONGEST_BODY:
+                raise ValueError(f"a message of {length} bytes")
+            end = HEADER.size + length
+            if len(self._unread) < end:
+                break
+            messages.append(Message(kind, number, bytes(self._unread[HEADER.size : end])))
+            del self._unread[:end]
+        return messages
+
+    def skip_to(self, mark: bytes) -> bool:
+        """Drop the bytes before `mark`; return whether it was found."""
+        position = self._unread.find(mark)
+        possible_start = len(self._unread) - len(mark) + 1  # a possible beginning of the mark is kept
+        del self._unread[: position if position >= 0 else max(possible_start, 0)]
+        return position >= 0
+
 
 # The channel's thread calls it with each answer, and with None when there will be no more: it must not block.
 Handler = Callable[[Message | None], None]
@@ -46,7 +92,7 @@ class AgentChannel:
 
     def __init__(self, machine: str, connected: socket.socket) -> None:
         self.machine = machine
-        self.given_up = ""  # why we gave it up, in words for the user; empty if it has gone by itself
+        self.given_up = ""  # why the controller gave it up, for messages; empty if it has gone by itself
         self._socket = connected
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._lock = threading.Lock()  # for the handlers and `_gone`
@@ -81,7 +127,7 @@ class AgentChannel:
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Completed:
         """Run a command to its end."""
-        what = f"`{' '.join(argv)}`"
+        command = f"`{' '.join(argv)}`"
         written = {b"O": bytearray(), b"S": bytearray()}
 
         def last(message: Message) -> bool:
@@ -90,22 +136,22 @@ class AgentChannel:
                 return sum(map(len, written.values())) > LONGEST_ANSWER
             return True
 
-        with self._asking(last) as (number, answer):
-            self.send(b"R", number, words(argv))
+        with self._request(last) as (number, answer):
+            self.send(b"R", number, encoded_command(argv))
             for start in range(0, len(stdin), LONGEST_BODY):
                 self.send(b"I", number, stdin[start : start + LONGEST_BODY])
             self.send(b"I", number, b"")
             try:
-                ending = answer(timeout_s, f"{what} did not end")
+                ending = answer(timeout_s, f"{command} did not end")
             except TestbedError:
                 with suppress(TestbedError):  # the cause is raised below
                     self.send(b"K", number, b"9")
                 raise
         if ending.kind in written:
             self.send(b"K", number, b"9")
-            raise TestbedError(f"{self.machine}: {what} writes without end: more than {LONGEST_ANSWER >> 20} MiB")
+            raise TestbedError(f"{self.machine}: {command} printed too much: more than {LONGEST_ANSWER >> 20} MiB")
         if ending.kind == b"F":
-            raise TestbedError(f"{self.machine}: {what} cannot start: {decoded(ending.body)}")
+            raise TestbedError(f"{self.machine}: {command} cannot start: {decoded(ending.body)}")
         stdout, stderr = (decoded(bytes(written[kind])) for kind in (b"O", b"S"))
         return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
@@ -119,7 +165,7 @@ class AgentChannel:
 
         self._transfer(b"G", path, encoded(path), last, timeout_s, "read")
         if len(read) > most:
-            why = f"it answers without end: more than {most >> 20} MiB of {path}"
+            why = f"it sent more than {most >> 20} MiB of {path}, which has no end"
             self.give_up(why)  # it would continue to send
             raise GoneError(f"{self.machine}: {why}")
         return bytes(read)
@@ -130,14 +176,14 @@ class AgentChannel:
 
     def clocks(self, timeout_s: float = _ANSWER_S) -> Clocks:
         """Return the guest's clocks now."""
-        with self._asking(lambda message: True) as (number, answer):
+        with self._request(lambda message: True) as (number, answer):
             self.send(b"C", number, b"")
             monotonic, realtime = answer(timeout_s, "no answer about its clocks").body.split()
         return Clocks(int(monotonic), int(realtime))
 
-    def ask(self, kind: bytes, body: bytes, timeout_s: float = _ANSWER_S) -> bytes:
+    def request(self, kind: bytes, body: bytes, timeout_s: float = _ANSWER_S) -> bytes:
         """Return the answer to a message of a kind that not all agents support; TestbedError with its error message."""
-        with self._asking(lambda message: True) as (number, answer):
+        with self._request(lambda message: True) as (number, answer):
             self.send(kind, number, body)
             message = answer(timeout_s, "no answer")
         if message.kind == b"F":
@@ -179,23 +225,23 @@ class AgentChannel:
     def _transfer(
         self, kind: bytes, path: str, body: bytes, last: Callable[[Message], bool], timeout_s: float, verb: str
     ) -> None:
-        with self._asking(last) as (number, answer):
+        with self._request(last) as (number, answer):
             self.send(kind, number, body)
             ending = answer(timeout_s, f"{path} was not {verb}")
         if ending.kind == b"F":
             raise TestbedError(f"{self.machine}: {path} cannot be {verb}: {decoded(ending.body)}")
 
     @contextmanager
-    def _asking(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
+    def _request(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
         """Yield a request number, and a function that waits for its last answer, which `last` recognises."""
         ending: SimpleQueue[Message | None] = SimpleQueue()
         number = self.expect(lambda message: ending.put(message) if message is None or last(message) else None)
 
-        def answer(timeout_s: float, otherwise: str) -> Message:
+        def answer(timeout_s: float, failure: str) -> Message:
             try:
                 message = ending.get(timeout=timeout_s)
             except Empty:
-                raise NoAnswerError(f"{self.machine}: {otherwise} within {timeout_s:g} s") from None
+                raise NoAnswerError(f"{self.machine}: {failure} within {timeout_s:g} s") from None
             if message is None:
                 raise GoneError(f"{self.machine}: {self._gone}")
             return message
@@ -252,9 +298,9 @@ class AgentChannel:
                     if handler:
                         handler(message)
             except ValueError as error:
-                return self._lose(f"what it says makes no sense: {error}")
+                return self._lose(f"its agent sent malformed data: {error}")
 
 
-def words(argv: Sequence[str]) -> bytes:
+def encoded_command(argv: Sequence[str]) -> bytes:
     """Return a command in the encoding of the agent."""
     return b"".join(encoded(word) + b"\0" for word in argv)

@@ -1,18 +1,140 @@
 """A machine reached through the agent inside it: its commands, processes and files."""
 
+import os
+import signal
+import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
+from typing import IO
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import AgentChannel, Clocks, NoAnswerError
-from netbench.hosts.agent.process import GuestProcess
+from netbench.hosts.agent.channel import (
+    LONGEST_ANSWER,
+    AgentChannel,
+    Clocks,
+    Message,
+    NoAnswerError,
+    encoded_command,
+)
 from netbench.hosts.base import Completed, GoneError, Remote, load, save
-from netbench.model.foreign_text import decoded, encoded
+from netbench.model.foreign_text import ENCODING, ERRORS, decoded, encoded
 
+_PIECE_BYTES = 1 << 16
+_LOST = -signal.SIGKILL  # it ended with the guest
 _FILE_S = 120.0
 _LONGEST_FILE = 4 << 30  # a capture, which is in memory for a moment
-_SIGN_OF_LIFE_S = 15.0  # a machine with an emulated CPU that runs guests itself may take that long
+_HANG_S = 15.0  # a machine with an emulated CPU that runs guests itself may take that long
+
+
+class GuestProcess:
+    """A command that runs in a guest. Its pipes are pipes of this machine, so select(2) works on them.
+
+    A command that cannot start ends with exit code 127 and the cause on stderr, as in a shell.
+    """
+
+    def __init__(self, channel: AgentChannel, argv: Sequence[str]) -> None:
+        self._channel = channel
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # for the count of bytes that were received and are in no pipe yet
+        self._unread, self._flooded = 0, False
+        self._outlets: dict[bytes, SimpleQueue[bytes]] = {b"O": SimpleQueue(), b"S": SimpleQueue()}
+        self.stdout: IO[str] = self._outlet(b"O")
+        self.stderr: IO[str] = self._outlet(b"S")
+        self._number = 0  # before expect(), because a gone channel calls _handle at once
+        self._number = channel.expect(self._handle)
+        channel.send(b"R", self._number, encoded_command(argv))
+        ours, theirs = os.pipe()
+        self.stdin: IO[str] = os.fdopen(theirs, "w")
+        threading.Thread(target=self._feed, args=(ours,), daemon=True).start()
+
+    def poll(self) -> int | None:
+        """Return its exit code, -N when signal N ended it; None while it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired("a command in a guest", timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
+        if not self.stdin.closed:
+            with suppress(OSError):  # it has ended, or reads nothing; subprocess ignores that too
+                self.stdin.write(input or "")
+                self.stdin.close()
+        self.wait(timeout)
+        written = self.stdout.read(), self.stderr.read()
+        self.stdout.close()
+        self.stderr.close()
+        return written
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to it and to the processes it has started; harmless when it, or its guest, has ended."""
+        with suppress(TestbedError):  # it has ended with its guest
+            self._channel.send(b"K", self._number, str(int(sig)).encode())
+
+    def terminate(self) -> None:
+        """Send SIGTERM, as `send_signal` does."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL, as `send_signal` does."""
+        self.send_signal(signal.SIGKILL)
+
+    def _handle(self, message: Message | None) -> None:
+        if message is None:
+            self._end(_LOST)
+        elif message.kind in self._outlets:
+            if self._unread < LONGEST_ANSWER:
+                self._count(len(message.body))
+                self._outlets[message.kind].put(message.body)
+            elif not self._flooded:  # its output is not read
+                self._flooded = True
+                self.kill()
+        elif message.kind == b"F":
+            self._outlets[b"S"].put(message.body + b"\n")
+            self._end(127)
+        else:
+            self._end(int(message.body))
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._unread += more
+
+    def _end(self, exit_code: int) -> None:
+        self.returncode = exit_code
+        self._channel.forget(self._number)
+        for outlet in self._outlets.values():
+            outlet.put(b"")
+        self._ended.set()
+
+    def _outlet(self, kind: bytes) -> IO[str]:
+        """Return the read end of a pipe that a thread fills with the command's output."""
+        ours, theirs = os.pipe()
+
+        def fill(queue: SimpleQueue[bytes]) -> None:
+            with suppress(BrokenPipeError):  # the reader has gone
+                while data := queue.get():
+                    self._count(-len(data))
+                    while data:
+                        data = data[os.write(theirs, data) :]
+            os.close(theirs)
+
+        threading.Thread(target=fill, args=(self._outlets[kind],), daemon=True).start()
+        return os.fdopen(ours, encoding=ENCODING, errors=ERRORS)
+
+    def _feed(self, pipe: int) -> None:
+        with suppress(TestbedError):  # the guest is gone
+            while data := os.read(pipe, _PIECE_BYTES):
+                self._channel.send(b"I", self._number, data)
+            self._channel.send(b"I", self._number, b"")
+        os.close(pipe)
 
 
 class AgentHost(Remote):
@@ -30,7 +152,7 @@ class AgentHost(Remote):
         self._channel.hello(limit_s, hopeless)
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        with self._sign_of_life():
+        with self._hang_detected():
             return self._channel.run(argv, encoded(stdin), timeout_s)
 
     def spawn(self, argv: Sequence[str]) -> GuestProcess:
@@ -38,21 +160,21 @@ class AgentHost(Remote):
         return GuestProcess(self._channel, argv)
 
     def read(self, path: str) -> str:
-        with self._sign_of_life():
+        with self._hang_detected():
             return decoded(self._channel.get(path))
 
     def write(self, path: str, text: str) -> None:
-        with self._sign_of_life():
+        with self._hang_detected():
             self._channel.put(path, encoded(text))
 
     def fetch(self, path: str, target: Path) -> None:
-        with self._sign_of_life():
+        with self._hang_detected():
             data = self._channel.get(path, _FILE_S, _LONGEST_FILE)
         save(target, data)
 
     def send(self, source: Path, path: str) -> None:
         data = load(source)
-        with self._sign_of_life():
+        with self._hang_detected():
             # Not `put`, which sends one message: a file may exceed the maximum of a message.
             done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
@@ -60,21 +182,21 @@ class AgentHost(Remote):
 
     def clocks(self) -> Clocks:
         """Return its clocks."""
-        return self._channel.clocks(_SIGN_OF_LIFE_S)
+        return self._channel.clocks(_HANG_S)
 
     def close(self) -> None:
         self._channel.close()
 
     @contextmanager
-    def _sign_of_life(self) -> Iterator[None]:
-        """Distinguish a slow command from a machine that hangs: the latter is given up, so that no one waits again."""
+    def _hang_detected(self) -> Iterator[None]:
+        """Distinguish a slow command from a machine that hangs; further requests to the latter fail at once."""
         try:
             yield
         except NoAnswerError as error:
             try:
-                self._channel.clocks(_SIGN_OF_LIFE_S)
+                self._channel.clocks(_HANG_S)
             except TestbedError:
-                why = f"it hangs: no sign of life within {_SIGN_OF_LIFE_S:g} s"
+                why = f"it hangs: no answer about its clocks within {_HANG_S:g} s"
                 self._channel.give_up(why)
                 raise GoneError(f"{error}, and {why}") from error
             raise

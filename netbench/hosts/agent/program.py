@@ -2,20 +2,19 @@
 
     python3 -I -S agent.py CHANNEL        CHANNEL: virtio:NAME, the path of a raw terminal, or fd:N
 
-It needs nothing but Python's smallest standard library, and nothing of netbench, which speaks with it in the
-messages below: a header of kind (one byte), number (of the process or file a message is about; the
-controller chooses it) and length of the body, in network order, then the body.
+It imports only small modules of the standard library, and nothing of netbench. Messages have a header of kind (one
+byte), number (of a process or file, chosen by the controller) and length of the body, in network order, then the body.
 
     from the controller                       from the guest
     H  hello; body: a nonce                   H  the same nonce, and the protocol's version
     R  run; body: words, each ended by NUL    E  exit code, or -N when signal N ended it, as text
     I  to its stdin; empty: end of input      O, S  of its stdout, its stderr; empty: ended
-    K  signal; body: its number as text
+    K  signal to its process group; body: its number as text
     G  get the file the body names            D  its bytes in pieces, then an empty one; or
     P  put: path, NUL, bytes                  F  failed: the errno's text. An empty D ends a put
     C  clocks                                 C  CLOCK_MONOTONIC, CLOCK_REALTIME, in ns, as text
 
-After a hello, whatever ran is ended: a controller that comes anew finds nothing of the one before.
+A hello ends all processes: a new controller finds none of an earlier one.
 """
 
 import errno
@@ -33,18 +32,18 @@ VERSION = b"1"
 HEADER = struct.Struct("!cII")
 LONGEST_BODY = 1 << 24
 _PIECE_BYTES = 1 << 16
-_NOBODY_S = 0.1
+_NO_CONTROLLER_S = 0.1
 _FULL_S = 0.001
-_LOOK_S = 0.5
-# A message of which so little has come after such a time was none: its length was a mistake.
+_POLL_S = 0.5
+# A message that arrives more slowly than this was none: its length was a mistake.
 _STALLED_S, _SLOWEST_BYTES_PER_S = 10.0, 1000
-_MOST_PIECES = 64  # that an ended process has left in a pipe, whose other end a child of it may still write to
+_MOST_PIECES = 64  # of an ended process's output, because a child of it may still write to the pipe
 
 _OUTLETS = (("stdout", b"O"), ("stderr", b"S"))
 
 
 class AgentProcess:
-    """A command that runs: its pid, and this end of its pipes as far as they are open."""
+    """A running command: its pid, and this end of its open pipes."""
 
     def __init__(self, argv: list[bytes]) -> None:
         self.pipes: dict[str, int] = {}
@@ -55,7 +54,7 @@ class AgentProcess:
         self.input_ended = False
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((stdin, stdout, stderr))]
         try:
-            # A session of its own, so that a signal reaches whatever it starts.
+            # In its own session, so that a signal reaches the processes it starts, too.
             self.pid = os.posix_spawnp(
                 argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE]
             )
@@ -72,15 +71,15 @@ class AgentProcess:
 class Agent:
     """Serves one channel until it ends."""
 
-    kinds = b"HRIKGPC"  # of messages that it understands
+    kinds = b"HRIKGPC"  # of messages that it supports
 
     def __init__(
         self, channel: int, *, comes_back: bool, outlet: int | None = None, silence_s: float | None = None
     ) -> None:
-        """`comes_back`: the channel reads as ended only while no controller is there, as a virtio port does.
+        """`comes_back`: the channel reads as ended only while no controller is connected, as a virtio port does.
 
-        `outlet` is what is written to, where that is not the channel. A controller that is silent, or takes nothing of
-        what it is told, for longer than `silence_s` (None: however long) has gone.
+        `outlet` is the descriptor for writing, if it is not the channel. A controller that sends nothing, or reads
+        nothing, for longer than `silence_s` has gone (None: never).
         """
         self._channel = channel
         self._outgoing = channel if outlet is None else outlet
@@ -90,10 +89,10 @@ class Agent:
             os.set_blocking(self._outgoing, False)
         self._heard_s = time.monotonic()
         self._received = bytearray()
-        self._begun_s = self._heard_s  # when the message that is not complete did
+        self._begun_s = self._heard_s  # when the incomplete message began
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, AgentProcess] = {}
-        self._files: dict[int, int] = {}  # being read, in pieces and between all else
+        self._files: dict[int, int] = {}  # being read, piece by piece
         self._open = True
         wake, write = os.pipe()
         os.set_blocking(write, False)
@@ -103,17 +102,17 @@ class Agent:
         self._selector.register(channel, selectors.EVENT_READ, lambda _: self._receive())
 
     def serve(self) -> None:
-        """Until nobody can come any more."""
+        """Serve until the channel ends for good, or the controller has gone."""
         while self._open and self._heard_lately():
-            looks = self._silence_s is not None or self._received
-            for key, _ in self._selector.select(0 if self._files else _LOOK_S if looks else None):
-                if self._selector.get_map().get(key.fd) == key:  # not closed by one before it
+            polls = self._silence_s is not None or self._received
+            for key, _ in self._selector.select(0 if self._files else _POLL_S if polls else None):
+                if self._selector.get_map().get(key.fd) == key:  # not closed by an earlier callback
                     key.data(key.fd)
             for number in list(self._files):
                 self._read_on(number)
             if self._received and self._is_stalled():
                 del self._received[0]
-                self._obey_received()
+                self._execute_received()
         self._end_all()
 
     def _is_stalled(self) -> bool:
@@ -131,20 +130,20 @@ class Agent:
                 return
             data = b""
         if not data:
-            self._nobody_there()
+            self._await_controller()
             return
         self._heard_s = time.monotonic()
         if not self._received:
             self._begun_s = self._heard_s
         self._received += data
-        self._obey_received()
+        self._execute_received()
 
-    def _obey_received(self) -> None:
-        """Do what the complete messages say; a malformed one is answered by its fault."""
+    def _execute_received(self) -> None:
+        """Execute the complete messages; a malformed one is answered with its error."""
         while len(self._received) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._received)
             if length > LONGEST_BODY or kind not in self.kinds:
-                # Not in step (a terminal's echo, a controller that broke off): look for the next hello.
+                # Not a header (a terminal's echo, an interrupted controller): skip to the next hello.
                 del self._received[0]
                 continue
             end = HEADER.size + length
@@ -154,17 +153,17 @@ class Agent:
             del self._received[:end]
             self._begun_s = time.monotonic()
             try:
-                self._obey(kind, number, body)
+                self._execute(kind, number, body)
             except (OSError, ValueError, LookupError, OverflowError) as error:
                 self._send(b"F", number, str(error).encode(errors="replace"))
 
-    def _nobody_there(self) -> None:
+    def _await_controller(self) -> None:
         if self._comes_back:
-            time.sleep(_NOBODY_S)
+            time.sleep(_NO_CONTROLLER_S)
         else:
             self._open = False
 
-    def _obey(self, kind: bytes, number: int, body: bytes) -> None:
+    def _execute(self, kind: bytes, number: int, body: bytes) -> None:
         if kind == b"H":
             self._end_all()
             self._send(b"H", number, body + b" " + VERSION)
@@ -182,7 +181,7 @@ class Agent:
             self._send(b"C", number, b"%d %d" % (time.monotonic_ns(), time.time_ns()))
 
     def command(self, argv: list[bytes]) -> list[bytes]:
-        """What is started to run a command."""
+        """Return the command that is started to run `argv`."""
         return argv
 
     def _run(self, number: int, body: bytes) -> None:
@@ -220,7 +219,7 @@ class Agent:
         self._feed(process)
 
     def _feed(self, process: AgentProcess) -> None:
-        """Give a process what it takes; the rest waits until it takes more."""
+        """Write to the stdin of a process; the rest waits until its pipe has room."""
         pipe = process.pipes["stdin"]
         waiting = pipe in self._selector.get_map()
         try:
@@ -253,12 +252,12 @@ class Agent:
                 self._send(b"E", number, b"%d" % os.waitstatus_to_exitcode(status))
 
     def _drain(self, number: int, process: AgentProcess) -> None:
-        """All that an ended process has written, then the end of its pipes, whoever else still holds them."""
+        """Send the remaining output of an ended process, and close its pipes, even if a child has them open."""
         for name, kind in _OUTLETS:
             if name not in process.pipes:
                 continue
             os.set_blocking(process.pipes[name], False)
-            with suppress(BlockingIOError):  # empty, though a child of it still holds the other end
+            with suppress(BlockingIOError):  # empty, but a child has the other end open
                 for _ in range(_MOST_PIECES):
                     if not (data := os.read(process.pipes[name], _PIECE_BYTES)):
                         break
@@ -308,7 +307,7 @@ class Agent:
     def _put(self, number: int, body: bytes) -> None:
         path, _, data = body.partition(b"\0")
         try:
-            # In one write: files under /proc take a command a write.
+            # In one write, because files under /proc accept one command per write.
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o644)
             try:
                 while data:
@@ -330,7 +329,7 @@ class Agent:
                 if self._silence_s is not None and time.monotonic() - began_s > self._silence_s:
                     self._open = False
                 time.sleep(_FULL_S)
-            except OSError:  # nobody is there any more, as the channel will say
+            except OSError:  # no controller is connected; reading the channel shows it
                 return
 
 
@@ -339,10 +338,10 @@ def _words(error: OSError) -> bytes:
 
 
 def open_channel(name: str) -> int:
-    """The channel's file descriptor; waits for a virtio port of that name to appear."""
+    """Return the channel's file descriptor; waits for a virtio port of that name to appear."""
     if name.startswith("fd:"):
         channel = int(name[3:])
-        os.set_inheritable(channel, False)  # what is run would hold it open
+        os.set_inheritable(channel, False)  # otherwise commands would keep it open
         return channel
     if name.startswith("virtio:"):
         name = _virtio_port(name[7:])
@@ -355,7 +354,7 @@ def _virtio_port(name: str) -> str:
             with open(f"{port}/name") as file:
                 if file.read().strip() == name:
                     return port.replace("/sys/class/virtio-ports", "/dev")
-        time.sleep(_NOBODY_S)
+        time.sleep(_NO_CONTROLLER_S)
 
 
 if __name__ == "__main__":

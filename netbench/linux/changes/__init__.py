@@ -26,9 +26,8 @@ from netbench.linux.changes.links import (
     SetPromiscuous,
     SetUp,
 )
-from netbench.linux.changes.napi import BindThread, ReceiveByNapi
 from netbench.linux.changes.ports import KeepPort, MovePort
-from netbench.linux.changes.steering import GroOn, SteerReceived
+from netbench.linux.changes.receive import BindThread, GroOn, ReceiveByNapi, SteerReceived
 
 __all__ = [
     "AddAddress",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from netbench.hosts.base import run_checked
-from netbench.linux.changes.base import MachineState, RequestInNamespace, not_ours, within
+from netbench.linux.changes.base import MachineState, RequestInNamespace, not_ours, tool_in
 
 # Maximum of frames in transit; netem's default, 1000, would cause additional loss (tc-netem(8)).
 _MOST_FRAMES = 100_000
@@ -26,8 +26,8 @@ class AddAddress(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "address", "del", f"{self.address}/{self.prefix_length}", "dev", self.interface
 
-    def found(self, look: MachineState) -> Self:
-        link = look.links(self.netns).get(self.interface, {})
+    def found(self, state: MachineState) -> Self:
+        link = state.links(self.netns).get(self.interface, {})
         if any(address.get("local") == self.address for address in link.get("addr_info", ())):
             raise not_ours(f"the address {self.address} on {self.interface}")
         return self
@@ -49,10 +49,10 @@ class AddNeighbour(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "neigh", "del", self.address, "dev", self.interface
 
-    def found(self, look: MachineState) -> Self:
+    def found(self, state: MachineState) -> Self:
         if any(
             (neighbour.get("dst"), neighbour.get("dev")) == (self.address, self.interface)
-            for neighbour in look.neighbours(self.netns)
+            for neighbour in state.neighbours(self.netns)
         ):
             raise not_ours(f"the neighbour {self.address} on {self.interface}")
         return self
@@ -67,7 +67,7 @@ class AddForwardingEntry(RequestInNamespace):
 
     @property
     def tool(self) -> tuple[str, ...]:
-        return within("bridge", self.netns)
+        return tool_in("bridge", self.netns)
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class _TcRequest(RequestInNamespace):
 
     @property
     def tool(self) -> tuple[str, ...]:
-        return within("tc", self.netns)
+        return tool_in("tc", self.netns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class AddIngress(_TcRequest):
     def undo_line(self) -> tuple[str, ...]:
         return "qdisc", "del", "dev", self.interface, "ingress"
 
-    def found(self, look: MachineState) -> Self:
-        if run_checked(look.host, [*self.tool, "qdisc", "show", "dev", self.interface, "ingress"]).strip():
+    def found(self, state: MachineState) -> Self:
+        if run_checked(state.host, [*self.tool, "qdisc", "show", "dev", self.interface, "ingress"]).strip():
             raise not_ours(f"the ingress queueing discipline of {self.interface}")
         return self
 

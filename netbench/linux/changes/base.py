@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, run_checked
-from netbench.hosts.composed import Namespaced
+from netbench.hosts.host_wrappers import NamespaceHost
 
 # Messages of iproute2 and ethtool about objects that no longer exist: their changes are undone already.
 _GONE = (
@@ -41,11 +41,11 @@ class MachineState:
 
     def _links(self, netns: str | None) -> Mapping[str, Mapping[str, Any]]:
         """Return its interfaces in a namespace by name, from `ip -j address`."""
-        return {link.get("ifname", ""): link for link in ask_ip(self.host, netns, "address", "show")}
+        return {link.get("ifname", ""): link for link in ip_json(self.host, netns, "address", "show")}
 
     def _neighbours(self, netns: str | None) -> list[dict[str, Any]]:
         """Return the permanent neighbours in a namespace, from `ip -j neigh`."""
-        return ask_ip(self.host, netns, "neigh", "show", "nud", "permanent")
+        return ip_json(self.host, netns, "neigh", "show", "nud", "permanent")
 
     def _namespaces(self) -> list[str]:
         """Return its named network namespaces."""
@@ -74,7 +74,7 @@ class Change:
         """The equivalent command, as text."""
         raise NotImplementedError
 
-    def found(self, look: MachineState) -> Self:
+    def found(self, state: MachineState) -> Self:
         """Return this change with the value it will replace, read before anything is written to the journal."""
         return self
 
@@ -84,6 +84,30 @@ class Change:
 
     def undo(self, host: Host) -> None:
         """Undo the change; harmless when it was never made."""
+
+
+class ChangeRecord:
+    """Changes that were made and not yet undone, in the order they were made."""
+
+    def __init__(self, pending: dict[int, Change] | None = None) -> None:
+        self._pending = pending or {}
+        self._next = max(self._pending, default=-1) + 1
+
+    @property
+    def pending(self) -> list[tuple[int, Change]]:
+        """The changes not yet undone, each with its number."""
+        return sorted(self._pending.items())
+
+    def record(self, change: Change) -> int:
+        """Record a change before it is made; return its number."""
+        number = self._next
+        self._pending[number] = change
+        self._next += 1
+        return number
+
+    def undone(self, number: int) -> None:
+        """Note that a change was undone."""
+        del self._pending[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +121,7 @@ class InNamespace(Change):
         return self.netns
 
     def _within(self, host: Host) -> Host:
-        return Namespaced(host, self.netns) if self.netns else host
+        return NamespaceHost(host, self.netns) if self.netns else host
 
     def _argv(self, *words: str) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.netns, *words) if self.netns else words
@@ -141,48 +165,48 @@ class RequestInNamespace(InNamespace, KernelRequest):
 
     @property
     def tool(self) -> tuple[str, ...]:
-        return within("ip", self.netns)
+        return tool_in("ip", self.netns)
 
 
-def within(tool: str, netns: str | None) -> tuple[str, ...]:
+def tool_in(tool: str, netns: str | None) -> tuple[str, ...]:
     """Return the command of an iproute2 tool in a namespace."""
     return (tool, "-n", netns) if netns else (tool,)
 
 
-def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
+def ip_json(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
     """Return the list from `ip -j`; TestbedError when it fails."""
-    text = run_checked(host, [*within("ip", netns), "-j", *words])
+    text = run_checked(host, [*tool_in("ip", netns), "-j", *words])
     try:
         # iproute2 does not escape control characters in names.
-        listed: list[dict[str, Any]] = json.loads(text or "[]", strict=False)
-        return [entry for entry in listed if entry]
+        entries: list[dict[str, Any]] = json.loads(text or "[]", strict=False)
     except ValueError as error:
-        raise TestbedError(f"{host}: what `ip -j {' '.join(words)}` lists makes no sense; it needs iproute2") from error
+        command = f"ip -j {' '.join(words)}"
+        raise TestbedError(f"{host}: the output of `{command}` is no JSON; install iproute2 there") from error
+    return [entry for entry in entries if entry]
 
 
-def tell(
-    host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, all_of_them: bool = False
+def run_batch(
+    host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, force: bool = False
 ) -> dict[int, str]:
-    """Make requests in order up to the first that fails, or all of them; return the message of each failure, by place.
+    """Make requests in order up to the first that fails, or (`force`) all; return failures: messages by position.
 
     TestbedError when the command was killed: any of the requests may have been made.
     """
-    force = ["-force"] if all_of_them else []
     text = "".join(f"{' '.join(line)}\n" for line in lines)
-    command = [*tool, *force, "-batch", "-"]
+    command = [*tool, *(["-force"] if force else []), "-batch", "-"]
     done = host.run(command, stdin=text, timeout_s=120.0)
     if was_killed(done):
         raise TestbedError(f"{host}: `{' '.join(command)}` was killed and may have made only some of its changes")
     failed: dict[int, str] = {}
-    words: list[str] = []
+    messages: list[str] = []
     for line in done.stderr.splitlines():
         if match := _FAILED.match(line):
-            failed[int(match[1]) - 1] = "; ".join(words) or "no message"
-            words = []
+            failed[int(match[1]) - 1] = "; ".join(messages) or "no message"
+            messages = []
         elif line.strip():
-            words.append(line.strip().removeprefix("RTNETLINK answers: ").removeprefix("Error: "))
+            messages.append(line.strip().removeprefix("RTNETLINK answers: ").removeprefix("Error: "))
     if done.exit_code != 0 and not failed:  # it failed before the first request
-        failed = dict.fromkeys(range(len(lines)), "; ".join(words) or f"exit code {done.exit_code}")
+        failed = dict.fromkeys(range(len(lines)), "; ".join(messages) or f"exit code {done.exit_code}")
     return failed
 
 
@@ -191,9 +215,9 @@ def was_killed(done: Completed) -> bool:
     return done.exit_code < 0 or _BY_SHELL < done.exit_code <= _BY_SHELL + _LAST_SIGNAL
 
 
-def is_gone(words: str) -> bool:
+def is_gone(message: str) -> bool:
     """Return whether a message of iproute2 or ethtool reports a missing object."""
-    return any(gone in words for gone in _GONE)
+    return any(gone in message for gone in _GONE)
 
 
 def not_ours(what: str) -> TestbedError:

@@ -10,12 +10,12 @@ from typing import Self, TypeVar
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.code import SCRATCH
+from netbench.hosts.remote_code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, MachineState, is_gone, not_ours
+from netbench.linux.counters.nft_rules import own_tables
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.netns import within_each
-from netbench.linux.rules import own_tables
-from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.interfaces import PREFIX
 
 T = TypeVar("T")
@@ -44,9 +44,9 @@ class SetSysctl(InNamespace):
     def _path(self) -> str:
         return "/proc/sys/" + self.key.translate(str.maketrans("./", "/."))
 
-    def found(self, look: MachineState) -> Self:
+    def found(self, state: MachineState) -> Self:
         try:
-            return replace(self, old=self._read(look.host).strip())
+            return replace(self, old=self._read(state.host).strip())
         except TestbedError:
             if self.optional:
                 return self
@@ -103,8 +103,8 @@ class AddTable(InNamespace):
     def command(self) -> str:
         return f"{shlex.join(self._argv('nft', '-f', '-'))} <<'END'\n{self.rules}END"
 
-    def found(self, look: MachineState) -> Self:
-        if self._within(look.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
+    def found(self, state: MachineState) -> Self:
+        if self._within(state.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
             raise not_ours(f"the nftables table {self.family} {self.table}")
         return self
 
@@ -133,8 +133,8 @@ class AddRunDirectory(Change):
     def command(self) -> str:
         return shlex.join(self._argv)
 
-    def found(self, look: MachineState) -> Self:
-        return replace(self, was_there=exists(look.host, self.path))
+    def found(self, state: MachineState) -> Self:
+        return replace(self, was_there=exists(state.host, self.path))
 
     @property
     def _argv(self) -> tuple[str, ...]:
@@ -182,8 +182,8 @@ class AddCgroup(InNamespace):
     def _switch(self) -> str:
         return f"{self.directory}/cgroup.subtree_control"
 
-    def found(self, look: MachineState) -> Self:
-        host = look.host
+    def found(self, state: MachineState) -> Self:
+        host = state.host
         controller = find_controller(host)
         change = replace(self, directory=controller.directory, version=controller.version)
         if host.run(["test", "-e", change.path]).exit_code == 0:

@@ -14,7 +14,7 @@ from netbench.linux.changes.base import (
     RequestInNamespace,
     is_gone,
     not_ours,
-    within,
+    tool_in,
 )
 from netbench.model.units import USUAL_MTU
 
@@ -43,8 +43,8 @@ class AddNamespace(KernelRequest):
     def undo_line(self) -> tuple[str, ...]:
         return "netns", "del", self.name
 
-    def found(self, look: MachineState) -> Self:
-        if self.name in look.namespaces():
+    def found(self, state: MachineState) -> Self:
+        if self.name in state.namespaces():
             raise not_ours(f"the network namespace {self.name}")
         return self
 
@@ -77,14 +77,14 @@ class AddVeth(KernelRequest):
     def undo_line(self) -> tuple[str, ...]:
         return "link", "del", self.interface
 
-    def found(self, look: MachineState) -> Self:
-        look.refuse_existing(self.netns, self.interface)
-        look.refuse_existing(self.peer_netns, self.peer)
+    def found(self, state: MachineState) -> Self:
+        state.refuse_existing(self.netns, self.interface)
+        state.refuse_existing(self.peer_netns, self.peer)
         return self
 
     @property
     def undo_tool(self) -> tuple[str, ...]:
-        return within("ip", self.netns)
+        return tool_in("ip", self.netns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class AddLink(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return "link", "del", self.interface
 
-    def found(self, look: MachineState) -> Self:
-        look.refuse_existing(self.netns, self.interface)
+    def found(self, state: MachineState) -> Self:
+        state.refuse_existing(self.netns, self.interface)
         return self
 
 
@@ -156,8 +156,8 @@ class SetUp(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return ("link", "set", "dev", self.interface, "down") if self.was_up is False else ()
 
-    def found(self, look: MachineState) -> Self:
-        link = look.links(self.netns).get(self.interface)
+    def found(self, state: MachineState) -> Self:
+        link = state.links(self.netns).get(self.interface)
         return replace(self, was_up=None if link is None else "UP" in link.get("flags", ()))
 
 
@@ -176,8 +176,8 @@ class SetPromiscuous(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return () if self.was else ("link", "set", "dev", self.interface, "promisc", "off")
 
-    def found(self, look: MachineState) -> Self:
-        return replace(self, was="PROMISC" in look.links(self.netns).get(self.interface, {}).get("flags", ()))
+    def found(self, state: MachineState) -> Self:
+        return replace(self, was="PROMISC" in state.links(self.netns).get(self.interface, {}).get("flags", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,8 @@ class OffloadsOff(InNamespace):
         words = (word for name in self._names for word in (name, "off"))
         return shlex.join(self._argv("ethtool", "-K", self.interface, *words))
 
-    def found(self, look: MachineState) -> Self:
-        return replace(self, old=tuple(self._wanted(look.host)))
+    def found(self, state: MachineState) -> Self:
+        return replace(self, old=tuple(self._wanted(state.host)))
 
     def make(self, host: Host) -> None:
         on = [name for name, state in self._states(host).items() if state == "on"]

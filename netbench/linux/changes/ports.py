@@ -10,7 +10,7 @@ from typing import Any, Self
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.base import Change, MachineState, ask_ip, is_gone, tell, was_killed, within
+from netbench.linux.changes.base import Change, MachineState, ip_json, is_gone, run_batch, tool_in, was_killed
 from netbench.model.interfaces import PREFIX
 
 # `$$` is the shell's id: the shell is still in its namespace and must not be replaced by `ip` itself. If the former
@@ -40,8 +40,8 @@ class MovePort(Change):
     def command(self) -> str:
         return f"ip link set dev {self.interface} netns {self.netns}"
 
-    def found(self, look: MachineState) -> Self:
-        link = look.links(None).get(self.interface)
+    def found(self, state: MachineState) -> Self:
+        link = state.links(None).get(self.interface)
         if link is None:
             raise TestbedError(f"there is no interface {self.interface} in this machine")
         return replace(self, index=link["ifindex"])
@@ -54,14 +54,14 @@ class MovePort(Change):
     def name_back(self, host: Host) -> None:
         """Restore the name of a port that was renamed inside the namespace; do nothing if the port is missing."""
         try:
-            links = ask_ip(host, self.netns, "link", "show")
+            links = ip_json(host, self.netns, "link", "show")
         except (TestbedError, MissingError):
             return  # the namespace is gone; undo() reports a port that cannot be returned
         names = {link["ifindex"]: link["ifname"] for link in links}
         name = names.get(self.index, "")
         if name and self.interface not in names.values() and not name.startswith(PREFIX):
             for words in (("down",), ("name", self.interface)):
-                host.run([*within("ip", self.netns), "link", "set", "dev", name, *words])
+                host.run([*tool_in("ip", self.netns), "link", "set", "dev", name, *words])
 
     def undo(self, host: Host) -> None:
         # A port that never got there is still on the machine, and nothing needs to be undone.
@@ -93,12 +93,12 @@ class KeepPort(Change):
     def command(self) -> str:
         return f"ip address show dev {self.interface}"
 
-    def found(self, look: MachineState) -> Self:
-        link = look.links(None).get(self.interface)
+    def found(self, state: MachineState) -> Self:
+        link = state.links(None).get(self.interface)
         if link is None:
             raise TestbedError(f"there is no interface {self.interface} in this machine")
-        settings = self._read_settings(look.host)
-        lost = [*self._lost(look.host, "UP" in link["flags"]), *_odd(link, self.interface), *_routed(settings)]
+        settings = self._read_settings(state.host)
+        lost = [*self._lost(state.host, "UP" in link["flags"]), *_odd(link, self.interface), *_routed(settings)]
         if lost:
             raise UsageError(
                 f"port {self.interface} could not be given back as it is, for it has {', '.join(lost)}: remove that "
@@ -111,7 +111,7 @@ class KeepPort(Change):
             addresses=tuple(_words(address) for address in addresses),
             valid_s=tuple(_lifetime(address["valid_life_time"]) for address in addresses),
             preferred_s=tuple(_lifetime(address["preferred_life_time"]) for address in addresses),
-            found_s=_boottime_s(look.host),
+            found_s=_boottime_s(state.host),
             settings=tuple(f"{path}={value}" for path, value in settings.items()),
         )
 
@@ -125,10 +125,10 @@ class KeepPort(Change):
         wrong = self._restore_settings(host)
         if self.up != ("UP" in found["flags"]):
             state = ("link", "set", "dev", self.interface, "up" if self.up else "down")
-            wrong += tell(host, ("ip",), [state]).values()
+            wrong += run_batch(host, ("ip",), [state]).values()
         lines = list(self._address_lines(self._look(host) or {}, _boottime_s(host)))
         if lines:
-            wrong += tell(host, ("ip",), lines, all_of_them=True).values()
+            wrong += run_batch(host, ("ip",), lines, force=True).values()
         if wrong := [words for words in wrong if not is_gone(words)]:
             raise TestbedError(f"port {self.interface}: {'; '.join(wrong)}")
         wait_until(lambda: not _is_tentative(self._look(host) or {}), _DAD_S)
@@ -136,7 +136,7 @@ class KeepPort(Change):
     def _look(self, host: Host) -> Mapping[str, Any] | None:
         """Return its present state; None when it is gone."""
         try:
-            (link,) = ask_ip(host, None, "address", "show", "dev", self.interface)
+            (link,) = ip_json(host, None, "address", "show", "dev", self.interface)
         except TestbedError as error:
             if is_gone(str(error)):
                 return None
@@ -150,17 +150,17 @@ class KeepPort(Change):
         selector = ("dev", self.interface)
         routes, neighbours = 0, 0
         for family in families:
-            listed = ask_ip(host, None, family, "route", "show", "table", "all", *selector)
+            listed = ip_json(host, None, family, "route", "show", "table", "all", *selector)
             routes += sum(route.get("protocol") != "kernel" for route in listed)
-            neighbours += len(ask_ip(host, None, family, "neigh", "show", "nud", "permanent", *selector))
-            neighbours += len(ask_ip(host, None, family, "neigh", "show", "proxy", *selector))
+            neighbours += len(ip_json(host, None, family, "neigh", "show", "nud", "permanent", *selector))
+            neighbours += len(ip_json(host, None, family, "neigh", "show", "proxy", *selector))
         if routes:
             yield f"{routes} static routes (`ip route show table all dev {self.interface}`)"
         if neighbours:
             yield f"{neighbours} static neighbours or proxies (`ip neigh show dev {self.interface}`)"
         if not self.lent:
             return
-        if any(token.get("token", "::") != "::" for token in ask_ip(host, None, "token", "list", *selector)):
+        if any(token.get("token", "::") != "::" for token in ip_json(host, None, "token", "list", *selector)):
             yield "a token for its addresses (`ip token`)"
         if " static" in run_checked(host, ["ip", "maddr", "show", *selector]):
             yield "static multicast addresses (`ip maddr`)"

@@ -11,20 +11,20 @@ from typing import Self
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import (
     USUAL_DIRECTORY,
     CpuController,
     MemoryController,
-    door,
+    cgroup_procs,
     find_memory_controller,
     machine_root,
 )
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.interfaces import PREFIX
 
 MEMINFO = "/proc/meminfo"
@@ -130,7 +130,7 @@ def cgroup_procs_files(host: Host, cpu_cgroup_procs: str, wanted: AddMemoryGroup
         return own
     controller = find_memory_controller(host)
     group = replace(wanted, directory=controller.directory, version=controller.version)
-    entry = door(host, controller, group.group)
+    entry = cgroup_procs(host, controller, group.group)
     return (entry,) if controller.version == 2 else (*own, entry)
 
 

@@ -12,15 +12,14 @@ from pydantic import Field, model_validator
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Confined, Explained, Namespaced, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost, outside
 from netbench.hosts.local import MARK
+from netbench.hosts.pipes import Tail, end
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.images.on_host import root_on
-from netbench.images.unpacked import roots
+from netbench.images.on_host import root_on, roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool, require_there
 from netbench.linux.proc import is_there, memory_of, processes_of
+from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
@@ -163,7 +162,6 @@ class Container(Vmm):
         ),
         BINDINGS,
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
-        Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
         MEMORY_GROUPS,
     )
     kinds = (Virtualisation.OS_LEVEL,)
@@ -219,7 +217,7 @@ class Container(Vmm):
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         machine = outside(host)
         if not host.shares_files:
-            require_there(machine, (need for need in self.may_need if need.name in self.needs()))
+            require_on_host(machine, (need for need in self.may_need if need.name in self.needs()))
         root = Root.found(machine, self._source(machine))
         if self._options.domain is None:
             root.lay_out(machine, spec.directory / "root")
@@ -304,7 +302,7 @@ class ContainerGuest(RunningGuest):
         self._facts = facts
         self._inside: ContainerHost | None = None
         self._pid = 0  # its first process
-        self.process = Namespaced(here, spec.own_netns).spawn(command)
+        self.process = NamespaceHost(here, spec.own_netns).spawn(command)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._complaint = Tail(self.process.stderr)
@@ -333,16 +331,16 @@ class ContainerGuest(RunningGuest):
             problem = f"its runtime lists {len(pids)} first processes instead of one"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {problem}")
         (self._pid,) = pids
-        around: Host = Confined(self._here, self.spec.host_cpus)
+        around: Host = ConfinedHost(self._here, self.spec.host_cpus)
         for procs in self._cgroups:
-            around = Confined(around, (), procs)
+            around = ConfinedHost(around, (), procs)
         known = self._pid, self._memory_mib
         self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._inside is None:
             raise gone(f"{self.spec.title} was not waited for")
-        return Explained(self._inside, self.death_just_now, gone)
+        return MonitoredHost(self._inside, self.death_just_now, gone)
 
     def death(self) -> str:
         """Return the cause of death, as every guest does; MachineGoneError if its whole machine is gone."""

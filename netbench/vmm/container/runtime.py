@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import confined
-from netbench.images.programs import SHELF
+from netbench.hosts.host_wrappers import confined
+from netbench.images.library import SHELF
 from netbench.linux.changes import Change
 from netbench.vmm.base import GuestSpec
 

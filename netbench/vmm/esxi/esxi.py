@@ -14,9 +14,9 @@ from typing import ClassVar
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
-from netbench.hosts.ssh_guest import SSH_PORT, SshGuest
+from netbench.hosts.ssh import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.documents import plain_text
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath

@@ -17,7 +17,7 @@ from netbench.hosts.base import Host, exists
 from netbench.hosts.relay import within_reach
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.interfaces import PREFIX
 
 R = TypeVar("R")

@@ -8,9 +8,9 @@ from typing import Any
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import confined, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import confined, outside
 from netbench.hosts.local import MARK
+from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_pss
 from netbench.model.interfaces import PREFIX

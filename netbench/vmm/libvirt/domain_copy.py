@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import outside
+from netbench.hosts.host_wrappers import outside
 from netbench.vmm.libvirt.api import LibvirtConnection, own_uuid
 from netbench.vmm.libvirt.domain import LibvirtDomain
 from netbench.vmm.libvirt.domain_xml import domain_xml

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from netbench.hosts.local import MARK
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.vmm.libvirt.api import own_uuid
 from netbench.vmm.qemu.command import (
     AGENT_PORT,

@@ -14,10 +14,10 @@ from netbench.errors import MissingError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
-from netbench.hosts.composed import outside
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
 from netbench.vmm.libvirt.domain import LibvirtDomain, PrivateDaemon, domain_name, driver_sign

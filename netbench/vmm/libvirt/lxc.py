@@ -10,9 +10,9 @@ from xml.etree.ElementTree import Element
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import confined
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import MARK
-from netbench.hosts.search_path import search_path
+from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec

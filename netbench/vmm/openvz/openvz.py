@@ -18,10 +18,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import outside
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change, MovePort
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.fields import Memory
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac

@@ -14,11 +14,11 @@ from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import Explained, outside
+from netbench.hosts.host_wrappers import MonitoredHost, outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.images.on_host import brought
-from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.locks import STATE_DIRECTORY
 from netbench.vmm.base import is_own_vm
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu.process import QemuProcess
@@ -131,7 +131,7 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
     qemu = QemuProcess(machine, files)
     try:
         qemu.start(host)
-        guest = Explained(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)
+        guest = MonitoredHost(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)
         with closing(guest):
             guest.await_answer(limit_s, qemu.hopeless)
     except TestbedError as error:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.composed import confined
-from netbench.hosts.python_modules import module_command, source_command
-from netbench.images.recipe import LABS, Lab
+from netbench.hosts.host_wrappers import confined
+from netbench.hosts.trusted_code import module_command, source_command
+from netbench.images.recipe import load_recipe
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
@@ -54,8 +54,8 @@ class KernelBoot:
 def planned_boot(image: str) -> KernelBoot:
     """Return the boot files of one of netbench's guest images, for `--dry-run`; they need not exist."""
     directory = Path(image)
-    lab = LABS.get(image, Lab())
-    return KernelBoot(directory / "vmlinuz", directory / "initrd", directory / "hypervisor" if lab.hypervisor else None)
+    hypervisor = directory / "hypervisor" if load_recipe(image).hypervisor else None
+    return KernelBoot(directory / "vmlinuz", directory / "initrd", hypervisor)
 
 
 @dataclass(frozen=True, slots=True)

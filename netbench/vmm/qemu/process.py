@@ -11,8 +11,8 @@ from typing import IO
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process, exists, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_command

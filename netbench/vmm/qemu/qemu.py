@@ -12,13 +12,12 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
-from netbench.hosts.composed import Explained, outside
-from netbench.hosts.ssh_guest import SshGuest, free_port
+from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool, require_there
-from netbench.linux.probes import Probes
+from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, Macvtap, Tap
@@ -70,10 +69,10 @@ class QemuGuest(RunningGuest):
             self.quiet_time_s = _EMULATED_QUIET_TIME_S
 
     def await_answer(self, limit_s: float) -> None:
-        Explained(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
+        MonitoredHost(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return Explained(self._connection, self._process.death_just_now, gone)
+        return MonitoredHost(self._connection, self._process.death_just_now, gone)
 
     def death(self) -> str:
         return self._process.trouble()
@@ -115,7 +114,7 @@ class Qemu(Vmm):
     nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("tap", "macvtap"), pinning=_PINNING)
     emulated_without = "kvm"
-    may_need: ClassVar[tuple[Need, ...]] = (
+    may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Probes.tun, optional=True),
         Feature(
             "macvtap",
@@ -230,7 +229,7 @@ class Qemu(Vmm):
             for module in ("kvm_amd", "kvm_intel", "vhost_net"):
                 host.run(["modprobe", "-q", module])
         elif not host.shares_files:
-            require_there(outside(host), (need for need in self.may_need if need.name == qemu_program()))
+            require_on_host(outside(host), (need for need in self.may_need if need.name == qemu_program()))
 
     def _machine(
         self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None

@@ -12,8 +12,8 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Host, Process, exists
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Explained, Namespaced, confined, outside
-from netbench.hosts.lines import Tail, end
+from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost, confined, outside
+from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.base import GuestSpec, RunningGuest
@@ -147,7 +147,7 @@ class VirtualBoxGuest(RunningGuest):
         self._written = ""
         self._look_again = 0.0  # by time.monotonic()
         self._machine.write(str(self._files.script), SCRIPT.read_text())
-        self.process = Namespaced(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
+        self.process = NamespaceHost(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._output = [Tail(self.process.stderr), Tail(self.process.stdout)]
@@ -163,7 +163,7 @@ class VirtualBoxGuest(RunningGuest):
         self._connection = PatientHost(self.spec.name, AgentChannel(self.spec.title, connect(self._machine, channel)))
         left_s = max(0.0, until - time.monotonic())
         try:
-            Explained(self._connection, self.death_just_now).await_answer(left_s, self._hopeless)
+            MonitoredHost(self._connection, self.death_just_now).await_answer(left_s, self._hopeless)
         except TestbedError as error:
             if self.death() or self._hopeless():
                 raise
@@ -174,7 +174,7 @@ class VirtualBoxGuest(RunningGuest):
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._connection is None:
             raise gone(f"{self.spec.title} was not waited for")
-        return Explained(self._connection, self.death_just_now, gone)
+        return MonitoredHost(self._connection, self.death_just_now, gone)
 
     def death(self) -> str:
         code = self.process.poll()

@@ -10,12 +10,12 @@ from pydantic import BeforeValidator, Field
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import outside
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import outside
+from netbench.hosts.trusted_code import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.requirements import Facility, Tool
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac

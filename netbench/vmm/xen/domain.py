@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import has_netbench
+from netbench.hosts.remote_code import has_netbench
 from netbench.images.library import find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import Change, MachineState

@@ -17,11 +17,11 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Explained, outside
-from netbench.hosts.search_path import search_path
+from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.trusted_code import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.needs import Facility
+from netbench.linux.requirements import Facility
 from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
@@ -236,11 +236,11 @@ class XenGuest(RunningGuest):
         self._agent = AgentHost(spec.name, AgentChannel(spec.title, self._console))
 
     def await_answer(self, limit_s: float) -> None:
-        Explained(self._agent, self.death).await_answer(limit_s, self._hopeless)
+        MonitoredHost(self._agent, self.death).await_answer(limit_s, self._hopeless)
         self._console.booted()
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return Explained(self._agent, self.death, gone)
+        return MonitoredHost(self._agent, self.death, gone)
 
     def death(self) -> str:
         domain = listed(self._machine, self.spec.own_netns)

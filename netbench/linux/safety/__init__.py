@@ -1,0 +1,1 @@
+"""Which interfaces a testbed may take over, and which belong to somebody else."""

@@ -1,0 +1,144 @@
+"""The caveats of a campaign: what limits its findings, with the remedies; and why there is no result."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.report.formats import capitalised, count, enumerated
+from netbench.report.sentences import sentence
+from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.interference import relative_maxima
+from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
+from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
+
+_MOST_CAVEATS = 3
+_CLOSE_ENOUGH = 0.1  # the widest interval of a ratio, ±
+
+
+def caveats(results: CampaignResults, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The most important caveats, each with the id of the section that shows it."""
+    found = [
+        *_missing(results),
+        *_invalid(results),
+        *_lower_bounds(groups),
+        *_wide_intervals(groups),
+        *_emulated(results),
+    ]
+    is_alone = len(found) == 1
+    return [
+        (text if is_alone else f"({number}) {text}", anchor)
+        for number, (text, anchor) in enumerate(found[:_MOST_CAVEATS], 1)
+    ]
+
+
+def no_result(results: CampaignResults) -> str:
+    """Why there is no result, with the remedy."""
+    measured = list(results.wanted_trials)
+    if not measured:
+        return sentence("caveats.nothing_measured", planned=f"{results.planned_trials:,}")
+    trials = count(len(measured), "measured trial")
+    kinds = _frequent_kinds(results)
+    if not kinds:
+        return sentence("caveats.nothing_counted", trials=trials)
+    kind, number = kinds[0]
+    remedy = _remedy(kind) or sentence("caveats.see_verdicts")
+    return sentence(
+        "caveats.nothing_valid", trials=trials, kind=kind.value, often=count(number, "trial"), remedy=remedy
+    )
+
+
+def _missing(results: CampaignResults) -> Iterator[tuple[str, str]]:
+    missing = results.planned_trials - len(results.trials) - results.skipped_trials
+    if missing > 0 and not results.searches:
+        text = sentence("caveats.missing", missing=f"{missing:,}", planned=f"{results.planned_trials:,}")
+        yield text, "verdicts"
+
+
+def _invalid(results: CampaignResults) -> Iterator[tuple[str, str]]:
+    trials = list(results.wanted_trials)
+    excluded_trials = sum(trial.verdict is not Verdict.VALID for trial in trials)
+    if excluded_trials and not results.searches:
+        (kind, number), *_ = _frequent_kinds(results)
+        text = sentence(
+            "caveats.invalid",
+            excluded=f"{excluded_trials:,}",
+            trials=count(len(trials), "trial"),
+            verb="is" if excluded_trials == 1 else "are",
+            kind=("" if number == excluded_trials else "most often ") + kind.value,
+        )
+        remedy = _remedy(kind)
+        yield f"{text} {capitalised(remedy)}." if remedy else text, "verdicts"
+
+
+def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    """The maxima that are only lower bounds."""
+    limited: dict[str, dict[str, None]] = {}
+    for group in best_groups(groups):
+        if group.limited_by:
+            limited.setdefault(group.limited_by.partition(":")[0], {})[group.uut] = None
+    names = {THE_LOAD_ASKED: "raise_load", THE_SOURCE: "faster_source"}
+    for limit, uuts in limited.items():
+        remedy = sentence(f"remedies.{names.get(limit, 'idle_machine')}")
+        yield sentence("caveats.lower_bound", uuts=_named(uuts), limit=limit, remedy=remedy), "maximum"
+
+
+def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    """Intervals that are missing or too wide."""
+    valid = [len(group.valid) for group in groups if group.valid]
+    if valid and max(valid) == 1:
+        yield sentence("caveats.one_repetition"), "results"
+        return
+    wide = [maximum for maximum in relative_maxima(groups) if _is_wide(maximum.ratio)]
+    if wide:
+        needed = max(_needed(maximum.best, maximum.base) for maximum in wide)
+        many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
+        uuts = _named(dict.fromkeys(maximum.victim.uut for maximum in wide))
+        yield sentence("caveats.wide_interval", uuts=uuts, many=many, needed=needed), "isolation"
+
+
+def _is_wide(ratio: RatioOfMeans) -> bool:
+    if ratio.unknown is Unknown.TOO_FEW or ratio.unknown is Unknown.BASE_MAY_BE_ZERO:
+        return True
+    return ratio.excluded is not None and ratio.excluded > _CLOSE_ENOUGH
+
+
+def _needed(*groups: Group) -> int:
+    """The repetitions that make the interval of each mean narrow enough."""
+    needed = (
+        repetitions_for(interval, _CLOSE_ENOUGH / 2)
+        for group in groups
+        if (interval := group.throughput_fps) and interval.mean
+    )
+    return max(needed, default=3)
+
+
+def _emulated(results: CampaignResults) -> Iterator[tuple[str, str]]:
+    if emulated := [uut for uut in results.uuts if uut in results.emulated]:
+        yield sentence("caveats.emulated", uuts=_named(emulated)), "uuts"
+
+
+def _frequent_kinds(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
+    """The kinds of reasons against trials, the most frequent first, each with its number of trials."""
+    counted = Counter(
+        kind
+        for trial in results.wanted_trials
+        for kind in {reason.kind for reason in trial.reasons if reason.kind.verdict is not Verdict.VALID}
+    )
+    return counted.most_common()
+
+
+def _remedy(kind: ReasonKind) -> str:
+    names = {
+        ReasonKind.OFFERED_OUT_OF_TOLERANCE: "lower_load",
+        ReasonKind.CAPTURE_DROPPED: "bpf_sink",
+        ReasonKind.TESTER_DROPPED: "bpf_sink",
+    }
+    return sentence(f"remedies.{names[kind]}") if kind in names else ""
+
+
+def _named(uuts: Iterable[str]) -> str:
+    names = list(uuts)
+    if len(names) > _MOST_CAVEATS + 1:
+        return f"{', '.join(names[:_MOST_CAVEATS])} and {len(names) - _MOST_CAVEATS} more"
+    return enumerated(names)

@@ -1,0 +1,369 @@
+"""The texts and rows of a comparison, computed once: terminal, page and exports render these."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from netbench.model.campaign import CampaignResults
+from netbench.report.formats import (
+    UNKNOWN,
+    at_least,
+    bounded,
+    change,
+    change_limits,
+    count,
+    kfps,
+    mbps,
+    mbps_spread,
+    mean,
+    percent,
+    percent_limit,
+    percent_spread,
+)
+from netbench.report.sentences import sentence
+from netbench.results.comparability import Differs
+from netbench.statistics.cell_tests import SINGLE_BOOT
+from netbench.statistics.change_interval import MOST_UNITS
+from netbench.statistics.compared_cells import (
+    LEAST_CHANGE,
+    LEAST_DIFFERENCE,
+    ComparedCell,
+    Comparison,
+    Difference,
+    LeftOut,
+    Tested,
+)
+from netbench.statistics.comparison import number_of_tests
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.intervals import Unknown
+from netbench.statistics.regression_gate import CellResult, Gate, GateResult
+from netbench.statistics.search_comparison import (
+    SINGLE_SEARCH,
+    Range,
+    SearchComparison,
+    SearchDifference,
+    Searched,
+)
+from netbench.statistics.significance import Test, repetitions_needed
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A campaign, of loads or of searches, compared with the base; its results, and the settings that differ.
+
+    `maxima` compares the searches for the maxima that loads refer to.
+    """
+
+    comparison: Comparison | SearchComparison
+    results: CampaignResults
+    differs: tuple[Differs, ...]
+    maxima: SearchComparison | None = None
+    gate: Gate | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the new campaign."""
+        return self.comparison.new if isinstance(self.comparison, SearchComparison) else self.comparison.new.name
+
+    @property
+    def base(self) -> str:
+        """The name of the base."""
+        return self.comparison.base if isinstance(self.comparison, SearchComparison) else self.comparison.base.name
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few words."""
+        comparison = self.comparison
+        return searches_verdict(comparison) if isinstance(comparison, SearchComparison) else verdict_words(comparison)
+
+    @property
+    def differences(self) -> list[Difference | SearchDifference]:
+        """All compared cells, those of searches for maxima first."""
+        of_maxima = self.maxima.differences if self.maxima else ()
+        return [*of_maxima, *self.comparison.differences]
+
+    @property
+    def left_out(self) -> list[str]:
+        """The cells that are not compared, with the reasons."""
+        if isinstance(self.comparison, SearchComparison):
+            return [str(limit) for limit in self.comparison.left_out]
+        return list(left_out_words(self.comparison.left_out))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A compared cell in words: both sides with their spreads, the difference, its test.
+
+    `change` is negative where the new campaign is worse, and None without a significant difference.
+    """
+
+    place: ComparedCell | Searched
+    base: str
+    new: str
+    difference: str
+    change: float | None
+    base_spread: str = ""
+    new_spread: str = ""
+    load: str = ""
+    p: str = ""
+    test: str = ""
+    n: str = ""
+    note: str = ""
+
+
+def throughput_row(difference: Difference) -> ComparedRow:
+    """The throughputs of a cell."""
+    base, new = difference.base, difference.new
+    return ComparedRow(
+        difference.place,
+        at_least(mbps(mean(base.throughput_mbps)), base.limited_by),
+        at_least(mbps(mean(new.throughput_mbps)), new.limited_by),
+        change_words(difference),
+        difference.change,
+        mbps_spread(base.throughput_mbps),
+        mbps_spread(new.throughput_mbps),
+        loads_text(difference),
+        p_words(difference.throughput_test),
+        difference.throughput_test.test.value,
+        repetitions_words(base, new),
+    )
+
+
+def loss_row(difference: Difference) -> ComparedRow:
+    """The losses of a cell."""
+    base, new = difference.base, difference.new
+    return ComparedRow(
+        difference.place,
+        percent(mean(base.loss_ratio)),
+        percent(mean(new.loss_ratio)),
+        loss_words(difference),
+        None if difference.change_of_loss is None else -difference.change_of_loss,
+        percent_spread(base.loss_ratio),
+        percent_spread(new.loss_ratio),
+        loads_text(difference),
+        p_words(difference.loss_test),
+        n=repetitions_words(base, new),
+    )
+
+
+def search_row(difference: SearchDifference) -> ComparedRow:
+    """The limits that were searched, in thousands of frames/s of each stream."""
+    return ComparedRow(
+        difference.what,
+        range_words(difference.base),
+        range_words(difference.new),
+        search_words(difference),
+        difference.change,
+        load=difference.what.goal,
+        note="unstable" if difference.unstable else "",
+    )
+
+
+def loads_text(difference: Difference) -> str:
+    """The load with the highest throughput on each side, or the load of the cell."""
+    base, new = str(difference.base.load), str(difference.new.load)
+    return base if base == new else f"{base} → {new}"
+
+
+def change_words(difference: Difference) -> str:
+    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; else the measured change.
+
+    `inconclusive (−3.0 % measured)` where a campaign was disturbed.
+    """
+    throughput = difference.throughput
+    if throughput.change is None:
+        return throughput.why_unknown or UNKNOWN
+    measured = bounded(change(throughput.change), throughput)
+    if difference.doubt:
+        return f"inconclusive ({measured} measured)"
+    if difference.change is None and difference.throughput_test.p is not None:
+        if is_too_noisy(difference):
+            return f"too noisy to tell ({measured} measured)"
+        if difference.excluded is not None:
+            return f"none above {_limit(max(difference.excluded, LEAST_CHANGE))} %"
+    return f"{measured} ({change_limits(throughput) or UNKNOWN})"
+
+
+def is_too_noisy(difference: Difference) -> bool:
+    """Whether the measurement excludes not even half or twice the throughput."""
+    is_wide = difference.excluded is not None and difference.excluded >= 1
+    return is_wide or difference.throughput.unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
+
+
+def search_words(difference: SearchDifference) -> str:
+    """`−3.0 %`; `none above 0.9 %`, where it may be the same; `at least −40.0 %`, where a limit was not reached."""
+    if difference.doubt:
+        return "inconclusive"
+    if difference.change is None:
+        return UNKNOWN if difference.excluded is None else f"none above {_limit(difference.excluded)} %"
+    unknown = inf in (difference.base.high, difference.new.high) or 0 in (difference.base.low, difference.new.low)
+    return f"at least {change(difference.change)}" if unknown else change(difference.change)
+
+
+def range_words(limits: Range) -> str:
+    """`412.3 … 414.3`, in thousands of frames/s."""
+    if limits.high == inf:
+        return f"≥ {kfps(limits.low)}"
+    return f"{kfps(limits.low)} … {kfps(limits.high)}" if limits.low else f"< {kfps(limits.high)}"
+
+
+def loss_words(difference: Difference) -> str:
+    """The change of the loss ratio, in percentage points (pp)."""
+    loss = difference.loss
+    if loss is None:
+        return UNKNOWN
+    tested = difference.loss_test is not None and difference.loss_test.p is not None
+    if difference.change_of_loss is None and tested and loss.excluded is not None:
+        return f"none above {_limit(max(loss.excluded, LEAST_DIFFERENCE))} pp"
+    spread = UNKNOWN if not loss.half_width else f"± {percent(loss.half_width).removesuffix(' %')}"
+    sign = "+" if loss.difference > 0 else "−" if loss.difference < 0 else ""
+    return f"{sign}{percent(abs(loss.difference)).removesuffix(' %')} pp ({spread})"
+
+
+def p_words(tested: Tested | None) -> str:
+    """The corrected p, to three decimals."""
+    if tested is None or tested.corrected is None:
+        return UNKNOWN
+    return "<0.001" if tested.corrected < 0.001 else f"{tested.corrected:.3f}"
+
+
+def repetitions_words(base: Group, new: Group) -> str:
+    """The number of valid repetitions in both groups."""
+    numbers = [len(base.valid), len(new.valid)]
+    return str(numbers[0]) if numbers[0] == numbers[1] else f"{numbers[0]}, {numbers[1]}"
+
+
+def verdict_words(comparison: Comparison) -> str:
+    """`no difference in 12 cells`, `slower in 3, by up to 3.0 %; 12 cells in all`."""
+    cells = count(len(comparison.differences), "cell")
+    parts = _changes(
+        sum(cell.dead for cell in comparison.left_out),
+        ("slower", [difference.change or 0.0 for difference in comparison.slower]),
+        ("faster", [difference.change or 0.0 for difference in comparison.faster]),
+    )
+    if parts:
+        return f"{'; '.join(parts)}; {cells} in all"
+    if comparison.doubt:
+        return f"inconclusive in {cells}: {comparison.doubt}"
+    if any(difference.throughput_test.p is not None for difference in comparison.differences):
+        return f"no difference in {cells}"
+    whys = dict.fromkeys(difference.throughput.why_unknown for difference in comparison.differences)
+    nothing_measured = all(difference.throughput.change is None for difference in comparison.differences)
+    return f"{' or '.join(whys) if nothing_measured and whys else 'too few repetitions to tell'}, in {cells}"
+
+
+def searches_verdict(comparison: SearchComparison) -> str:
+    """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
+    limits = count(len(comparison.differences), "limit")
+    changes = [difference.change for difference in comparison.differences if difference.change is not None]
+    parts = _changes(
+        sum(limit.dead for limit in comparison.left_out),
+        ("lower", [value for value in changes if value < 0]),
+        ("higher", [value for value in changes if value > 0]),
+    )
+    if parts:
+        return f"{'; '.join(parts)}; {limits} in all"
+    return f"inconclusive in {limits}: {comparison.doubt}" if comparison.doubt else f"no difference in {limits}"
+
+
+def _changes(dead: int, *changes: tuple[str, Sequence[float]]) -> list[str]:
+    """The numbers of failed and of changed cells, with the largest change of each kind."""
+    parts = [f"failed in {dead:,}"] if dead else []
+    for word, values in changes:
+        if values:
+            parts.append(f"{word} in {len(values):,}, by up to {change(max(map(abs, values))).lstrip('+')}")
+    return parts
+
+
+def how_searches_compare() -> str:
+    """The rule by which two limits differ."""
+    return sentence("comparison.searches", single=f"{100 * SINGLE_SEARCH:.0f}")
+
+
+def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
+    """The tests, their corrections, and the repetitions that a permutation test would need."""
+    made = number_of_tests(compared)
+    tests = {difference.throughput_test.test for comparison in compared for difference in comparison.differences}
+    if made:
+        covers = "" if Test.PAIRED in tests else sentence("comparison.covers")
+        yield sentence("comparison.limits", cells=count(made, "cell"), covers=covers)
+        yield sentence("comparison.p", tests=count(made, "test"))
+    if Test.WELCH in tests:
+        needed = repetitions_needed(made)
+        least = (
+            sentence("comparison.welch_most") if needed is None else sentence("comparison.welch_least", needed=needed)
+        )
+        also = sentence("comparison.welch_also") if Test.PERMUTATION in tests else ""
+        yield sentence("comparison.welch", also=also, least=least)
+    for test, name in ((Test.PAIRED, "paired"), (Test.PERMUTATION, "permutation"), (Test.NONE, "untested")):
+        if test in tests:
+            yield sentence(f"comparison.{name}")
+    yield sentence("comparison.none_above", change=_limit(LEAST_CHANGE), loss=_limit(LEAST_DIFFERENCE))
+
+
+def gate_words(gate: Gate) -> str:
+    """`passed: a regression above 2 % is excluded in all of 12 cells`; similarly for the other outcomes."""
+    judged = [cell for cell in gate.cells if cell.outcome is not GateResult.NOT_JUDGED]
+    outcome = gate.outcome
+    text = sentence(
+        f"comparison.{outcome.value}",
+        regression=sentence("comparison.regression", threshold=f"{100 * gate.threshold:g}"),
+        number=f"{sum(cell.outcome is outcome for cell in judged):,}",
+        cells=count(len(judged), "cell"),
+    )
+    return f"{outcome.value}: {text}"
+
+
+def gate_advice(gate: Gate) -> Iterator[str]:
+    """Advice on how to decide the inconclusive cells."""
+    cells = gate.with_outcome(GateResult.INCONCLUSIVE)
+    if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
+        yield sentence("comparison.detectable", limit=_limit(max(detectable)))
+    needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
+    on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
+    is_beyond = any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot)
+    if on_one_boot:
+        yield sentence("comparison.one_boot", single=f"{100 * SINGLE_BOOT:.0f}")
+    if needed and not is_beyond:
+        yield sentence("comparison.needed", needed=f"{max(needed):,}")
+    if is_beyond:
+        yield sentence("comparison.beyond", most=f"{MOST_UNITS:,}")
+
+
+def percent_or_nothing(ratio: float | None) -> str:
+    """A ratio above 0 in percent, rounded up; empty where it is unknown."""
+    return "" if ratio is None else f"{_limit(ratio)} %"
+
+
+def cell_result_words(cell: CellResult) -> str:
+    """`raw, dedicated, 1 source, 64 bytes, max: −3.0 % (−3.1 … −2.8): a regression above the threshold is shown`."""
+    numbers = []
+    if cell.detectable is not None:
+        numbers.append(f"smallest detectable change {_limit(cell.detectable)} %")
+    if cell.repetitions is not None:
+        numbers.append(f"{cell.repetitions:,} repetitions needed")
+    parts = (str(cell.place), judged_words(cell), cell.why + (f" ({', '.join(numbers)})" if numbers else ""))
+    return ": ".join(part for part in parts if part)
+
+
+def judged_words(cell: CellResult) -> str:
+    """The change that was judged, with its limits whether or not it is significant; empty for none."""
+    difference = cell.difference
+    if isinstance(difference, SearchDifference):
+        return search_words(difference)
+    if difference is None or difference.throughput.change is None:
+        return ""
+    ratio = difference.throughput
+    measured = bounded(change(ratio.change), ratio)
+    return f"{measured} measured" if is_too_noisy(difference) else f"{measured} ({change_limits(ratio) or UNKNOWN})"
+
+
+def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """The reasons why cells are not compared, each with the number of cells and the first of them."""
+    for why, cells in grouped(left_out, lambda cell: cell.why).items():
+        more = f", and {len(cells) - 1:,} more" if len(cells) > 1 else ""
+        yield f"{cells[0].place}{more}: {why}"
+
+
+def _limit(ratio: float) -> str:
+    return percent_limit(min(ratio, 1.0))

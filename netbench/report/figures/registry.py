@@ -1,0 +1,106 @@
+"""The registry of figures: each is a name, a title, the results that it requires, and its charts as plain data.
+
+Figures are registered under the entry points `netbench.figures`, the built-in ones too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from netbench.config import plugins
+from netbench.report.figures.chart import Chart
+from netbench.report.styles import Style
+from netbench.statistics.groups import Group, grouped
+
+if TYPE_CHECKING:
+    from netbench.report.model import ReportModel
+
+Item = TypeVar("Item")
+Draw = Callable[[Sequence[Item], Mapping[str, Style]], Chart]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedChart:
+    """A chart of a figure. Its `name` is that of its file, and its id on the page.
+
+    On the page it is under its `heading`, in the `view` of that name (empty: in no view); `uut` is set where each UUT
+    has a chart.
+    """
+
+    name: str
+    chart: Chart
+    view: str = ""
+    heading: str = ""
+    uut: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A kind of figure. `requirement` returns why the results do not allow it; empty if they do."""
+
+    name: str
+    title: str
+    requirement: Callable[["ReportModel"], str]
+    build: Callable[["ReportModel"], Iterable[NamedChart]]
+
+
+def figures() -> dict[str, Figure]:
+    """All registered figures by name."""
+    return plugins.installed(plugins.FIGURES).kinds
+
+
+def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[NamedChart]:
+    """The charts of all figures that the results allow, or of those with these names."""
+    registered = figures()
+    for name in names or registered:
+        if not registered[name].requirement(model):
+            yield from registered[name].build(model)
+
+
+def by_setting(
+    items: Sequence[Item],
+    uut_of: Callable[[Item], str],
+    styles: Mapping[str, Style],
+    draw: Draw[Item],
+    name: str,
+    *,
+    view: str = "",
+    heading: str = "",
+) -> Iterator[NamedChart]:
+    """A chart for each setting of UUTs, because readers compare the UUTs within one; nothing without items."""
+    settings = sorted(grouped(items, lambda item: styles[uut_of(item)].setting).items())
+    for place, (setting, members) in enumerate(settings):
+        several = len(settings) > 1
+        headings = [heading, str(setting) if several else ""]
+        yield NamedChart(
+            f"{name}-{place}" if several else name,
+            draw(members, styles),
+            view,
+            ", ".join(text for text in headings if text),
+        )
+
+
+def requires_trials(model: "ReportModel") -> str:
+    """Why a figure of measured loads is not available."""
+    return "" if model.groups else "no trial was measured"
+
+
+def figure_of_views(
+    name: str, title: str, draw: Draw[Group], is_known: Callable[[Group], bool] = lambda _: True, missing: str = ""
+) -> Figure:
+    """A figure with a chart for each view of the groups for which `is_known` holds; `missing` where there are none."""
+
+    def build(model: "ReportModel") -> Iterator[NamedChart]:
+        for view in model.views:
+            known = [group for group in view.groups if is_known(group)]
+            yield from by_setting(known, uut_of_group, model.styles, draw, f"{name}-{view.name}", view=view.name)
+
+    def requirement(model: "ReportModel") -> str:
+        return requires_trials(model) or ("" if any(map(is_known, model.groups)) else missing)
+
+    return Figure(name, title, requirement, build)
+
+
+def uut_of_group(group: Group) -> str:
+    """The UUT of a group."""
+    return group.uut

@@ -1,0 +1,103 @@
+"""The renderer of all pages: plain data in, one HTML file out that needs no network."""
+
+import gzip
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from netbench.report import figures
+from netbench.report.blocks import Section
+from netbench.report.findings import Finding
+from netbench.report.sentences import sentence
+from netbench.report.styles import css, light
+
+_PACKED = re.compile(r'<script type="application/gzip">([^<]*)</script>')
+_PACKED_FROM = 12_000  # characters of a hidden part: smaller ones stay readable without JavaScript
+_LESS = "\\u003c"
+_CODE = re.compile("`([^`]+)`")
+_LINK = re.compile(r"\[([^\]]+)\]\((#[a-z0-9-]+|https://doi\.org/[^)\s]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """The content of a page.
+
+    `headline`: the verdict, a line each. `state`: the class of the status line (`suspicious`, `invalid`, or empty).
+    `chart`: the main chart of the first screen.
+    """
+
+    title: str
+    byline: str
+    headline: Sequence[str]
+    sections: Sequence[Section]
+    state: str = ""
+    chart: Markup = field(default_factory=Markup)
+    findings: Sequence[Finding] = ()
+    status: str = ""
+    remarks: Sequence[str] = ()
+    absent: str = ""
+    anchors: frozenset[str] = field(default=frozenset())
+
+
+def rendered(content: PageContent) -> Iterator[str]:
+    """Yield the page in parts: in one string, a few special characters make every character take two bytes."""
+    template = _environment().get_template("page.html")
+    yield from template.generate(
+        page=content,
+        version=version("netbench"),
+        colours=Markup(css()),
+        light=Markup(json.dumps(dict(light()))),
+        plotly=figures.plotly_script() if _has_figures(content) else Markup(),
+        scale_switch=figures.scale_switch() if content.chart else Markup(),
+        no_script=sentence("status.no_script"),
+    )
+
+
+def _has_figures(content: PageContent) -> bool:
+    return bool(content.chart) or any(part.has_figures for part in content.sections)
+
+
+@cache
+def _environment() -> Environment:
+    pages = Environment(
+        loader=ChoiceLoader([PackageLoader("netbench.report", name) for name in ("templates", "assets")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["packed"] = packed
+    pages.filters["inline"] = inline
+    return pages
+
+
+def inline(text: str) -> Markup:
+    """Text as markup: code between backticks and links to parts of the page."""
+    escaped = str(escape(text))
+    escaped = _LINK.sub(r'<a href="\2">\1</a>', escaped)
+    return Markup(_CODE.sub(r"<code>\1</code>", escaped))
+
+
+def packed(content: str) -> Markup:
+    """A hidden part of the page, compressed if it is large; the page's script unpacks it.
+
+    Parts that are already packed are compressed with it, not twice.
+    """
+    if len(content) < _PACKED_FROM:
+        return Markup(content)
+    text = json.dumps(_PACKED.sub(_unpacked, str(content)), ensure_ascii=False)
+    data = b64encode(gzip.compress(text.encode(errors="surrogatepass"), 6, mtime=0)).decode()
+    return Markup(f'<script type="application/gzip">{data}</script>')
+
+
+def _unpacked(match: re.Match[str]) -> str:
+    # So that a browser does not take text in it for the end of the element.
+    text = gzip.decompress(b64decode(match[1])).decode(errors="surrogatepass").replace("<", _LESS)
+    return f'<script type="application/json">{text}</script>'

@@ -1,0 +1,174 @@
+"""The tables of delay and its variation, of the delay by the generator's clock, and of reordering."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netbench.model.distributions import DelayClass, SoftwareDelay
+from netbench.model.frame_mix import rising, size_text
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
+from netbench.report.blocks import Column, Table, table
+from netbench.report.formats import UNKNOWN, frames, mbps, mean, microseconds, rough_percent
+from netbench.report.model import ReportModel
+from netbench.report.tables.columns import block_of, largest_first, number, uut_column, words
+from netbench.report.tables.registry import report_table
+from netbench.statistics.delay_percentiles import (
+    ReadSpread,
+    ReadTime,
+    clock_bound,
+    delay_of,
+    greatest_time,
+    ipdv_of,
+    least_time,
+    mean_time,
+    pdv_of,
+)
+from netbench.statistics.frame_order import FrameOrder, order_of
+from netbench.statistics.groups import Group, grouped
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A column of the table of delays: a time that each stream has."""
+
+    title: str
+    spread: ReadSpread
+    time: ReadTime
+
+    def of(self, group: Group) -> str:
+        """The mean over the valid trials, in µs."""
+        return microseconds(mean(mean_time(group, self.spread, self.time)))
+
+
+_MEANS = (
+    _Time("Mean", delay_of, lambda delay: delay.mean_ns),
+    _Time("Median", delay_of, lambda delay: delay.median_ns),
+    _Time("90 %", delay_of, lambda delay: delay.p90_ns),
+    _Time("99 %", delay_of, lambda delay: delay.p99_ns),
+    _Time("99.9 %", delay_of, lambda delay: delay.p999_ns),
+)
+_VARIATIONS = (
+    _Time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
+    _Time("PDV 99.9 %", pdv_of, lambda pdv: pdv.p999_ns),
+    _Time("IPDV median", ipdv_of, lambda ipdv: ipdv.median_ns),
+    _Time("IPDV 99 %", ipdv_of, lambda ipdv: ipdv.p99_ns),
+)
+
+
+def has_delay(group: Group) -> bool:
+    """Whether any valid trial of the group measured a delay."""
+    return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
+
+
+@report_table("delay", "Delay", "a source and a sink with the same clock")
+def delay(model: ReportModel) -> Iterator[Table]:
+    """Percentiles of the delay and its variation in µs, for each view."""
+    columns: tuple[Column[Group], ...] = (
+        uut_column(model.styles, lambda group: group.uut),
+        Column("Load per source", lambda group: str(group.load)),
+        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+        number(
+            "Smallest",
+            lambda group: microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns)),
+        ),
+        *(number(time.title, time.of) for time in _MEANS),
+        number(
+            "Largest",
+            lambda group: microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns)),
+        ),
+        number("Clocks ±", lambda group: microseconds(clock_bound(group))),
+        *(number(time.title, time.of) for time in _VARIATIONS),
+        number("Valid", lambda group: str(len(group.valid))),
+    )
+    for view in model.views:
+        if groups := [group for group in view.groups if has_delay(group)]:
+            groups = list(largest_first(groups, lambda group: group.frame_size))
+            yield table(columns, groups, "results", block=block_of, view=view.name)
+
+
+@report_table("software-delay", "Delay by the generator's clock", "a generator that measures delay")
+def software_delay(model: ReportModel) -> Iterator[Table]:
+    """Delay as measured by the generator, in µs, for each view."""
+    columns: tuple[Column[Group], ...] = (
+        uut_column(model.styles, lambda group: group.uut),
+        Column("Load per source", lambda group: str(group.load)),
+        number("Frames", lambda group: frames(sum(delay.frames for delay in software_delays(group)))),
+        number("Smallest", lambda group: _us(min(_values(group, "smallest_us"), default=None))),
+        number("Mean", _mean),
+        number("Largest", lambda group: _us(max(_values(group, "largest_us"), default=None))),
+        number("Jitter", lambda group: _us(max(_values(group, "jitter_us"), default=None))),
+        words("Frames by their delay", _classes),
+    )
+    for view in model.views:
+        if groups := [group for group in view.groups if software_delays(group)]:
+            groups = list(largest_first(groups, lambda group: group.frame_size))
+            yield table(columns, groups, "results", block=block_of, view=view.name)
+
+
+def software_delays(group: Group) -> list[SoftwareDelay]:
+    """The delays that the generator measured in the valid trials."""
+    streams = (counts for trial in group.valid for counts in trial.streams)
+    return [counts.software_delay for counts in streams if counts is not None and counts.software_delay is not None]
+
+
+def _values(group: Group, name: str) -> list[float]:
+    return [time for delay in software_delays(group) if (time := getattr(delay, name)) is not None]
+
+
+def _mean(group: Group) -> str:
+    means = _values(group, "smoothed_mean_us")
+    return _us(sum(means) / len(means) if means else None)
+
+
+def _us(time_us: float | None) -> str:
+    return UNKNOWN if time_us is None else f"{time_us:,.0f}"
+
+
+def _classes(group: Group) -> str:
+    sums: Counter[tuple[int, int]] = Counter()
+    for delay in software_delays(group):
+        sums.update({(delay_class.from_us, delay_class.below_us): delay_class.frames for delay_class in delay.classes})
+    return " · ".join(class_text(DelayClass(*ends, number)) for ends, number in sorted(sums.items())) or UNKNOWN
+
+
+def class_text(delay_class: DelayClass) -> str:
+    """`20–29: 1,234`: whole µs, and how many frames took so long."""
+    return f"{delay_class.from_us:,}–{delay_class.below_us - 1:,}: {delay_class.frames:,}"
+
+
+@report_table("order", "Reordering", "frames with sequence numbers")
+def order(model: ReportModel) -> Iterator[Table]:
+    """Reordering, duplicates and loss runs by UUT and frame size."""
+    by_cell = grouped(judged(model), lambda trial: (trial.spec.uut, trial.spec.frame_size))
+    uuts = list(model.styles)
+    largest = sorted(by_cell.items(), key=lambda item: rising(item[0][1]), reverse=True)
+    in_order = sorted(largest, key=lambda item: uuts.index(item[0][0]))
+    rows = [(uut, size, order) for (uut, size), trials in in_order if (order := order_of(trials)) is not None]
+    if rows:
+        yield table(
+            (
+                uut_column(model.styles, lambda row: row[0]),
+                number("Frame size", lambda row: size_text(row[1])),
+                number("Received", lambda row: frames(row[2].received)),
+                number("Duplicates", lambda row: frames(row[2].duplicates)),
+                number("Reordered", lambda row: frames(row[2].reordered)),
+                number("of received", lambda row: rough_percent(row[2].reordered_ratio)),
+                number("Largest extent", lambda row: frames(row[2].extent_frames)),
+                number("Loss runs", lambda row: frames(row[2].loss_runs)),
+                number("Longest run", lambda row: frames(row[2].longest_run_frames)),
+                words("Loss runs by their frames", lambda row: _run_lengths(row[2])),
+            ),
+            rows,
+        )
+
+
+def judged(model: ReportModel) -> list[TrialResult]:
+    """The trials whose order counts: valid and suspicious ones."""
+    return [trial for trial in model.trials if trial.verdict is not Verdict.INVALID]
+
+
+def _run_lengths(order: FrameOrder) -> str:
+    """Numbers of loss runs by the classes of LossRuns."""
+    classes = (("1" if least == 1 else f"{least:,}–{2 * least - 1:,}", runs) for least, runs in order.run_lengths)
+    return " · ".join(f"{lengths}: {runs:,}" for lengths, runs in classes) or UNKNOWN

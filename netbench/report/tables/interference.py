@@ -1,0 +1,229 @@
+"""The tables of interference: isolation, the matrix, fairness, and the layouts of Tables 1 to 3 of Schlosser et al."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.counts import l1_mbps
+from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Row, Table, table
+from netbench.report.formats import (
+    UNKNOWN,
+    at_least,
+    bounded,
+    change,
+    change_limits,
+    count,
+    index,
+    index_limits,
+    index_spread,
+    kfps,
+    mbps,
+    mbps_spread,
+    mean,
+    percent,
+)
+from netbench.report.model import ReportModel, uut_cell
+from netbench.report.published import PublishedTable
+from netbench.report.sentences import sentence
+from netbench.report.styles import Style
+from netbench.report.tables.columns import number, size_column, uut_column
+from netbench.report.tables.registry import report_table
+from netbench.statistics.groups import Victim
+from netbench.statistics.interference import RelativeMaximum, matrix, worst_isolation
+from netbench.statistics.intervals import Interval, RatioOfMeans, statement
+from netbench.statistics.sharing import Background, Fairness, fairness
+
+_STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
+_UNKNOWN = Cell(UNKNOWN, css="number")
+
+
+def baselines(maxima: Iterable[RelativeMaximum]) -> str:
+    """The scenarios that these maxima are compared to."""
+    return " or ".join(dict.fromkeys(maximum.baseline for maximum in maxima))
+
+
+@report_table("worst-isolation", "Lowest isolation index", "a neighbour")
+def worst(model: ReportModel) -> Iterator[Table]:
+    """The lowest isolation index of each UUT, with its scenario and frame size."""
+    if model.maxima:
+        yield table(_isolation_columns(model.styles), worst_isolation(model.maxima))
+
+
+@report_table("isolation", "Isolation indices", "a neighbour", is_exported=True)
+def isolation(model: ReportModel) -> Iterator[Table]:
+    """The isolation index of each UUT, scenario and frame size."""
+    if maxima := model.maxima:
+        caption = sentence("captions.isolation", ratios=count(len(maxima), "ratio"), baselines=baselines(maxima))
+        yield table(_isolation_columns(model.styles), maxima, name="isolation", caption=caption)
+
+
+def _isolation_columns(styles: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
+    return (
+        uut_column(styles, lambda maximum: maximum.victim.uut),
+        number(
+            "Isolation index",
+            lambda maximum: Cell(bounded(index(maximum.isolation_index), maximum.ratio), badge="strong"),
+        ),
+        number("95 % interval", lambda maximum: index_limits(maximum.ratio) or UNKNOWN),
+        Column("In scenario", lambda maximum: maximum.scenario),
+        number("Frame size", lambda maximum: _size(maximum.victim)),
+        Column("Change of its highest throughput", lambda maximum: statement(maximum.ratio)),
+    )
+
+
+@report_table("matrix", "Victim × neighbour", "a neighbour")
+def matrix_table(model: ReportModel) -> Iterator[Table]:
+    """A row per victim, a column per scenario; cells that lost more throughput are darker."""
+    if not model.maxima:
+        return
+    cells = matrix(model.groups)
+    several = len({victim.sources for victim in cells.victims}) > 1
+    columns: tuple[Column[Victim], ...] = (
+        uut_column(model.styles, lambda victim: victim.uut),
+        size_column(lambda victim: victim.frame_size),
+        *((number("Sources", lambda victim: str(victim.sources)),) if several else ()),
+        *(
+            Column(scenario, lambda victim, scenario=scenario: _matrix_cell(cells.cells.get((victim, scenario))))  # type: ignore[misc]
+            for scenario in cells.scenarios
+        ),
+    )
+    yield table(columns, cells.victims, "matrix", block=lambda victim: victim.uut, shows_blocks=False)
+
+
+def _matrix_cell(maximum: RelativeMaximum | None) -> Cell:
+    if maximum is None or maximum.isolation_index is None:
+        return Cell(UNKNOWN, tooltip="" if maximum is None else statement(maximum.ratio))
+    ratio = maximum.ratio
+    if ratio.unknown is not None:
+        limits = ratio.why_unknown
+    else:
+        limits = index_limits(ratio) if ratio.significant or ratio.bound else "not significant"
+    return Cell(
+        bounded(index(maximum.isolation_index), ratio),
+        small=limits,
+        tooltip=f"{statement(ratio)}; relative to {maximum.baseline}",
+        shade=_STRONGEST * min(1.0, max(0.0, 1 - maximum.isolation_index)),
+    )
+
+
+@report_table("fairness", "Fairness", "a neighbour that forwards")
+def fairness_tables(model: ReportModel) -> Iterator[Table]:
+    """Jain's index of each measurement in which a neighbour forwards, a table per scenario."""
+    columns: tuple[Column[Fairness], ...] = (
+        uut_column(model.styles, lambda row: row.victim.uut),
+        number("Frame size", lambda row: _size(row.victim)),
+        Column("Load per source", lambda row: str(row.load)),
+        Column("Fairness index", lambda row: index(row.index.mean), Kind.NUMBER, lambda row: index_spread(row.index)),
+        number("Forwarded by the UUT", lambda row: percent(row.victim_share.mean)),
+        Column("Forwarded by its neighbours", _neighbour_shares),
+    )
+    rows = fairness(model.groups)
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        yield table(columns, [row for row in rows if row.scenario == scenario], caption=scenario)
+
+
+@report_table("load-maxima", "Maxima that loads refer to", "loads as shares of a maximum")
+def load_maxima(model: ReportModel) -> Iterator[Table]:
+    """The maxima that loads given as shares refer to."""
+    if maxima := model.results.maxima:
+        yield table(
+            (
+                uut_column(model.styles, lambda maximum: maximum.uut),
+                size_column(lambda maximum: maximum.frame_size),
+                number("Sources", lambda maximum: str(maximum.sources)),
+                number("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by)),
+                number(
+                    "Mbit/s",
+                    lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
+                ),
+                Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
+                Column("Reached at a load of", lambda maximum: maximum.load),
+                Column(
+                    "Found by",
+                    lambda maximum: (
+                        f"a search, {maximum.goal}, {count(maximum.repetitions, 'trial')}"
+                        if maximum.goal
+                        else f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
+                    ),
+                ),
+            ),
+            maxima,
+        )
+
+
+def change_table(maxima: Sequence[RelativeMaximum], columns: Mapping[str, str], styles: Mapping[str, Style]) -> Table:
+    """The layout of Table 1: a column per scenario, named by `columns`; small frames first."""
+    cells = {
+        (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario): _change(maximum.ratio) for maximum in maxima
+    }
+    layout = _Layout("Measured here, %", tuple(columns.values()), "paper")
+    uuts = list(dict.fromkeys(maximum.victim.uut for maximum in maxima))
+    sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
+    return layout.table(
+        [uut_cell(uut, styles) for uut in uuts],
+        {size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns] for size in sizes},
+    )
+
+
+def background_table(backgrounds: Sequence[Background], styles: Mapping[str, Style]) -> Table:
+    """The layout of Tables 2 and 3: what the neighbours were offered (in) and forwarded (out); large frames first."""
+    cells = {
+        (row.victim.uut, row.victim.frame_size): [_rate(row.offered_mbps), _rate(row.throughput_mbps)]
+        for row in backgrounds
+    }
+    uuts = list(dict.fromkeys(row.victim.uut for row in backgrounds))
+    sizes = sorted({row.victim.frame_size for row in backgrounds}, key=rising, reverse=True)
+    return _Layout("Measured here, Mbit/s (L1)", ("in", "out"), "paper").table(
+        [uut_cell(uut, styles) for uut in uuts],
+        {size: [cell for uut in uuts for cell in cells.get((uut, size), [_UNKNOWN, _UNKNOWN])] for size in sizes},
+    )
+
+
+def published_table(published: PublishedTable) -> Table:
+    """A table of the paper as printed."""
+    show: Callable[[float], str] = (lambda value: change(value / 100)) if published.unit == "%" else mbps
+    caption = f"Table {published.number} of the paper, {published.unit}"
+    return _Layout(caption, tuple(published.columns), "paper published").table(
+        [Cell(uut) for uut in published.uuts],
+        {size: [Cell(show(value), css="number") for value in values] for size, values in published.rows.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The layout of the paper's tables: a row per frame size, the same columns for each UUT."""
+
+    caption: str
+    columns: tuple[str, ...]
+    css: str
+
+    def table(self, uuts: Sequence[Cell], rows: Mapping[FrameSize, Sequence[Cell]]) -> Table:
+        """The table with these cells."""
+        return Table(
+            (
+                ColumnHeading("packet size", Kind.TEXT),
+                *(ColumnHeading(name, Kind.NUMBER) for _ in uuts for name in self.columns),
+            ),
+            tuple(Row((Cell(str(size)), *cells)) for size, cells in rows.items()),
+            self.css,
+            caption=self.caption,
+            spans=tuple((uut, len(self.columns)) for uut in uuts),
+        )
+
+
+def _change(ratio: RatioOfMeans) -> Cell:
+    """A relative change in percent, its interval below it, and the conclusion as a tooltip."""
+    css = {True: "number change", False: "number no-change", None: "number"}[ratio.significant]
+    return Cell(bounded(change(ratio.change), ratio), small=change_limits(ratio), tooltip=statement(ratio), css=css)
+
+
+def _rate(interval: Interval | None) -> Cell:
+    return _UNKNOWN if interval is None else Cell(mbps(mean(interval)), small=mbps_spread(interval), css="number")
+
+
+def _neighbour_shares(row: Fairness) -> str:
+    return ", ".join(f"{name}: {percent(mean(share))}" for name, share in row.neighbour_shares.items())
+
+
+def _size(victim: Victim) -> str:
+    return size_text(victim.frame_size, " B") + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")

@@ -1,0 +1,254 @@
+"""The tables of throughput and loss: all results, maxima, lower bounds, skipped loads, directions and frame mixes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from netbench.model.counts import SizeCounts
+from netbench.model.frame_mix import FrameMix, mixes_among
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Verdict
+from netbench.report.blocks import Cell, Column, Table, table
+from netbench.report.formats import (
+    UNKNOWN,
+    frames,
+    kfps,
+    mbps,
+    mbps_spread,
+    mean,
+    microseconds,
+    percent,
+    percent_spread,
+    rough_percent,
+)
+from netbench.report.model import ReportModel
+from netbench.report.sentences import sentence
+from netbench.report.tables.columns import (
+    block_of,
+    group_columns,
+    largest_first,
+    means,
+    number,
+    size_column,
+    stream_label,
+    uut_column,
+    words,
+)
+from netbench.report.tables.registry import report_table
+from netbench.statistics.delay_percentiles import delay_of, time_of
+from netbench.statistics.frame_order import Direction, directions
+from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.intervals import known_interval
+from netbench.statistics.outliers import FEWEST, outliers_of
+from netbench.statistics.totals import ratio, total
+
+
+def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
+    columns: tuple[Column[Group], ...] = (
+        *((size_column(lambda group: group.frame_size),) if is_file else ()),
+        uut_column(model.styles, lambda group: group.uut),
+        Column("Load per source", lambda group: str(group.load)),
+        number("Intended Mbit/s", _intended),
+        means("Offered Mbit/s", lambda group: group.offered_mbps, mbps, mbps_spread),
+        means("Throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
+        number("Throughput kfps", lambda group: kfps(mean(group.throughput_fps))),
+        means("Unsent", lambda group: group.unsent_ratio, percent, percent_spread),
+        means("Loss", lambda group: group.loss_ratio, percent, percent_spread),
+        number("In queues", lambda group: frames(group.buffered_frames)),
+        number("Valid", lambda group: str(len(group.valid))),
+        number("Outliers", _outliers),
+        number("Saturated", lambda group: _marked(group.saturated, Verdict.VALID)),
+        number("At first attempt", _valid_at_once),
+        number("Discarded attempts", lambda group: str(group.thrown_away)),
+        number("Suspicious", lambda group: _marked(len(group.suspicious), Verdict.SUSPICIOUS)),
+        number("Invalid", lambda group: _marked(len(group.invalid), Verdict.INVALID)),
+    )
+    for view in model.views:
+        groups = view.groups if is_file else largest_first(view.groups, lambda group: group.frame_size)
+        yield table(
+            columns,
+            groups,
+            "results",
+            block=block_of,
+            row_css=lambda group: "" if group.valid else "nothing-valid",
+            name=f"results-{view.name}",
+            caption=sentence("captions.results", view=view.title),
+            view=view.name,
+        )
+
+
+@report_table("results", "Results", "measured trials")
+def results(model: ReportModel) -> Iterator[Table]:
+    """Means of the valid trials with their 95 % intervals, a block per frame size, for each view."""
+    return _results(model, is_file=False)
+
+
+@report_table("results-file", "Results", "measured trials", is_exported=True)
+def results_for_files(model: ReportModel) -> Iterator[Table]:
+    """The same with a column of the frame size instead of blocks."""
+    return _results(model, is_file=True)
+
+
+@report_table("maximum", "Highest throughput", "measured trials", is_exported=True)
+def maximum(model: ReportModel) -> Iterator[Table]:
+    """The highest throughput of each UUT, scenario, number of sources and frame size."""
+    yield table(
+        (
+            *group_columns(model.styles),
+            Column("≥", lambda group: "≥" if group.limited_by else ""),
+            means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
+            Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
+            number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+            number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
+            Column("Limited by", lambda group: group.limited_by or "the UUT"),
+        ),
+        best_groups(model.groups),
+        name="maximum",
+        caption=sentence("captions.maximum"),
+    )
+
+
+@report_table("lower-bounds", "Lower bounds", "a maximum that was not limited by the UUT")
+def lower_bounds(model: ReportModel) -> Iterator[Table]:
+    """The maxima that were not limited by the UUT."""
+    if limited := [group for group in model.groups if group.limited_by]:
+        yield table((*group_columns(model.styles), Column("Highest throughput", maximum_text)), limited)
+
+
+def maximum_text(group: Group) -> str:
+    """`≥ 97.0 Mbit/s, not saturated: limited by the load asked`, or just the number where the UUT was the limit."""
+    text = f"{mbps(mean(group.maximum_mbps))} Mbit/s"
+    return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.limited_by else text
+
+
+@report_table("skipped-loads", "Skipped, saturated", "a sweep that ended at saturation")
+def skipped_loads(model: ReportModel) -> Iterator[Table]:
+    """The loads that were skipped because lower ones were saturated."""
+    if ended := model.results.ended_sweeps:
+        yield table(
+            (
+                uut_column(model.styles, lambda sweep: sweep.uut),
+                Column("Scenario", lambda sweep: sweep.scenario),
+                number("Sources", lambda sweep: str(len(sweep.streams))),
+                size_column(lambda sweep: sweep.frame_size),
+                Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
+                Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
+                number("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}"),
+            ),
+            ended,
+        )
+
+
+@report_table("directions", "Directions", "a stream and its reverse")
+def directions_tables(model: ReportModel) -> Iterator[Table]:
+    """Each direction of measurements with a stream and its reverse, for each view."""
+    columns: tuple[Column[Direction], ...] = (
+        uut_column(model.styles, lambda direction: direction.group.uut),
+        Column("Load per source", lambda direction: str(direction.group.load)),
+        Column("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
+        means("Offered Mbit/s", lambda direction: direction.offered_mbps, mbps, mbps_spread),
+        means("Throughput Mbit/s", lambda direction: direction.throughput_mbps, mbps, mbps_spread),
+        number("Throughput kfps", lambda direction: kfps(mean(direction.throughput_fps))),
+        means("Loss", lambda direction: direction.loss_ratio, percent, percent_spread),
+        number("Frames lost", lambda direction: frames(total(trial.lost_frames for trial in direction.valid))),
+        number("Median delay, µs", lambda direction: microseconds(_median_ns(direction))),
+        number("Valid", lambda direction: str(len(direction.valid))),
+    )
+    for view in model.views:
+        if rows := largest_first(directions(view.groups), lambda direction: direction.group.frame_size):
+            yield table(columns, rows, "results", block=lambda direction: block_of(direction.group), view=view.name)
+
+
+def _median_ns(direction: Direction) -> float | None:
+    streams = (counts for trial in direction.valid for counts in trial.streams)
+    return mean(known_interval(time_of(counts, delay_of, lambda delay: delay.median_ns) for counts in streams))
+
+
+@report_table("mixes", "Frame mixes", "frames of several sizes in one stream")
+def mixes(model: ReportModel) -> Iterator[Table]:
+    """The composition of each mix."""
+    sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
+    if mixes := mixes_among(sizes):
+        yield table(
+            (
+                Column("Mix", lambda mix: mix.name),
+                number("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B"),
+                Column("Frames of each size", lambda mix: mix.shares),
+                words("Sequence that repeats", lambda mix: mix.in_letters),
+            ),
+            mixes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SizeTotals:
+    """The frames of one size of a group, summed over the streams of its valid trials; None: unknown."""
+
+    group: Group
+    size: int
+    sent: int | None
+    received: int | None
+    lost: int | None
+
+
+@report_table("mix-sizes", "Frames by size", "frames of several sizes in one stream")
+def mix_sizes(model: ReportModel) -> Iterator[Table]:
+    """The frames of each size of a mix."""
+    if rows := [row for group in model.groups for row in _by_size(group)]:
+        yield table(
+            (
+                uut_column(model.styles, lambda row: row.group.uut),
+                Column("Scenario", lambda row: row.group.scenario),
+                number("Sources", lambda row: str(row.group.sources)),
+                Column("Load per source", lambda row: str(row.group.load)),
+                number("Frame size", lambda row: f"{row.size:,} B"),
+                number("Sent", lambda row: frames(row.sent)),
+                number("Received", lambda row: frames(row.received)),
+                number("Lost", lambda row: frames(row.lost)),
+                number("of sent", lambda row: rough_percent(ratio(row.lost, row.sent))),
+            ),
+            rows,
+            block=lambda row: str(row.group.frame_size),
+        )
+
+
+def _by_size(group: Group) -> Iterable[_SizeTotals]:
+    if not isinstance(group.frame_size, FrameMix) or not group.valid:
+        return
+    for size in group.frame_size.sizes:
+        counts = [
+            _of_size(size, None if stream is None else stream.by_size)
+            for trial in group.valid
+            for stream in trial.streams
+        ]
+        yield _SizeTotals(
+            group,
+            size,
+            total(None if stream is None else stream.sent_frames for stream in counts),
+            total(None if stream is None else stream.received_frames for stream in counts),
+            total(None if stream is None else stream.lost_frames for stream in counts),
+        )
+
+
+def _of_size(size: int, counts: Sequence[SizeCounts] | None) -> SizeCounts | None:
+    return next((entry for entry in counts or () if entry.size == size), None)
+
+
+def _outliers(group: Group) -> str:
+    """The number of outliers among the valid trials; unknown where those are too few."""
+    if len(group.valid) < FEWEST:
+        return UNKNOWN
+    outliers = outliers_of(group)
+    return str(len(outliers.marked)) if outliers else "0"
+
+
+def _intended(group: Group) -> str:
+    return str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps)
+
+
+def _marked(trials: int, verdict: Verdict) -> Cell:
+    return Cell(str(trials), badge=f"count {verdict.value}" if trials else "count none")
+
+
+def _valid_at_once(group: Group) -> Cell:
+    """The number of trials valid at the first attempt, marked where it is too low for a maximum."""
+    return Cell(str(group.valid_at_once), badge="" if group.counts_as_maximum else "count suspicious")

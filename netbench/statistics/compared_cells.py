@@ -1,0 +1,256 @@
+"""The model of a comparison: cells of two campaigns, their differences, and the cells that are left out.
+
+A cell is a measurement that both campaigns contain, or the highest throughput of a UUT, scenario, number of sources and
+frame size over their common loads.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from netbench.model.campaign import CampaignResults, NoiseFloor
+from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.units import Load
+from netbench.model.verdict import CampaignWarning, WarningKind
+from netbench.model.virtualisation import Setting
+from netbench.statistics.change_interval import (
+    SideMean,
+)
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.intervals import (
+    DifferenceOfMeans,
+    RatioOfMeans,
+)
+from netbench.statistics.significance import ALPHA, Test
+
+# Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
+# the error of the tester itself is of this size.
+LEAST_CHANGE = 0.001  # of the throughput
+LEAST_DIFFERENCE = 0.0001  # of the frames offered
+# Warnings that the host had other work while a campaign was measured.
+DISTURBING = (WarningKind.HOST_WAS_BUSY, WarningKind.OTHER_CAMPAIGN)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCell:
+    """The key of a cell; without a `load` it is the highest throughput at any load."""
+
+    uut: str
+    scenario: str
+    sources: int
+    frame_size: FrameSize  # bytes with FCS
+    load: Load | None
+
+    @property
+    def of_maximum(self) -> "ComparedCell":
+        """The cell of the highest throughput over the loads that include this one."""
+        return replace(self, load=None)
+
+    def __str__(self) -> str:
+        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
+        what = "highest throughput" if self.load is None else str(self.load)
+        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSelection:
+    """Which cells are compared, by names or patterns with *; empty ones select all."""
+
+    uuts: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+
+    def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
+        """Return whether a measurement is selected."""
+        values = (self.uuts, uut), (self.scenarios, scenario), (self.sizes, str(frame_size))
+        return all(
+            not patterns or any(fnmatchcase(value, pattern) for pattern in patterns) for patterns, value in values
+        )
+
+
+ALL_CELLS = CellSelection()
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign for a comparison: its groups, as in reports, and the loads that were skipped as saturated.
+
+    `disturbances` are the warnings that the host had other work meanwhile. `noise_floor` is the half width, as a ratio,
+    by which repeats of one fixed trial vary on its host; None if it was not measured.
+    """
+
+    name: str
+    groups: tuple[Group, ...]
+    skipped: frozenset[ComparedCell]
+    settings: Mapping[str, Setting]
+    disturbances: tuple[CampaignWarning, ...] = ()
+    noise_floor: float | None = None
+    complete: bool = True
+
+    @classmethod
+    def of(cls, name: str, results: CampaignResults, selection: CellSelection = ALL_CELLS) -> "Campaign":
+        """Return the selected cells of the results of a campaign, with the name that messages use."""
+        skipped = set()
+        for sweep in results.ended_sweeps:
+            with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
+                loads = [Load.parse(load) for load in sweep.skipped_loads]
+                skipped |= {
+                    ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
+                    for load in loads
+                }
+        missing = results.planned_trials - len(results.trials) - results.skipped_trials
+        return cls(
+            name,
+            tuple(
+                group
+                for group in group_trials(results)
+                if selection.includes(group.uut, group.scenario, group.frame_size)
+            ),
+            frozenset(place for place in skipped if selection.includes(place.uut, place.scenario, place.frame_size)),
+            results.settings,
+            tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
+            half_width_of(results.noise_floor),
+            complete=missing <= 0,
+        )
+
+
+def half_width_of(floor: NoiseFloor | None) -> float | None:
+    """Return the noise floor as the ratio of a 95 % half width; None if it was not measured."""
+    return None if floor is None else floor.half_width
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The p of a difference, raw and corrected for the number of tests; None if it cannot be tested."""
+
+    test: Test
+    p: float | None
+    corrected: float | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether chance causes such a difference in at most one of twenty comparisons of equal campaigns."""
+        return self.corrected is not None and self.corrected <= ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The change of a cell. A maximum has no `loss`, because the two may be at different loads.
+
+    The interval of `throughput` covers the variation between runs and is corrected for `tests` cells. It was computed
+    from `sides`, the base first. `doubt` is the reason why a difference would not be due to the UUT; usually empty.
+    """
+
+    place: ComparedCell
+    base: Group
+    new: Group
+    throughput: RatioOfMeans
+    throughput_test: Tested
+    loss: DifferenceOfMeans | None
+    loss_test: Tested | None
+    doubt: str = ""
+    sides: tuple[SideMean, SideMean] | None = None
+    tests: int = 1
+    samples: tuple[Group, Group] | None = None  # the trials that are averaged, if these are of several loads
+
+    @property
+    def change(self) -> float | None:
+        """Relative change of the throughput; None unless it is significant and at least LEAST_CHANGE.
+
+        It is significant if the corrected p is, the interval excludes "no change", and no campaign was disturbed.
+        """
+        change = self.throughput.change
+        if self.doubt or change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
+            return None
+        return change if self.throughput_test.significant else None
+
+    @property
+    def change_of_loss(self) -> float | None:
+        """Change of the loss ratio; None unless it is significant and at least LEAST_DIFFERENCE."""
+        if self.doubt or self.loss is None or self.loss_test is None or not self.loss_test.significant:
+            return None
+        least = max(self.loss.half_width or 0.0, LEAST_DIFFERENCE)
+        return self.loss.difference if abs(self.loss.difference) >= least else None
+
+    @property
+    def excluded(self) -> float | None:
+        """The relative change of the throughput above which any can be excluded; None if the interval is unknown."""
+        low, high = self.throughput.change_low, self.throughput.change_high
+        return None if low is None or high is None else max(abs(low), abs(high))
+
+    @property
+    def is_on_one_boot(self) -> bool:
+        """Whether all trials of either campaign were on one boot, so that the variation between boots is unknown."""
+        return any(map(is_on_one_boot, self.samples or (self.base, self.new)))
+
+
+class Absence(Enum):
+    """Why a cell is not compared. Exports contain the value."""
+
+    ONE_SIDE = "one-side"  # only one of the campaigns measured it
+    UNFINISHED = "unfinished"  # only one measured it, and the other one is not finished
+    OTHER_LOAD = "other-load"  # its load has another rate in each campaign, or only the source was the limit
+    INVALID = "invalid"  # too few of its trials are valid on one side
+    EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
+    DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A cell that is not compared, with the reason as text and as a kind."""
+
+    place: ComparedCell
+    why: str
+    kind: Absence = Absence.OTHER_LOAD
+
+    @property
+    def dead(self) -> bool:
+        """Whether its UUT failed in the new campaign alone."""
+        return self.kind is Absence.DEAD
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A campaign against the base; the cells of the highest throughput come first."""
+
+    base: Campaign
+    new: Campaign
+    differences: tuple[Difference, ...]
+    left_out: tuple[LeftOut, ...]
+    doubt: str = ""  # which campaign was disturbed, as text
+
+    @property
+    def maxima(self) -> tuple[Difference, ...]:
+        """The cells of the highest throughput."""
+        return tuple(cell for cell in self.differences if cell.place.load is None)
+
+    @property
+    def by_load(self) -> tuple[Difference, ...]:
+        """The other cells."""
+        return tuple(cell for cell in self.differences if cell.place.load is not None)
+
+    @property
+    def slower(self) -> tuple[Difference, ...]:
+        """Cells with significantly less throughput."""
+        return tuple(cell for cell in self.differences if cell.change is not None and cell.change < 0)
+
+    @property
+    def faster(self) -> tuple[Difference, ...]:
+        """Cells with significantly more throughput."""
+        return tuple(cell for cell in self.differences if cell.change is not None and cell.change > 0)
+
+
+def place_of(group: Group) -> ComparedCell:
+    """Return the key of the cell of a group."""
+    return ComparedCell(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_requested)
+
+
+def is_on_one_boot(group: Group) -> bool:
+    """Return whether all valid trials were measured on the same boot of the UUT; False if boots are unknown."""
+    boots = {trial.boot for trial in group.valid}
+    return len(boots) == 1 and 0 not in boots

@@ -1,0 +1,131 @@
+"""The changes a topology makes on a machine before any UUT is brought in, and the resources it locks meanwhile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from netbench.linux.changes import (
+    AddBridge,
+    AddNamespace,
+    AddVeth,
+    Change,
+    KeepPort,
+    MovePort,
+    OffloadsOff,
+    SetSysctl,
+    SetUp,
+    of_nic,
+)
+from netbench.model.interfaces import host_of
+from netbench.model.paths import StreamPath
+from netbench.model.stream_paths import nic_of, stream_paths, veth_mac
+from netbench.model.topology import Topology, cables, devices
+from netbench.model.topology_specs import LinkSpec
+from netbench.testbed.emulated_ssh_hosts import namespaces_of
+from netbench.uut.forwarding import changes_in_guest
+from netbench.vmm.base import CableEnd
+
+# The lock of UUTs outside all namespaces: they would share networks, settings, and names (those of their streams).
+_OUTSIDE = "uut:outside-namespaces"
+
+
+def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
+    """Return the changes on this machine, or on a VM or SSH host, before any UUT is brought in, in order.
+
+    For a VM that is a device under test, these are the changes that set up the device.
+    """
+    if machine in devices(topology):
+        return device_changes(topology, machine)
+    hosts = [host for host in topology.hosts if topology.machine(host) == machine]
+    own = [netns for host in hosts if (netns := topology.netns(host))]
+    ends = [end for link in topology.links for end in link.ends if topology.machine(host_of(end)) == machine]
+    # First: a port with a state that could not be restored is refused before anything is changed.
+    changes: list[Change] = [
+        KeepPort(topology.interface(end), lent=topology.netns(host_of(end)) is not None)
+        for end in ends
+        if topology.is_port(end)
+    ]
+    changes += [AddNamespace(netns) for netns in own]
+    for netns in own:
+        # Without IPv6 the kernel sends no frames by itself that would be counted among the test frames.
+        changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
+    nics: list[tuple[str | None, str]] = []
+    ports = {topology.interface(end) for end in ends if topology.is_port(end)}
+    for link in topology.links:
+        own_ends = [end for end in link.ends if topology.machine(host_of(end)) == machine]
+        for end in own_ends:
+            netns, interface = topology.netns(host_of(end)), topology.interface(end)
+            nics.append((netns, interface))
+            if topology.is_port(end) and netns:
+                changes.append(MovePort(interface, netns))
+        if own_ends and not topology.is_port(link.ends[0]):
+            changes.append(_veth(topology, link))
+    for netns, interface in nics:
+        if netns is None:
+            changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
+        changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
+    # Grouped by namespace: one command brings up all interfaces of a namespace.
+    namespaces = list(dict.fromkeys(netns for netns, _ in nics))
+    return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic in nics if netns == namespace)]
+
+
+def resources(topology: Topology, machine: str | None = None) -> set[str]:
+    """Return the names of the locks on this machine, or on an SSH host, that exclude other runs."""
+    here = {host for host in topology.hosts if topology.machine(host) == machine}
+    names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
+    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms if machine is None}
+    names |= {f"netns:{netns}" for netns in namespaces_of(topology).values() if machine is None}
+    for link in topology.links:
+        ends = [end for end in link.ends if host_of(end) in here]
+        names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
+        names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
+    uut_hosts = {host_of(stream.ingress) for stream in topology.streams if stream.ingress}
+    if any(topology.netns(host) is None for host in uut_hosts & here):
+        names.add(_OUTSIDE)
+    return names
+
+
+def _veth(topology: Topology, link: LinkSpec) -> AddVeth:
+    first, second = link.ends
+    return AddVeth(
+        netns=topology.netns(host_of(first)),
+        interface=topology.interface(first),
+        mac=veth_mac(topology, first),
+        peer_netns=topology.netns(host_of(second)),
+        peer=topology.interface(second),
+        peer_mac=veth_mac(topology, second),
+        mtu=link.mtu_bytes,
+    )
+
+
+def cable_ends(topology: Topology, directories: Mapping[str, Path]) -> dict[str, list[CableEnd]]:
+    """Return the cabled NICs of each VM; `directories` are the runtime directories of the VMs, by name.
+
+    VMs are started in the order of the file. Of the two VMs at a cable, the first one creates the socket.
+    """
+    order = list(topology.vms)
+    ends_of: dict[str, list[CableEnd]] = {name: [] for name in order}
+    for number, ends in cables(topology):
+        nics = [(end, nic) for end in ends if (nic := topology.vm_nic(end))]
+        first = min((nic.vm for _, nic in nics), key=order.index)
+        for end, (vm, name) in nics:
+            model, socket = topology.vms[vm].nics[name], directories[first] / f"cable-{number}"
+            ends_of[vm].append(CableEnd(name, veth_mac(topology, end), model, socket, vm == first))
+    return ends_of
+
+
+def device_changes(topology: Topology, vm: str) -> list[Change]:
+    """Return the changes that set up a VM as a device under test, once: nothing reconfigures it later."""
+    spec = topology.vms[vm]
+    assert spec.forward is not None
+    changes = changes_in_guest(_ways(topology, vm), spec.forward)
+    return [replace(change, stp_s=spec.stp) if isinstance(change, AddBridge) else change for change in changes]
+
+
+def _ways(topology: Topology, vm: str) -> Sequence[StreamPath]:
+    """Return the paths of the streams through a device, with its NICs in place of those of a UUT."""
+    paths = {path.name: path for path in stream_paths(topology)}
+    return [
+        replace(paths[way.stream.name], ingress=nic_of(topology, way.ingress), egress=nic_of(topology, way.egress))
+        for way in devices(topology)[vm]
+    ]

@@ -1,0 +1,303 @@
+"""Checks of a machine as a tester: root, commands, Python, CPUs, clock, memory, disk, NICs."""
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
+from netbench.errors import NetbenchError
+from netbench.linux.cgroups import cpu_limit
+from netbench.linux.requirements import Tool
+from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
+from netbench.testbed.environment import package_version
+
+_MIN_CPUS = 2
+_MIN_FREE_BYTES = 2 * 1024**3
+_MIN_MEMORY_BYTES = 1024**3
+_CPU_SYSFS = Path("/sys/devices/system/cpu")
+_CLOCK_SYSFS = Path("/sys/devices/system/clocksource/clocksource0")
+# Each reading of these needs a device access or an exit to the hypervisor (timekeeping.rst, virt/kvm).
+_SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
+_SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_INSTALL = {
+    "debian": "apt-get install",
+    "fedora": "dnf install",
+    "rhel": "dnf install",
+    "suse": "zypper install",
+    "opensuse": "zypper install",
+    "arch": "pacman -S",
+    "alpine": "apk add",
+}
+_OTHER_NAMES = {
+    ("dnf install", "iproute2"): "iproute",
+    ("pacman -S", "python3"): "python",
+    ("pacman -S", "python3-numpy"): "python-numpy",
+    ("apk add", "python3-numpy"): "py3-numpy",
+}
+# Commands that do not prompt, for runs without a user.
+_UNATTENDED = {
+    "apt-get install": "DEBIAN_FRONTEND=noninteractive apt-get install -y",
+    "dnf install": "dnf install -y",
+    "zypper install": "zypper --non-interactive install",
+    "pacman -S": "pacman -S --noconfirm",
+}
+
+
+class Status(StrEnum):
+    """The result of a check. Only `missing` prevents the requested work."""
+
+    OK = "ok"
+    MISSING = "missing"
+    WARNING = "warning"  # it works, but its numbers need care; or it could not be checked
+    ABSENT = "absent"  # not needed for the requested work
+    IN_USE = "in use"  # a port that other traffic or software uses
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One checked property. `remedy` is the command or change that adds it; empty: nothing to do."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str
+    needed_for: str
+
+
+class Which(Protocol):
+    """A function that finds a command, like shutil.which: returns its path, or None when it is not there."""
+
+    def __call__(self, name: str, /, *, path: str | None = None) -> str | None:
+        """Search the directories of `path`; None: those of the user's PATH."""
+
+
+def check_root(euid: int, which: Which) -> HostCheck:
+    """Check whether `euid` has the rights that netbench needs; the remedy is the command that runs it as root."""
+    needed_for = "making links, sending and capturing frames"
+    if euid == 0:
+        return HostCheck("root", Status.OK, "running as root", "", needed_for)
+    remedy = f"sudo {_own_command(which)} doctor"
+    return HostCheck("root", Status.MISSING, f"running as user {euid}", remedy, needed_for)
+
+
+def _own_command(which: Which) -> str:
+    """Return the command that runs this netbench as root: the PATH of sudo omits virtual environments."""
+    started_as = Path(sys.argv[0])
+    if started_as.name == "netbench" and started_as.is_file():
+        return str(started_as.absolute())
+    return which("netbench") or "netbench"
+
+
+def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> HostCheck:
+    """Check whether netbench, started by `euid` or as root, finds the tool."""
+    if path := which(tool.name):
+        return HostCheck(tool.name, Status.OK, path, "", tool.needed_for)
+    elsewhere = which(tool.name, path=_SYSTEM_DIRECTORIES)
+    if elsewhere and euid != 0:
+        return HostCheck(tool.name, Status.OK, f"{elsewhere}, where root finds it", "", tool.needed_for)
+    if elsewhere:
+        remedy = f"export PATH=$PATH:{Path(elsewhere).parent}"
+        return HostCheck(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
+    remedy = install_command(tool.package, distribution_ids())
+    status = Status.MISSING if needed else Status.ABSENT
+    return HostCheck(tool.name, status, "not installed", remedy, tool.needed_for)
+
+
+def install_command(package: str, distribution: Iterable[str]) -> str:
+    """Return the command that installs a package, given by its name in Debian.
+
+    `distribution` is the ID and ID_LIKE of os-release(5), nearest first.
+    """
+    if command := _installer(distribution):
+        return f"{command} {_OTHER_NAMES.get((command, package), package)}"
+    return f"install {package} with the package manager of this system"
+
+
+def unattended_install(packages: Collection[str], distribution: Iterable[str]) -> str:
+    """Return the command that installs the packages without prompts; empty for no packages or an unknown installer."""
+    command = _installer(distribution) if packages else ""
+    names = [_OTHER_NAMES.get((command, package), package) for package in packages]
+    return f"{_UNATTENDED.get(command, command)} {shlex.join(names)}" if command else ""
+
+
+def _installer(distribution: Iterable[str]) -> str:
+    return next((_INSTALL[name] for name in distribution if name in _INSTALL), "")
+
+
+def distribution_ids() -> list[str]:
+    """Return this system's ID and ID_LIKE of os-release(5), nearest first; empty when it has no os-release."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return []
+    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+
+
+def debian_kernel() -> str:
+    """Return how to install Debian's full kernel, as a phrase that ends a sentence; empty on other systems."""
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
+    if architecture is None or "debian" not in distribution_ids():
+        return ""
+    return f", for example Debian's own: apt-get install linux-image-{architecture}"
+
+
+def check_packages() -> HostCheck:
+    """Check whether the packages that netbench imports are installed, and report their versions."""
+    needed_for = "netbench itself"
+    required = [requirement for requirement in metadata.requires("netbench") or () if "extra ==" not in requirement]
+    packages = [match[0] for requirement in required if (match := re.match(r"[\w.-]+", requirement))]
+    versions = {package: package_version(package) for package in packages}
+    if missing := [package for package, version in versions.items() if version is None]:
+        remedy = shlex.join([sys.executable, "-m", "pip", "install", *missing])
+        return HostCheck("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
+    found = ", ".join(f"{package} {version}" for package, version in versions.items())
+    return HostCheck("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
+
+
+def check_plug_ins() -> list[HostCheck]:
+    """Return a check for each plug-in that cannot be imported; the others work without it."""
+    broken = {
+        name: why for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for name, why in installed(group).broken.items()
+    }
+    remedy = "install what it lacks, or remove the package that it is from"
+    return [
+        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
+        for name, why in broken.items()
+    ]
+
+
+def check_parquet() -> HostCheck:
+    """Check whether the only optional package, pyarrow, is installed."""
+    needed_for = "netbench export --format parquet"
+    version = package_version("pyarrow")
+    if version is None:
+        remedy = shlex.join([sys.executable, "-m", "pip", "install", "pyarrow"])
+        return HostCheck("parquet", Status.ABSENT, "no pyarrow", remedy, needed_for)
+    return HostCheck("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
+
+
+def check_cpus() -> HostCheck:
+    """Check whether there are enough CPUs for the generator, the UUT and the sink."""
+    needed_for = "generator, UUT and sink on CPUs of their own"
+    count = len(os.sched_getaffinity(0))
+    if count >= _MIN_CPUS:
+        return HostCheck("cpus", Status.OK, f"{count} CPUs", "", needed_for)
+    remedy = f"give this machine, or netbench's CPU set, at least {_MIN_CPUS} CPUs"
+    return HostCheck("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
+
+
+def check_cpu_limit() -> HostCheck:
+    """Check whether a control group limits the CPU time of netbench to less than its CPUs have."""
+    needed_for = "sources that send without pauses"
+    limit = cpu_limit()
+    if limit is None:
+        return HostCheck("cpu limit", Status.OK, "none", "", needed_for)
+    if limit.cpus >= len(os.sched_getaffinity(0)):
+        return HostCheck("cpu limit", Status.OK, str(limit), "", needed_for)
+    return HostCheck("cpu limit", Status.WARNING, str(limit), limit.remedy, needed_for)
+
+
+def check_governor() -> HostCheck:
+    """Check whether the CPUs keep one frequency."""
+    needed_for = "CPUs of constant speed"
+    governors = {_read(path) for path in _CPU_SYSFS.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}
+    if not governors:
+        return HostCheck("governor", Status.OK, "none: this kernel does not set CPU frequencies", "", needed_for)
+    found = ", ".join(sorted(governors))
+    if governors == {"performance"}:
+        return HostCheck("governor", Status.OK, found, "", needed_for)
+    remedy = f"echo performance | sudo tee {_CPU_SYSFS}/cpu*/cpufreq/scaling_governor"
+    return HostCheck("governor", Status.WARNING, found, remedy, needed_for)
+
+
+def check_clocksource() -> HostCheck:
+    """Check whether the clock can be read without leaving the CPU."""
+    needed_for = "pacing and time stamps at little cost"
+    current = _read(_CLOCK_SYSFS / "current_clocksource")
+    if current not in _SLOW_CLOCKS:
+        return HostCheck("clocksource", Status.OK, current or "unknown", "", needed_for)
+    available = _read(_CLOCK_SYSFS / "available_clocksource").split()
+    fast = next((name for name in available if name not in _SLOW_CLOCKS), None)
+    remedy = (
+        f"echo {fast} | sudo tee {_CLOCK_SYSFS}/current_clocksource"
+        if fast
+        else "`sudo dmesg | grep -i tsc` says why the kernel does not trust the CPU's time stamp counter"
+    )
+    return HostCheck("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
+
+
+def check_memory() -> HostCheck:
+    """Check whether there is enough memory for captures."""
+    needed_for = "capture buffers"
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+    if match is None:
+        return HostCheck("memory", Status.WARNING, "unknown: /proc/meminfo cannot be read", "", needed_for)
+    available = int(match[1]) * 1024
+    found = f"{available / 1024**3:.1f} GiB available"
+    if available >= _MIN_MEMORY_BYTES:
+        return HostCheck("memory", Status.OK, found, "", needed_for)
+    return HostCheck("memory", Status.WARNING, found, "end other programs or add memory", needed_for)
+
+
+def check_disk() -> HostCheck:
+    """Check whether there is enough space for captures in the current directory."""
+    needed_for = "captures and results"
+    try:
+        directory = Path.cwd()
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        found = f"the current directory cannot be looked at: {error.strerror}"
+        return HostCheck("disk", Status.WARNING, found, "go to another directory", needed_for)
+    found = f"{free / 1024**3:.1f} GiB free at {directory}"
+    if free >= _MIN_FREE_BYTES:
+        return HostCheck("disk", Status.OK, found, "", needed_for)
+    return HostCheck("disk", Status.WARNING, found, "choose a directory on another disk with -o", needed_for)
+
+
+def check_all_ports() -> list[HostCheck]:
+    """Return a check for each NIC of this host, with its other users; none of the NICs needs to be free."""
+    try:
+        nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
+    except (OSError, NetlinkError, NetbenchError) as error:
+        return [HostCheck("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
+    return [_listed_port(port) for port in nics]
+
+
+def _listed_port(port: CandidatePort) -> HostCheck:
+    speed = f"{port.speed_mbps} Mbit/s" if port.speed_mbps else "speed unknown"
+    carrier = "link up" if port.carrier else "no link"
+    found = f"{port.driver or 'driver unknown'}, {speed}, {carrier}, {port.mac}"
+    if port.in_use:
+        found += f": {'; '.join(port.in_use)}"
+    status = Status.IN_USE if port.in_use else Status.OK
+    return HostCheck(f"port:{port.name}", status, found, "", "testbeds of real NICs")
+
+
+def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[HostCheck]:
+    """Check the ports among `needs`; the `addresses` that the user names for a port do not make it a port in use."""
+    for name in sorted(need.removeprefix("port:") for need in needs if need.startswith("port:")):
+        needed_for = "the topology, which names it"
+        try:
+            refuse_unsafe_port(name, addresses.get(name, ()))
+        except NetbenchError as error:
+            yield HostCheck(f"port:{name}", Status.MISSING, str(error), "change the topology", needed_for)
+        else:
+            yield HostCheck(f"port:{name}", Status.OK, "there, and free", "", needed_for)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
