@@ -25,7 +25,7 @@ from netbench.linux.proc import lacking_capabilities
 from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
 from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.linux.watchdog.journal import Journal, clean, undo_run
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once

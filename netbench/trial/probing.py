@@ -24,7 +24,7 @@ from netbench.trial.draining import drain
 from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.uut.base import ActiveGuest, SeenDelays
+from netbench.uut.base import ActiveGuest, ObservedDelays
 from netbench.uut.forwarding import forwards
 
 # The frames of a probe, and how long a sink waits for them. It waits longer if frames of an earlier probe arrive late.

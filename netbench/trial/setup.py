@@ -10,7 +10,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.cpu_delays import DelayReader
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath

@@ -13,7 +13,7 @@ from netbench.generators.base import Generator, Source
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host
 from netbench.hosts.clock import Clock, SystemClock
-from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost
+from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change

@@ -14,7 +14,7 @@ from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.locks import OtherMeasurement
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.replayed_loads import ReplayedLoads
