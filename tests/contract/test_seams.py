@@ -13,7 +13,7 @@ from netbench.generators.base import Generator, Source
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host
 from netbench.hosts.clock import Clock, SystemClock
-from netbench.hosts.host_wrappers import NamespaceHost
+from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
@@ -49,8 +49,8 @@ BEHIND = [
     *((Vmm if issubclass(kind, Vmm) else UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), Guest, FakeUut)),
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, BpfSink, AutoSink, FakeSink)),
-    *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
-    *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshGuest)),
+    *((Host, kind) for kind in (LocalHost, NamespaceHost, ConfinedHost, FakeHost)),
+    *((Connection, kind) for kind in (AgentHost, MonitoredHost, GuestAgentHost, SshGuest)),
     (NeighbourLoad, StressLoad),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
