@@ -12,7 +12,7 @@ from netbench.linux.proc import USER_HZ, ProcessStat, parse_process
 from netbench.model.scenario import Stress
 
 
-class Neighbour(Protocol):
+class NeighbourLoad(Protocol):
     """The load of one neighbour during one trial."""
 
     def start(self) -> None:
@@ -85,24 +85,26 @@ class StressLoad:
         options = list(self._options())
         self._session = self._launch(options)
         deadline, most = time.monotonic() + _START_S, 0
-        while not (crew := self._look()).at_work:
-            if not crew.led:
+        while not (state := self._look()).at_work:
+            if not state.led:
                 why = _words(self._host.run(("stress-ng", "--dry-run", *options)))
-                raise TestbedError(f"{self._what} ended at once: {why or 'it does not say why'}")
-            if crew.begun > most:
-                deadline, most = time.monotonic() + _START_S, crew.begun
+                raise TestbedError(f"{self._what} ended at once: {why or 'no message'}")
+            if state.begun > most:
+                deadline, most = time.monotonic() + _START_S, state.begun
             if time.monotonic() > deadline:
-                raise TestbedError(f"{self._what} is not at work, no more begins within {_START_S:g} s: {crew}")
+                raise TestbedError(
+                    f"{self._what} did not start: no further worker started within {_START_S:g} s: {state}"
+                )
             time.sleep(_POLL_S)
 
     def cpu_s(self) -> float:
         """Return the CPU time of all processes so far, in s; TestbedError when one has died and was not replaced."""
         for _ in range(_LOOKS):
-            crew = self._look()
-            if crew.whole:
-                return crew.ticks / USER_HZ
+            state = self._look()
+            if state.whole:
+                return state.ticks / USER_HZ
             time.sleep(_POLL_S)
-        raise TestbedError(f"{self._what} is not whole any more: {crew}; `dmesg` there may tell what killed it")
+        raise TestbedError(f"{self._what} is incomplete: {state}; `dmesg` there may show the cause")
 
     def stop(self) -> None:
         """Kill the load and wait until it is gone. Nothing is lost: these workers have no files and no output."""
@@ -124,7 +126,7 @@ class StressLoad:
                 f"{self._guest}: there is no stress-ng for its load; install the package stress-ng there"
             )
         if done.exit_code != 0 or not done.stdout.strip().isdigit():
-            raise TestbedError(f"{self._what} cannot start: {_words(done) or 'it says no number'}")
+            raise TestbedError(f"{self._what} cannot start: {_words(done) or 'it printed no process id'}")
         return int(done.stdout)
 
     def _options(self) -> Iterator[str]:
@@ -140,13 +142,13 @@ class StressLoad:
         meminfo = self._host.read("/proc/meminfo")
         available = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
         if available is None:
-            raise TestbedError(f"{self._guest}: its kernel does not tell how much memory is available")
+            raise TestbedError(f"{self._guest}: its kernel does not report its available memory")
         return min(self._stress.vm * _KIB_EACH, int(available[1]) // 2)
 
-    def _look(self) -> "_Crew":
+    def _look(self) -> "_WorkerState":
         if self._session is None:
             raise TestbedError(f"{self._what} was not started")
-        return _crew(self._processes(), self._session, self._stress)
+        return _worker_state(self._processes(), self._session, self._stress)
 
     def _processes(self, first: str = "") -> list[ProcessStat]:
         """Run the command `first`, then return all processes of the session; TestbedError for invalid output."""
@@ -156,7 +158,7 @@ class StressLoad:
                 raise ValueError(f"exit code {done.exit_code}")
             return [parse_process(line) for line in done.stdout.splitlines()]
         except (ValueError, LookupError) as error:
-            raise TestbedError(f"{self._guest}: its list of processes makes no sense: {error}") from error
+            raise TestbedError(f"{self._guest}: its list of processes is invalid: {error}") from error
 
 
 def _is_alive(process: ProcessStat) -> bool:
@@ -179,7 +181,7 @@ def _words(done: Completed) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Crew:
+class _WorkerState:
     """The processes of a load at one moment, and their total CPU time in ticks."""
 
     wanted: Stress
@@ -212,7 +214,7 @@ class _Crew:
         return f"{self.running} of {self.wanted.cpu + self.wanted.vm} workers run, {self.begun} have used CPU time"
 
 
-def _crew(processes: Sequence[ProcessStat], session: int, wanted: Stress) -> _Crew:
+def _worker_state(processes: Sequence[ProcessStat], session: int, wanted: Stress) -> _WorkerState:
     alive = [process for process in processes if _is_alive(process)]
     workers = {process.pid: _ticks(process) for process in alive if process.parent == session}
     filling = set()
@@ -221,4 +223,4 @@ def _crew(processes: Sequence[ProcessStat], session: int, wanted: Stress) -> _Cr
             workers[process.parent] += _ticks(process)
             filling.add(process.parent)
     led = any(process.pid == session for process in alive)
-    return _Crew(wanted, led, workers, len(filling), sum(map(_ticks, processes)))
+    return _WorkerState(wanted, led, workers, len(filling), sum(map(_ticks, processes)))

@@ -15,7 +15,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
-from netbench.uut.forwarder import Forwarder, Held
+from netbench.uut.forwarder import Forwarder, ForwarderDelays
 from netbench.uut.forwarder_process import Impairments
 
 # A rate that one core forwards frame by frame with time to spare, frames/s.
@@ -86,7 +86,9 @@ def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     yield _one_of_a_few(measured)
 
 
-def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> SelftestCheck:
+def judge_forwarder(
+    one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: ForwarderDelays | None
+) -> SelftestCheck:
     """Compare a trial's results for one stream with the truth; `held` is the log of a forwarder that delays."""
     impairments, sent = one.impairments, counts.sent_frames
     kinds = {reason.kind for reason in result.reasons}

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from netbench.errors import TestbedError
-from netbench.loads.stress_ng import Neighbour, StressLoad
+from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import GuestTask, TrialSpec
@@ -73,7 +73,7 @@ class ActiveGuests:
         loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
         return self._testbed.setup(guests, loads)
 
-    def _load(self, task: GuestTask) -> Neighbour:
+    def _load(self, task: GuestTask) -> NeighbourLoad:
         guest = self._neighbours[task.name]
         inside = guest.ready.inside
         if inside is None or task.load is None:

@@ -25,7 +25,7 @@ from netbench.linux.proc import lacking_capabilities
 from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
 from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.linux.watchdog.journal import Journal, clean, undo_run
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import Nic, StreamPath, each_nic_once
@@ -50,7 +50,7 @@ from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
-from netbench.uut.base import ActiveGuest, SeenDelays, Site, bring_up
+from netbench.uut.base import ActiveGuest, ObservedDelays, Site, bring_up
 from netbench.vmm.base import guest_directory
 
 _OF_VM = {"accelerator": "vm_accelerator", "emulated": "vm_emulated"}
@@ -100,7 +100,7 @@ class Testbed:
         self._delayed_by_sink: set[str] = set()
         self._trials = count()
         self._softirqs = softirq_threads()
-        self._delays: dict[tuple[str, str], SeenDelays] = {}  # by UUT, and guest beside it
+        self._delays: dict[tuple[str, str], ObservedDelays] = {}  # by UUT, and guest beside it
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
@@ -200,7 +200,7 @@ class Testbed:
                 paths = resolved.assignment.paths
                 active = replace(
                     active,
-                    delays=self._delays.setdefault((beside.name, name), SeenDelays()),
+                    delays=self._delays.setdefault((beside.name, name), ObservedDelays()),
                     macs=self._macs(paths),
                 )
                 self._await_ways(active, paths)
@@ -254,7 +254,7 @@ class Testbed:
         """The scheduling policy of the threads that receive for a UUT, where it is not Linux's default."""
         return self._rings.facts(uut)
 
-    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
+    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}) -> TrialSetup:
         """Return the set-up of a trial with these guests, by name, and the loads inside some of them.
 
         Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes. They are

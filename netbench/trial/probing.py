@@ -24,7 +24,7 @@ from netbench.trial.draining import drain
 from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.uut.base import ActiveGuest, SeenDelays
+from netbench.uut.base import ActiveGuest, ObservedDelays
 from netbench.uut.forwarding import forwards
 
 # The frames of a probe, and how long a sink waits for them. It waits longer if frames of an earlier probe arrive late.
@@ -125,7 +125,7 @@ def probe(
     number = next(setup.numbers)
     traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
     # Delays are not learned from probes, which may not arrive at all.
-    guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
+    guest = TrialGuest("", replace(active, delays=ObservedDelays()), None, tuple(endpoints), traffic)
     with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch, ExitStack() as stack:
         began = number, setup.clock.realtime_ns(), setup.realtime
         receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)

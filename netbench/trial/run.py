@@ -8,7 +8,7 @@ from functools import partial
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.linux.cpu_delays import CpuDelays
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent
@@ -199,7 +199,7 @@ def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: Failur
     return not trouble.reasons
 
 
-def _end_quietly(load: Neighbour) -> None:
+def _end_quietly(load: NeighbourLoad) -> None:
     with suppress(TestbedError):  # its failure is recorded already
         load.stop()
 

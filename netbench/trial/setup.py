@@ -10,7 +10,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.cpu_delays import DelayReader
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath
@@ -87,7 +87,7 @@ class TrialSetup:
     read_counters: CounterReader
     clock: Clock
     machine_cpu_s: Callable[[], tuple[float, float]] | None = None
-    loads: Mapping[str, Neighbour] = field(default_factory=dict)
+    loads: Mapping[str, NeighbourLoad] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
     realtime: ClockReader = of_this_machine
     not_own: Collection[str] = ()
@@ -101,7 +101,7 @@ class TrialGuest:
 
     name: str
     active: ActiveGuest
-    load: Neighbour | None
+    load: NeighbourLoad | None
     endpoints: tuple[Endpoints, ...]
     traffic: Mapping[str, Traffic]  # by stream
 

@@ -228,7 +228,7 @@ class UnitUnderTest:
 
 
 @dataclass(slots=True)
-class SeenDelays:
+class ObservedDelays:
     """The largest delay of frames in a UUT, over all trials so far.
 
     `largest_s` is the largest delay of a frame. `waited_out`: the trial once waited for missing frames as long as it
@@ -256,7 +256,7 @@ class ActiveGuest:
     uut: UnitUnderTest
     plan: UutPlan
     ready: Ready
-    delays: SeenDelays = field(default_factory=SeenDelays)
+    delays: ObservedDelays = field(default_factory=ObservedDelays)
     start_s: float | None = None
     memory_bytes: int | None = None
     restart: "Callable[[], ActiveGuest] | None" = None

@@ -18,11 +18,11 @@ from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarder_process import Impairments
 from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
-from netbench.uut.forwarding_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ForwarderDelays:
     """How long frames were kept, in ns, from the kernel's time stamp at the ingress NIC to the end of sending."""
 
     least_ns: int
@@ -50,7 +50,7 @@ class Forwarder(UnitUnderTest):
 
     def __init__(self, options: ForwarderOptions) -> None:
         self._options = options
-        self._processes: dict[str, OwnProcess] = {}
+        self._processes: dict[str, ForwardingProcess] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -64,7 +64,7 @@ class Forwarder(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start a process; MissingError on a host without netbench."""
         assert isinstance(step, StartProcess)
-        self._processes[step.name] = OwnProcess(site.hosts[step.host], step)
+        self._processes[step.name] = ForwardingProcess(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         """Return once every process has opened its sockets."""
@@ -93,10 +93,10 @@ class Forwarder(UnitUnderTest):
             ]
         return Reading(tuple(counted))
 
-    def held(self, stream: str) -> Held | None:
+    def held(self, stream: str) -> ForwarderDelays | None:
         """Return how long frames of a stream were kept since the last reset; None without frames."""
         held = self._processes[stream].ask("read")["held_ns"]
-        return Held(*held) if held else None
+        return ForwarderDelays(*held) if held else None
 
     def destroy(self) -> None:
         """End the processes."""

@@ -34,7 +34,7 @@ class StartProcess:
         return shlex.join(module_command(self.module, *self.arguments))
 
 
-class OwnProcess:
+class ForwardingProcess:
     """One process; MissingError on a host without netbench."""
 
     def __init__(self, host: Host, start: StartProcess) -> None:

@@ -167,8 +167,8 @@ class Ovs(UnitUnderTest):
 
     def forwarding_threads(self) -> Mapping[int, str]:
         process, _ = self._running.get(_DAEMON, (None, None))
-        is_here = self._datapath == "netdev" and self.site.host.shares_files
-        return {process.pid: _DAEMON} if is_here and isinstance(process, subprocess.Popen) else {}
+        local = process if isinstance(process, subprocess.Popen) and self._datapath == "netdev" else None
+        return {local.pid: _DAEMON} if local else {}
 
     def console(self) -> str:
         """Return the errors that ovs-vswitchd logged."""

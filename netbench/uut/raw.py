@@ -24,7 +24,7 @@ from netbench.uut.base import (
     UutPlan,
 )
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.forwarding_process import OwnProcess, StartProcess
+from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -112,7 +112,7 @@ class Raw(UnitUnderTest):
         self._forward: Forward = options.forward
         self._rps = options.rps
         self._xdp = options.xdp
-        self._process: OwnProcess | None = None
+        self._process: ForwardingProcess | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -149,7 +149,7 @@ class Raw(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start the process that keeps XDP programs attached."""
         assert isinstance(step, StartProcess)
-        self._process = OwnProcess(site.hosts[step.host], step)
+        self._process = ForwardingProcess(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         site, own = self.site, self.site.assignment
@@ -197,7 +197,7 @@ class Raw(UnitUnderTest):
         process = StartProcess(_XDP_ROLE, host, xdp_process.__name__, (self._xdp, *names))
         return [*(GroOn(nic.netns, nic.interface) for nic in others), process]
 
-    def _xdp_facts(self, process: OwnProcess) -> dict[str, str]:
+    def _xdp_facts(self, process: ForwardingProcess) -> dict[str, str]:
         answer = process.answer()
         if "failed" in answer:
             raise MissingError(f"forward: xdp: {answer['failed']}")

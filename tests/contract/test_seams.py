@@ -17,7 +17,7 @@ from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceH
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
-from netbench.loads.stress_ng import Neighbour, StressLoad
+from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.stream_paths import stream_paths
@@ -51,7 +51,7 @@ BEHIND = [
     *((Sink, kind) for kind in (TcpdumpSink, BpfSink, AutoSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, NamespaceHost, ConfinedHost, FakeHost)),
     *((Connection, kind) for kind in (AgentHost, MonitoredHost, GuestAgentHost, SshGuest)),
-    (Neighbour, StressLoad),
+    (NeighbourLoad, StressLoad),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
 

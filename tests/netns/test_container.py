@@ -184,12 +184,12 @@ def test_what_the_copy_of_a_domain_writes_goes_with_it_and_nothing_else_of_it_is
     (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
-    told = {row["uut"]: row for row in rows(results)}
-    web = told["web"]
+    output = {row["uut"]: row for row in rows(results)}
+    web = output["web"]
     assert (web["sent_frames"], web["received_frames"]) == (str(FEW_FRAMES), str(FEW_FRAMES)), web
     assert (web["unexplained_frames"], verdict_of(web)) == ("0", "valid"), web
-    assert verdict_of(told["gone"]) == "invalid"
-    assert f"there is no domain gone at {uri}, which has: web" in told["gone"]["reasons"] + done.stdout + done.stderr
+    assert verdict_of(output["gone"]) == "invalid"
+    assert f"there is no domain gone at {uri}, which has: web" in output["gone"]["reasons"] + done.stdout + done.stderr
     assert domains(connection) == there
     assert sorted(own.rglob("*")) == files
     assert {path.name: path.read_text() for path in data.iterdir()} == {"here": "before"}
@@ -220,8 +220,8 @@ def test_the_copy_does_what_the_domain_does(users):
 )
 def test_losses_are_placed_to_the_frame(options, tmp_path):
     spec = UutSpec.model_validate({"name": "box", "kind": "container", "forward": "route", **options})
-    said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}
+    given = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
+    assert given == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}
 
 
 def test_a_campaign_with_its_neighbours(results):
@@ -253,8 +253,8 @@ def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path,
     spec = {"name": "box", "kind": "container", "runtime": runtime}
     wanted = topology(1, [spec], name="nbt-box").model_dump(mode="json", exclude_none=True)
     (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
-    told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
-    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    output = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
+    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *output)
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     campaign.kill()
     assert campaign.wait(timeout=20) == -signal.SIGKILL
@@ -295,11 +295,11 @@ def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
         with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
             (pid,) = (process.pid for process in all_processes() if process.name == program)
             os.kill(pid, signal.SIGKILL)
-            assert wait_until(lambda: why in said(active), 10.0), said(active)
+            assert wait_until(lambda: why in given(active), 10.0), given(active)
         assert list(marked_processes(yard.run_id)) == []
 
 
-def said(active: ActiveGuest) -> str:
+def given(active: ActiveGuest) -> str:
     try:
         active.uut.read()
     except TestbedError as error:

@@ -62,8 +62,8 @@ def state(yard) -> list[str]:
     for host in (yard.hosts["uut"], yard.hosts["sink"]):
         links = json.loads(run_checked(host, ["ip", "-j", "-d", "address"]))
         for link in links:
-            told = {key: link.get(key) for key in ("ifname", "promiscuity", "master", "addr_info", "xdp")}
-            found.append(str(told | {"flags": {"UP", "PROMISC"} & set(link["flags"])}))
+            output = {key: link.get(key) for key in ("ifname", "promiscuity", "master", "addr_info", "xdp")}
+            found.append(str(output | {"flags": {"UP", "PROMISC"} & set(link["flags"])}))
         for nic in (link["ifname"] for link in links):
             found.append(run_checked(host, ["ethtool", "-k", nic]))
             found.append(host.run(["sh", "-c", f"cat /sys/class/net/{nic}/queues/rx-*/rps_cpus"]).stdout)
@@ -123,18 +123,18 @@ def trouble(active) -> str:
 
 
 @pytest.mark.parametrize(
-    ("way", "word", "says"),
+    ("way", "word", "message"),
     [
         ("xdp", "xdp_process", "the forwarder of host uut died"),
         pytest.param("ovs", "ovs-vswitchd", "ovs-vswitchd has ended with exit code -9", marks=needs_ovs),
     ],
 )
-def test_that_what_forwards_has_died_is_told_and_the_uut_can_come_again(yard, way, word, says):
+def test_that_what_forwards_has_died_is_told_and_the_uut_can_come_again(yard, way, word, message):
     with yard.uut(made(way), "u", yard.paths) as active:
         active.uut.read()
         (pid,) = pids_in("nb-nbt-ways-uut", word)
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: says in trouble(active))
+        wait_for(lambda: message in trouble(active))
     with yard.uut(made(way), "u", yard.paths) as active:
         assert yard.forwarded(active, yard.paths[1]) == FRAMES
 
@@ -145,8 +145,8 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
     ways = [way for way in (*RAW, "ovs") if way != "ovs" or shutil.which("ovs-vswitchd")]
     wanted = topology(2, map(described, ways), name="nbt-ways").model_dump(mode="json", exclude_none=True)
     (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
-    told = [*FEW, *settings(frame_sizes=size, loads="2000fps,max", order="sequential")]
-    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    output = [*FEW, *settings(frame_sizes=size, loads="2000fps,max", order="sequential")]
+    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *output)
     assert done.returncode == 0, done.stdout + done.stderr
     measured = rows(results)
     assert len(measured) == 2 * 2 * len(ways)
@@ -164,8 +164,8 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
 @needs_ovs
 @needs_lxc
 def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_work(results):
-    told = [*FEW, *settings(loads="800fps,450kfps", duration="250ms")]
-    done = netbench("run", "netns-demo", "demo", "-o", results, *told)
+    output = [*FEW, *settings(loads="800fps,450kfps", duration="250ms")]
+    done = netbench("run", "netns-demo", "demo", "-o", results, *output)
     measured = {(row["uut"], row["scenario"], float(row["intended_fps"])): row for row in rows(results)}
     assert len(measured) == 4 * 2 * 2, done.stderr
     for (uut, scenario, fps), row in measured.items():
@@ -185,8 +185,8 @@ def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_
 def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, way):
     wanted = topology(1, [described(way)], name="nbt-ways").model_dump(mode="json", exclude_none=True)
     (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
-    told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
-    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    output = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
+    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *output)
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     campaign.kill()
     assert campaign.wait(timeout=20) == -signal.SIGKILL

@@ -196,8 +196,8 @@ def test_what_a_killed_run_left_is_cleaned_up():
             assert (group / "cgroup.procs").read_text().split()
         finally:
             held.kill()
-    told = netbench("clean", "--dry-run").stdout
-    assert f"would be undone: mkdir {group} && echo " in told
+    output = netbench("clean", "--dry-run").stdout
+    assert f"would be undone: mkdir {group} && echo " in output
     assert groups() == [group]
     done = netbench("clean")
     assert done.returncode == 0, done.stdout + done.stderr

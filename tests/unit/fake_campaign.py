@@ -14,7 +14,7 @@ from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.locks import OtherMeasurement
-from netbench.loads.stress_ng import Neighbour
+from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.campaign import CampaignResults
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.replayed_loads import ReplayedLoads
@@ -151,7 +151,7 @@ class FakeTestbed:
     def remarks(self) -> list[str]:
         return self.said
 
-    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
+    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}) -> TrialSetup:
         return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)
 
     def renew_endpoints(self) -> None:

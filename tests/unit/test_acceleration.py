@@ -165,6 +165,9 @@ class SshMachine(FakeHost):
     def run(self, argv, *, stdin="", timeout_s=30.0):
         return Completed(tuple(argv), int(".json." in argv[-1]), "", "")
 
+    def write(self, path, text):
+        self.files[path] = text
+
     def module_command(self, module, *arguments):
         return [module, *arguments]
 

@@ -190,7 +190,7 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 def test_every_kind_of_change_can_be_read_back():
     of_no_kind = {
         "AddLink",
-        "OfContainer",
+        "OpenVzChange",
         "EsxiChange",
         "InNamespace",
         "KernelRequest",
@@ -223,13 +223,13 @@ def test_a_change_whose_module_an_older_version_had_elsewhere_can_be_undone():
 @pytest.mark.parametrize(("found", "written"), [("0", [("1"), ("0")]), ("1", [])])
 def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_right(monkeypatch, found, written):
     path = "/proc/sys/net/ipv4/ip_forward"
-    host, told = FakeHost(files={path: f"{found}\n"}), []
-    monkeypatch.setattr(host, "write", lambda file, text: told.append((file, text)))
+    host, output = FakeHost(files={path: f"{found}\n"}), []
+    monkeypatch.setattr(host, "write", lambda file, text: output.append((file, text)))
     change = SetSysctl(None, "net.ipv4.ip_forward", "1").found(MachineState(host))
-    assert (change.old, told) == (found, [])
+    assert (change.old, output) == (found, [])
     change.make(host)
     change.undo(host)
-    assert told == [(path, text) for text in written]
+    assert output == [(path, text) for text in written]
 
 
 def test_a_sysctl_that_does_not_exist():
@@ -325,7 +325,7 @@ class Port(FakeHost):
         own = {"family": "inet", "local": "192.0.2.7", "prefixlen": 24, "scope": "global", "label": "eth1"}
         times = {"valid_life_time": 2**32 - 1, "preferred_life_time": 2**32 - 1}
         link = {"ifname": "eth1", "ifindex": 7, "flags": ["UP"], "addr_info": [own | times | dict(address)]}
-        self.link, self.told = link, {"address": json.dumps([link]), **answers}
+        self.link, self.output = link, {"address": json.dumps([link]), **answers}
 
     def read(self, path):
         return "1000.0 0.0" if path == "/proc/uptime" else super().read(path)
@@ -334,7 +334,7 @@ class Port(FakeHost):
         if "-batch" in argv:
             self.lines += stdin.splitlines()
             return Completed(tuple(argv), 0, "", "")
-        return Completed(tuple(argv), 0, next((text for word, text in self.told.items() if word in argv), ""), "")
+        return Completed(tuple(argv), 0, next((text for word, text in self.output.items() if word in argv), ""), "")
 
 
 ROUTES = json.dumps([{"dst": "192.0.2.0/24", "protocol": "kernel"}, {"dst": "198.51.100.0/24"}])
@@ -365,7 +365,7 @@ def test_the_time_that_an_address_has_passes_while_its_port_is_lent(monkeypatch,
     port = Port({"valid_life_time": 100, "preferred_life_time": 5})
     change = KeepPort("eth1", True).found(MachineState(port))
     monkeypatch.setattr(port, "read", lambda path: f"{1000.0 + passed_s} 0.0")
-    port.told["address"] = json.dumps([port.link | {"addr_info": []}])
+    port.output["address"] = json.dumps([port.link | {"addr_info": []}])
     change.undo(port)
     words = "address replace 192.0.2.7/24 label eth1 scope global dev eth1 valid_lft"
     assert port.lines == ([f"{words} {left}"] if left else [])

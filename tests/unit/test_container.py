@@ -32,9 +32,9 @@ class Runtime(Lxc):
 class Here(FakeHost):
     """A machine on which a container is a process that prints everything before its output is read."""
 
-    def __init__(self, says: str) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__()
-        self._says = says
+        self._says = message
         self.process: subprocess.Popen[str] | None = None
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
@@ -55,8 +55,8 @@ def guests() -> Iterator[list[ContainerGuest]]:
         guest.stop()
 
 
-def started(says: str, runtime: Runtime, guests: list[ContainerGuest]) -> ContainerGuest:
-    guests.append(guest := ContainerGuest(SPEC, Here(says), runtime, ["true"], {}))
+def started(message: str, runtime: Runtime, guests: list[ContainerGuest]) -> ContainerGuest:
+    guests.append(guest := ContainerGuest(SPEC, Here(message), runtime, ["true"], {}))
     return guest
 
 
@@ -71,7 +71,7 @@ def test_one_that_is_ready_before_anybody_looks_is_ready(guests, monkeypatch):
 def test_one_whose_first_process_cannot_be_told_is_an_error(guests, monkeypatch, pids):
     monkeypatch.setattr(container, "_LAST_WORDS_S", 0.01)
     guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(*pids), guests)
-    with pytest.raises(TestbedError, match=f"guest g: it has {len(pids)} first processes by what its runtime tells"):
+    with pytest.raises(TestbedError, match=f"guest g: its runtime lists {len(pids)} first processes"):
         guest.await_answer(1.0)
 
 
@@ -93,7 +93,7 @@ def test_a_path_that_podman_would_take_for_another_is_refused(tmp_path):
     (root := tmp_path / "a,b").mkdir()
     options = {"root": "image", "image": str(root)}
     Container(ContainerOptions.model_validate(options)).check(())
-    with pytest.raises(UsageError, match="podman takes the comma in .*/a,b for the end of a path"):
+    with pytest.raises(UsageError, match="podman ends a path at the comma in .*/a,b"):
         Container(ContainerOptions.model_validate({**options, "runtime": "podman"})).check(())
 
 

@@ -126,5 +126,5 @@ def test_a_plan_has_the_group_and_the_way_into_it():
 
 
 def test_containers_of_libvirt_have_no_limit():
-    with pytest.raises(ValidationError, match="memory: libvirt has control groups of its own"):
+    with pytest.raises(ValidationError, match="memory: libvirt makes its own control groups"):
         ContainerOptions.model_validate({"runtime": "libvirt", "memory": "64M"})

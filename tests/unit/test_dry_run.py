@@ -21,7 +21,7 @@ def no_image(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(acceleration, "probe", lambda *_: pytest.fail("a guest was started"))
 
 
-def told(name, *settings, uuts=(), scenarios=(), profile="quick"):
+def output(name, *settings, uuts=(), scenarios=(), profile="quick"):
     files = shipped(TOPOLOGIES)[name], shipped(PROFILES)[profile]
     request = read_request(*files, uuts=uuts, scenarios=scenarios, settings=settings)
     return "\n".join(describe(request)).splitlines()
@@ -35,14 +35,14 @@ def section(lines, title):
 
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_every_shipped_topology_can_be_told(name):
-    lines = told(name, "repetitions=1")
+    lines = output(name, "repetitions=1")
     assert lines[0].startswith(f"# {name} × quick: ")
     assert lines[-1].startswith("# expected total time: ")
     assert not [line for line in lines if "None" in line or "object at" in line]
 
 
 def test_a_testbed_inside_a_vm():
-    lines = told("lab-vm")
+    lines = output("lab-vm")
     directory, qemu, *inside = section(lines, "# testbed")
     assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-lab"
     assert qemu.startswith(f"{qemu_program()} -name lab,debug-threads=on ")
@@ -61,13 +61,13 @@ def test_a_testbed_inside_a_vm():
 
 
 def test_pktgen_inside_a_vm_is_written_to_there():
-    sources = section(told("lab-vm", "generator=pktgen"), "# sources")
+    sources = section(output("lab-vm", "generator=pktgen"), "# sources")
     assert sources
     assert all(line.startswith("[lab] ip netns exec nb-lab-vm-source ") for line in sources)
 
 
 def test_guests_beside_the_kernel_of_this_machine():
-    lines = told("netns-vmm")
+    lines = output("netns-vmm")
     assert [line for line in lines if line.startswith("# UUT ")] == [
         "# UUT raw (raw)",
         "# UUT container (container)",
@@ -97,17 +97,17 @@ def test_guests_beside_the_kernel_of_this_machine():
 
 
 def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
-    lines = told("lab-vm", "generator={kind: pktgen, burst: 2}")
+    lines = output("lab-vm", "generator={kind: pktgen, burst: 2}")
     (ends,) = section(lines, "# what sends and receives")
     assert ends.startswith("s1: pktgen (the kernel of its host; pacing=lattice ")
     assert "burst=2; 1 thread; CPU 0) to tcpdump (the version of its host; snap_length=64; 1 thread; CPU 1)" in ends
     source = next(line for line in section(lines, "# hosts") if line.startswith("source: "))
     assert "a kernel not known yet; network namespace nb-lab-vm-source of VM lab " in source
-    assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(told("netns"), "# hosts"))
+    assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(output("netns"), "# hosts"))
 
 
 def test_what_is_chosen_only_later_is_told_in_every_way():
-    sources = section(told("netns-vmm", "generator=auto"), "# sources")
+    sources = section(output("netns-vmm", "generator=auto"), "# sources")
     remarks = [line for line in sources if "ip netns exec nb-netns-vmm-source " not in line]
     assert remarks[:2] == ["# where pktgen works:", "# elsewhere:"]
     assert remarks[2].startswith("# for loads above 200,000 frames/s")
@@ -116,11 +116,11 @@ def test_what_is_chosen_only_later_is_told_in_every_way():
 
 
 def test_only_the_chosen_uuts_are_told():
-    assert [line for line in told("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
+    assert [line for line in output("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
 
 
 def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
-    lines = told("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
+    lines = output("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
     assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [
         "# UUT virtio (qemu)",
         "# neighbour second of UUT virtio (qemu)",
@@ -143,7 +143,7 @@ def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
 
 
 def test_maxima_among_the_loads_are_told_as_a_phase():
-    lines = told("netns-vmm", "repetitions=1", "maxima=loads", uuts=["virtio"], profile="schlosser2011-short")
+    lines = output("netns-vmm", "repetitions=1", "maxima=loads", uuts=["virtio"], profile="schlosser2011-short")
     trials = section(lines, "# trials, in order")
     assert trials[0] == "virtio  phase 1 of 2: finds the maximum that neighbours' loads refer to"
     assert all("shared-idle  s1  64 B" in line for line in trials[1:4])
@@ -151,7 +151,7 @@ def test_maxima_among_the_loads_are_told_as_a_phase():
 
 
 def test_a_neighbour_that_no_trial_needs_is_not_told():
-    assert not [line for line in told("netns-vmm") if "neighbour" in line or ("n1" in line and "198.18.2" in line)]
+    assert not [line for line in output("netns-vmm") if "neighbour" in line or ("n1" in line and "198.18.2" in line)]
 
 
 def expected_s(lines):
@@ -160,7 +160,7 @@ def expected_s(lines):
 
 
 def test_that_sweeps_may_end_early_is_told():
-    lines = told("netns", "stop_when_saturated=2", "loads=max,100fps,2%", "frame_sizes=64", uuts=["bridge"])
+    lines = output("netns", "stop_when_saturated=2", "loads=max,100fps,2%", "frame_sizes=64", uuts=["bridge"])
     first, _, *trials, _ = lines[lines.index("# trials, in order") + 1 :]
     assert first == "  # loads of a sweep go upwards; once 2 loads in a row are saturated, what is above is skipped"
     assert [trial.split()[5] for trial in trials] == ["100fps", "2%", "max"] * 3

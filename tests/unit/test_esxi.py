@@ -50,7 +50,7 @@ def steps(**more):
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("given", "message_text"),
     [
         ({"server": None}, "server: name the server of the API"),
         ({"server": "root:secret@esx.example"}, "String should match"),
@@ -69,9 +69,9 @@ def steps(**more):
         ({"affinity": [-1]}, "greater than or equal to 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(said, says):
-    with pytest.raises(ValidationError, match=says):
-        options(**said)
+def test_what_makes_no_sense_is_refused(given, message_text):
+    with pytest.raises(ValidationError, match=message_text):
+        options(**given)
 
 
 def test_a_password_has_no_place_in_a_topology_and_is_not_repeated(tmp_path):
@@ -173,8 +173,8 @@ def test_a_nic_that_carries_something_else_is_not_taken():
         config=SimpleNamespace(network=SimpleNamespace(pnic=[nic("vmnic0"), nic("vmnic1"), nic("vmnic2")])),
         configManager=SimpleNamespace(networkSystem=SimpleNamespace(networkInfo=info)),
     )
-    nobody: Any = None
-    host = EsxiHost(Session("esx.example", nobody, nobody, nobody), system)
+    unused: Any = None
+    host = EsxiHost(Session("esx.example", unused, unused, unused), system)
     host.require_free("vmnic2")
     with pytest.raises(TestbedError, match="esx.example: vmnic0 is an uplink of vSwitch0, so it cannot be measured"):
         host.require_free("vmnic0")
@@ -329,8 +329,8 @@ def test_a_task_that_nobody_waits_for_any_more_is_cancelled(monkeypatch, why):
 
 
 def test_a_guest_that_a_killed_netbench_has_still_in_the_making_is_left_on_record(monkeypatch):
-    nobody: Any = None
-    host = EsxiHost(Session("esx.example", nobody, nobody, nobody), nobody)
+    unused: Any = None
+    host = EsxiHost(Session("esx.example", unused, unused, unused), unused)
     monkeypatch.setattr(EsxiHost, "machine", lambda self, name: SimpleNamespace(config=None))
     guest = AddEsxiGuest(plain_text(options()), "nb-x", (), ())
     with pytest.raises(TestbedError, match="esx.example: nb-x is still being created: try again"):

@@ -39,11 +39,11 @@ def commands(changes):
 def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(how):
     quiet = [f"sysctl -w net.ipv6.conf.{part}.disable_ipv6=1" for part in ("all", "default")]
     up = [f"ip -n nb-lab-uut link set dev nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
-    settings_, *told = (
+    settings_, *output = (
         list(group)
         for _, group in groupby(forwarding_changes(PATHS, how, "guest"), lambda change: isinstance(change, SetSysctl))
     )
-    expected = [*quiet, *commands(settings_), *up, *commands(chain.from_iterable(told))]
+    expected = [*quiet, *commands(settings_), *up, *commands(chain.from_iterable(output))]
     assert commands(changes_in_guest(PATHS, how)) == expected
     assert changes_in_guest((), how) == []
 
@@ -53,8 +53,8 @@ def test_what_one_tool_is_told_stands_together(paths):
     """Each command takes milliseconds, in an emulated guest tens of them."""
     towards = {path.name: path.sink.mac for path in paths}
     for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, Tap(), towards)):
-        told = [change.tool for change in changes if isinstance(change, KernelRequest)]
-        assert len([tool for tool, _ in groupby(told)]) == 2, "ip, then bridge"
+        output = [change.tool for change in changes if isinstance(change, KernelRequest)]
+        assert len([tool for tool, _ in groupby(output)]) == 2, "ip, then bridge"
 
 
 @settings(deadline=None, max_examples=20)

@@ -80,7 +80,7 @@ class FakeGuest(FakeHost):
     def __init__(self, name, channel) -> None:
         super().__init__()
         _, qemu = channel
-        self.told: list[tuple[str, str]] = []
+        self.output: list[tuple[str, str]] = []
         self.gone = False
         macs = [nic.mac for nic in qemu.machine.nics]
         # The last NIC of the command line is the first in this guest.
@@ -107,12 +107,12 @@ class FakeGuest(FakeHost):
             raise GoneError("guest g: it is gone")
         command = " ".join(argv)
         lines = stdin.splitlines() if command.endswith(" -batch -") else [""]
-        self.told += [(command.replace("-batch -", line), "" if line else stdin) for line in lines]
+        self.output += [(command.replace("-batch -", line), "" if line else stdin) for line in lines]
         links = json.dumps(self.links)
         answers = {"ip -j": links, "uname": "6.1.0-31\n", "cat /proc/stat": STAT}
         answers["sh -c"] = text(links=links, drivers=self.drivers)
-        said = next((said for start, said in answers.items() if " ".join(argv).startswith(start)), "")
-        return Completed(tuple(argv), 0, said, "")
+        given = next((given for start, given in answers.items() if " ".join(argv).startswith(start)), "")
+        return Completed(tuple(argv), 0, given, "")
 
     def close(self) -> None:
         LOG.append("close")
@@ -224,10 +224,12 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     assert directory.path.endswith("-uut-g")
     planned = planned_commands(guest.uut, guest.own)
     assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
-    told = [command for command, _ in guest.inside.told if not command.startswith(("ip -j", "uname", "sh -c", "cat"))]
+    output = [
+        command for command, _ in guest.inside.output if not command.startswith(("ip -j", "uname", "sh -c", "cat"))
+    ]
     for number, name in enumerate(("EGRESS-s2", "INGRESS-s2", "EGRESS-s1", "INGRESS-s1")):
-        told = [command.replace(f"eth{number}", name) for command in told]
-    assert [f"guest: {command}" for command in told] == [
+        output = [command.replace(f"eth{number}", name) for command in output]
+    assert [f"guest: {command}" for command in output] == [
         command for command in planned if command.startswith("guest: ") and "sysctl" not in command
     ]
 
@@ -264,7 +266,7 @@ def test_a_guest_without_streams_has_no_nics_and_tells_its_cpu_time_all_the_same
     assert guest.qemu.machine.nics == ()
     assert [type(change) for change in guest.kernel.made] == [AddRunDirectory]
     assert guest.inside.files == {}
-    assert not any(command.startswith(("ip link", "bridge")) for command, _ in guest.inside.told)
+    assert not any(command.startswith(("ip link", "bridge")) for command, _ in guest.inside.output)
     assert guest.uut.cpu_s() == {"guest": pytest.approx(4.96), "host": 12.5}
     assert not {"nic", "queues", "forward", "vhost"} & set(ready.facts)
 
@@ -339,9 +341,9 @@ def test_every_counter_is_read_at_a_point_that_is_declared(life):
     for count in reading.counters:
         assert count.point in [point.name for point in declared[count.stream or "s1"]]
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
-    asked = len(guest.inside.told)
+    asked = len(guest.inside.output)
     guest.uut.read()
-    assert len(guest.inside.told) == asked + 1, "a guest answers slowly: all by one command"
+    assert len(guest.inside.output) == asked + 1, "a guest answers slowly: all by one command"
 
 
 def test_points_are_declared_in_the_order_of_the_path(life):
@@ -354,21 +356,23 @@ def test_points_are_declared_in_the_order_of_the_path(life):
 
 def test_a_guest_that_is_not_well_is_not_asked(life):
     guest = life().bring_up()
-    asked = len(guest.inside.told)
+    asked = len(guest.inside.output)
     guest.qemu.dead = "guest g is not running: QEMU says 'paused'"
     with pytest.raises(TestbedError, match="QEMU says 'paused'"):
         guest.uut.read()
-    assert len(guest.inside.told) == asked
+    assert len(guest.inside.output) == asked
 
 
-@pytest.mark.parametrize(("death", "says"), [("QEMU was killed by signal 9", "^QEMU was killed"), ("", "it is gone$")])
-def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, says):
+@pytest.mark.parametrize(
+    ("death", "message"), [("QEMU was killed by signal 9", "^QEMU was killed"), ("", "it is gone$")]
+)
+def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, message):
     guest = life().bring_up()
     assert guest.ready.inside.run(["uname", "-r"]).stdout == "6.1.0-31\n"
     guest.inside.gone = True
     guest.qemu.died = death
     for ask in (guest.uut.read, lambda: guest.ready.inside.run(["true"])):
-        with pytest.raises(TestbedError, match=says):
+        with pytest.raises(TestbedError, match=message):
             ask()
 
 

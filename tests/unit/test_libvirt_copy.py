@@ -265,11 +265,13 @@ def test_what_could_write_or_cannot_be_started_is_refused(defined, why):
 def test_what_would_be_done_is_told_and_nobody_asked():
     """There is no such daemon."""
     driver = Libvirt(LibvirtOptions(uri=URI, domain="my web"))
-    told = driver.command(SPEC)
-    assert told.startswith("virsh -c qemu:///system dumpxml --inactive 'my web' >/run/netbench/vm/r-uut-g/domain.xml\n")
-    assert "virsh -c qemu:///system create /dev/stdin <<'END'\n<domain" in told
-    assert 'type="AS DEFINED"' in told
-    assert '<target dev="nb-ti-s1" managed="no" />' in told
+    output = driver.command(SPEC)
+    assert output.startswith(
+        "virsh -c qemu:///system dumpxml --inactive 'my web' >/run/netbench/vm/r-uut-g/domain.xml\n"
+    )
+    assert "virsh -c qemu:///system create /dev/stdin <<'END'\n<domain" in output
+    assert 'type="AS DEFINED"' in output
+    assert '<target dev="nb-ti-s1" managed="no" />' in output
     assert driver.needs() == {"libvirt-python"}
     assert "vhost" in Libvirt(LibvirtOptions(uri=URI, domain="web", vhost="on")).needs()
 

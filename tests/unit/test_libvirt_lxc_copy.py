@@ -143,7 +143,7 @@ def test_what_cannot_be_copied_is_refused(xml, why):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"domain": "web"}, "domain: say runtime: libvirt"),
+        ({"domain": "web"}, "domain: set runtime: libvirt"),
         ({"runtime": "libvirt", "uri": "lxc:///system"}, "uri: it is for `domain`"),
         ({"runtime": "libvirt", "domain": "web", "uri": "qemu:///system"}, "uri"),
         ({"runtime": "libvirt", "domain": "web", "uri": "lxc+ssh://other/system"}, "uri"),

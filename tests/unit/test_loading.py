@@ -83,7 +83,7 @@ def test_settings_override():
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         ("frame_sizes=63", "frame_sizes[0]: 63 is not allowed"),
         ("frame_sizes=64,9235", "frame_sizes[1]: 9235 is not allowed"),
@@ -121,10 +121,10 @@ def test_settings_override():
         ("loads=[", "is not valid YAML"),
     ],
 )
-def test_wrong_settings_are_refused_by_name(setting, says):
+def test_wrong_settings_are_refused_by_name(setting, message):
     with pytest.raises(UsageError) as caught:
         read_profile(setting)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert f"--set {setting}" in str(caught.value)
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (
             "frame_sizes: [64]\nloads: [max]\nrepetition: 3\n",
@@ -171,12 +171,12 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
         ("".join(f"k{n}: 1\n" for n in range(20_000)), ":5000:8: more than 10,000 keys and values"),
     ],
 )
-def test_wrong_files_are_refused_with_their_line(tmp_path, text, says):
+def test_wrong_files_are_refused_with_their_line(tmp_path, text, message):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_profile(path=path)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
 
 
@@ -184,19 +184,19 @@ def test_files_that_are_no_text_are_refused(tmp_path):
     binary, huge = tmp_path / "binary.yaml", tmp_path / "huge.yaml"
     binary.write_bytes(bytes(range(256)))
     huge.write_bytes(b"#" * (2 << 20))
-    told = {
+    output = {
         binary: "not text",
         huge: "larger than 256 KiB",
         tmp_path: "cannot be read",
         tmp_path / "no": "cannot be read",
     }
-    for path, says in told.items():
-        with pytest.raises(UsageError, match=says):
+    for path, message in output.items():
+        with pytest.raises(UsageError, match=message):
             read_profile(path=path)
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are container, external, ovs, qemu, raw, reference"),
         ("uuts.0.forward=teleport", "must be bridge, route, flowtable, tc or xdp"),
@@ -225,10 +225,10 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         ("streams=[]", "at least 1"),
     ],
 )
-def test_wrong_topologies_are_refused(setting, says):
+def test_wrong_topologies_are_refused(setting, message):
     with pytest.raises(UsageError) as caught:
         read_topology(f"topology.{setting}")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_problem_of_a_file_is_told_at_once_and_no_other(tmp_path):

@@ -20,7 +20,7 @@ from netbench.uut.guest import Guest
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.openvz import container, openvz
 from netbench.vmm.openvz.container import AddContainer
-from netbench.vmm.openvz.openvz import NEVER_RUN, OpenVz, OpenVzOptions, look_for
+from netbench.vmm.openvz.openvz import NEVER_RUN, OpenVz, OpenVzOptions, find_tool
 from tests.openvz_stub import Stub
 from tests.unit.inputs import topology
 
@@ -96,12 +96,12 @@ PRLCTL = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "told"), [("vzctl", VZCTL), ("prlctl", PRLCTL)])
-def test_a_container_from_its_template_to_its_end(stub, tool, told):
+@pytest.mark.parametrize(("tool", "output"), [("vzctl", VZCTL), ("prlctl", PRLCTL)])
+def test_a_container_from_its_template_to_its_end(stub, tool, output):
     done, facts = went(driver(tool=tool, template="debian-12"))
     assert (done.exit_code, done.argv) == (0, ("echo", "a b"))
     assert facts["driver"] == NEVER_RUN == OpenVz.unproven
-    assert (stub.calls, stub.containers()) == (told, {})
+    assert (stub.calls, stub.containers()) == (output, {})
 
 
 @pytest.mark.parametrize("tool", ["vzctl", "prlctl"])
@@ -129,7 +129,7 @@ def test_what_fails_is_told_in_the_words_of_the_tool_and_leaves_nothing(stub, to
 
 def test_a_tool_that_answers_something_else_is_not_taken_for_one(stub):
     (stub.directory / "vzctl").write_text("#!/bin/sh\necho 4.11\n")
-    with pytest.raises(TestbedError, match=f"`vzctl status {CTID}` makes no sense: 4.11"):
+    with pytest.raises(TestbedError, match=f"`vzctl status {CTID}` printed an unknown status: 4.11"):
         went(driver())
 
 
@@ -160,13 +160,13 @@ def test_a_container_that_the_user_names_is_only_started_and_stopped_and_only_if
 
 def test_a_container_may_be_called_as_its_state_is(stub):
     stub.put("running", name="running")
-    assert container.box("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
+    assert container.OpenVzContainer("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
 
 
 def test_a_container_that_the_user_names_must_be_there_and_keeps_its_shares(stub):
     with pytest.raises(TestbedError, match="there is no container 101: name one that `vzlist --all` lists"):
         went(driver(container=101), GuestSpec("g", Path("/x/a")))
-    with pytest.raises(UsageError, match=f"say `vzctl set 101 {SHARES}` yourself"):
+    with pytest.raises(UsageError, match=f"run `vzctl set 101 {SHARES}`"):
         list(driver(container=101).changes(SPEC))
     assert stub.calls == []
 
@@ -196,7 +196,7 @@ def test_one_that_runs_no_commands_is_given_up(stub):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"container": "101", "template": "debian-12"}, "container 101 has its own; leave template or container out"),
         ({"container": "101", "memory": "1G"}, "leave memory or container out"),
@@ -205,27 +205,27 @@ def test_one_that_runs_no_commands_is_given_up(stub):
         ({"tool": "vzcli"}, "'vzctl' or 'prlctl'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options, says):
-    with pytest.raises(ValidationError, match=says):
+def test_what_makes_no_sense_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
         OpenVzOptions(**options)
 
 
 def test_shares_are_the_containers_own_and_no_control_group_is_made():
     own = Assignment("g", stream_paths(topology(1)), CpuShares((0,), 300, 0.25))
-    told = [step.command for step in Guest(driver(forward="bridge")).plan(own).steps]
-    assert "--cpuunits 3000 --cpulimit 25 --cpumask 0 --features bridge:on --save" in told[0]
-    assert not any("cgroup" in command for command in told)
+    output = [step.command for step in Guest(driver(forward="bridge")).plan(own).steps]
+    assert "--cpuunits 3000 --cpulimit 25 --cpumask 0 --features bridge:on --save" in output[0]
+    assert not any("cgroup" in command for command in output)
 
 
 def test_where_there_is_no_openvz_that_is_said(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(openvz, "KERNEL", tmp_path / "vz")
     with pytest.raises(MissingError, match="the kernel of this host is not OpenVZ's: it has no"):
-        look_for("vzctl", "")
+        find_tool("vzctl", "")
     (tmp_path / "vz").mkdir()
-    assert look_for("prlctl", "") == str(tmp_path / "prlctl")
+    assert find_tool("prlctl", "") == str(tmp_path / "prlctl")
     (tmp_path / "prlctl").unlink()
-    with pytest.raises(MissingError, match="prlctl is not on this host"):
-        look_for("prlctl", "")
+    with pytest.raises(MissingError, match="prlctl is not installed on this host"):
+        find_tool("prlctl", "")
 
 
 def test_a_process_that_has_not_loaded_the_driver_reads_its_changes_from_the_journal(tmp_path):

@@ -80,13 +80,13 @@ def test_a_guest_of_netbenchs_own():
 
 
 @pytest.mark.parametrize(
-    ("accelerator", "told"),
+    ("accelerator", "output"),
     [("kvm", ["kvm", "host"]), ("auto", ["ACCELERATOR", "CPU"])],
     ids=["the CPU of the host", "not known yet"],
 )
-def test_how_its_cpu_is_run(accelerator, told):
+def test_how_its_cpu_is_run(accelerator, output):
     guest = VirtualMachine("lab", BOOT, accelerator)
-    assert [*values(guest, "-accel"), *values(guest, "-cpu")] == told
+    assert [*values(guest, "-accel"), *values(guest, "-cpu")] == output
 
 
 def test_on_arm_it_has_another_board_and_another_console(monkeypatch):
@@ -165,7 +165,7 @@ DISK = {"image": "/my/disk.qcow2", "channel": "guest-agent"}
 
 
 @pytest.mark.parametrize(
-    ("given_", "says"),
+    ("given_", "message"),
     [
         ({"nic": "ne2k_pci"}, "'virtio-net-pci', 'e1000', 'vmxnet3' or 'rtl8139'"),
         ({"nic": "e1000", "queues": 2, "cpus": 2}, "queues: e1000 over a tap has one queue; only virtio-net-pci has"),
@@ -197,10 +197,10 @@ DISK = {"image": "/my/disk.qcow2", "channel": "guest-agent"}
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_what_no_guest_can_be_is_refused(given_, says):
+def test_what_no_guest_can_be_is_refused(given_, message):
     with pytest.raises(ValidationError) as refused:
         read(**given_)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_what_a_guest_is_unless_told_otherwise():

@@ -116,29 +116,29 @@ def test_ending_it_is_harmless_at_any_time(started, tmp_path):
 def test_a_guest_that_does_not_run_though_qemu_does(started, status):
     host, guest = started()
     host.status = status
-    assert guest.trouble() == f"guest g is not running: QEMU says '{status}'"
+    assert guest.trouble() == f"guest g is not running: QEMU reports '{status}'"
     guest.require_alive()
 
 
 @pytest.mark.parametrize(
-    ("complaint", "console", "says"),
+    ("complaint", "console", "message"),
     [
         ("qemu: could not open /dev/net/tun\n", PANIC, "ended with exit code 1: qemu: could not open /dev/net/tun"),
         ("one\ntwo\n", "", "ended with exit code 1: two"),
         ("", PANIC, "ended with exit code 1: [    1.0] Kernel panic - not syncing: System is deadlocked on memory"),
         ("", "booting\n\x1b[32mgoing down\x1b[0m\r\n\r\n", "ended with exit code 1: going down"),
-        ("", "", "ended with exit code 1: no word from the guest, as happens with too little memory"),
+        ("", "", "ended with exit code 1: the guest wrote nothing, as happens with too little memory"),
     ],
 )
-def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, says):
+def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, message):
     host, guest = started(complaint, console)
     host.end(1)
-    assert guest.death() == guest.death_just_now() == f"guest g: QEMU {says}"
-    assert guest.death() == f"guest g: QEMU {says}", "also when asked again"
-    assert guest.trouble() == f"guest g: QEMU {says}"
+    assert guest.death() == guest.death_just_now() == f"guest g: QEMU {message}"
+    assert guest.death() == f"guest g: QEMU {message}", "also when asked again"
+    assert guest.trouble() == f"guest g: QEMU {message}"
     with pytest.raises(TestbedError) as caught:
         guest.require_alive()
-    assert str(caught.value) == f"guest g: QEMU {says}"
+    assert str(caught.value) == f"guest g: QEMU {message}"
 
 
 def test_a_guest_that_was_killed(started):

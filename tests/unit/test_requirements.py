@@ -41,7 +41,7 @@ def test_tools_and_facilities_are_asked_for_and_the_kernel_is_not(monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("need", "says"),
+    ("need", "message"),
     [
         ("image:micro", "the guest image 'micro' is not built .*: run `netbench image build`"),
         ("image:new", "run `netbench image build --name new`"),
@@ -50,19 +50,19 @@ def test_tools_and_facilities_are_asked_for_and_the_kernel_is_not(monkeypatch, t
         ("kvm", "^accelerator: kvm is not possible: no guest boots under it; use auto or tcg"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, need, says):
+def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, need, message):
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("netbench.hosts.local.search_path", lambda: "/no/such/directory")
     monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path / "vhost-net")
     monkeypatch.setattr(acceleration, "choose", lambda *tried: Acceleration("tcg", "no guest boots under it"))
-    with pytest.raises(MissingError, match=says):
+    with pytest.raises(MissingError, match=message):
         require({need})
 
 
 @pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
 def test_the_makefile_is_told_what_to_install(whose, some):
     argv = [sys.executable, "-m", "netbench.testbed.doctor.requirements", whose]
-    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
-    assert some in told
+    output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    assert some in output
     names = {tool.name for tool in all_of(Tool) if tool.optional == (whose == "guest")}
-    assert {pair.partition(":")[0] for pair in told} == names
+    assert {pair.partition(":")[0] for pair in output} == names

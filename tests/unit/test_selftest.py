@@ -16,7 +16,7 @@ from netbench.selftest.loss_checks import ForeignFilter, judge_attached, judge_d
 from netbench.selftest.sink_watch import Seen, Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.trial.loss_attribution import RING_FULL
-from netbench.uut.forwarder import Held
+from netbench.uut.forwarder import ForwarderDelays
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
 from tests.unit.points import at, count, loss
@@ -92,7 +92,7 @@ def misbehaved(name, *kinds, held=None, **counts):
     return judge_forwarder(case, result, stream, held)
 
 
-HELD = Held(2_000_000, 2_004_000, 2_100_000)
+HELD = ForwarderDelays(2_000_000, 2_004_000, 2_100_000)
 
 
 def test_known_impairment_passes_with_the_reasons_it_gives():

@@ -125,22 +125,22 @@ def test_the_script_gets_what_it_takes(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("VBoxManage", "VBoxHeadless", "mount"):
-        (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/told\n')
+        (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/output\n')
         (tools / name).chmod(0o755)
     script = Path(virtualbox.__file__).with_name("guest.sh")
     argv = ["sh", str(script), str(tmp_path / "own"), "g", "/d.iso", "--memory", "256"]
     subprocess.run(argv, check=True, env={"PATH": f"{tools}:/usr/bin:/bin"})
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told[0].startswith("mount -t tmpfs")
-    assert [line.split()[1] for line in told[1:]] == [
+    output = (tmp_path / "output").read_text().splitlines()
+    assert output[0].startswith("mount -t tmpfs")
+    assert [line.split()[1] for line in output[1:]] == [
         "createvm",
         "modifyvm",
         "storagectl",
         "storageattach",
         "--startvm",
     ]
-    assert told[2] == "VBoxManage modifyvm g --memory 256"
-    assert told[4].endswith("--medium /d.iso")
+    assert output[2] == "VBoxManage modifyvm g --memory 256"
+    assert output[4].endswith("--medium /d.iso")
 
 
 @pytest.mark.parametrize(

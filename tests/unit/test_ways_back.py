@@ -97,7 +97,7 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
 
 
 @pytest.mark.parametrize(
-    ("streams", "where", "says"),
+    ("streams", "where", "message"),
     [
         ((FORTH, {**BACK, "reverse": "s9"}), "streams.1.reverse", "there is no stream 's9'; streams are s1, back"),
         ((BACK, FORTH), "streams.0.reverse", "stream s1 must come before its reverse"),
@@ -120,11 +120,11 @@ def test_without_nics_of_the_uut_a_way_back_has_none_either():
         (("s1", BACK), "streams.1.reverse", "there is no stream 's1'"),
     ],
 )
-def test_what_is_no_way_back_is_refused_at_its_place(streams, where, says):
+def test_what_is_no_way_back_is_refused_at_its_place(streams, where, message):
     with pytest.raises(ValidationError) as caught:
         both_ways(*streams)
-    told = {".".join(map(str, problem["loc"])): problem["msg"] for problem in caught.value.errors()}
-    assert says in told[where]
+    output = {".".join(map(str, problem["loc"])): problem["msg"] for problem in caught.value.errors()}
+    assert message in output[where]
 
 
 def test_a_message_has_file_line_and_what_to_do(tmp_path):
@@ -141,8 +141,8 @@ def test_a_message_has_file_line_and_what_to_do(tmp_path):
     )
     with pytest.raises(UsageError) as caught:
         load_topology(file, option_models(UUTS))
-    says = "streams[1].reverse: 's2' is not allowed: there is no stream 's2'; streams are s1, back"
-    assert str(caught.value) == f"{file}:7:27: {says}"
+    message = "streams[1].reverse: 's2' is not allowed: there is no stream 's2'; streams are s1, back"
+    assert str(caught.value) == f"{file}:7:27: {message}"
 
 
 def test_both_links_have_one_rate():
@@ -185,7 +185,7 @@ def test_no_change_is_made_twice(how):
 
 def test_a_router_has_both_networks_at_both_nics():
     commands = [change.command for change in forwarding_changes(PATHS, "route")]
-    for said in (
+    for given_text in (
         "address add 198.18.1.1/24 dev nb-in1",
         "address add 198.19.1.1/24 dev nb-out1",
         "address add 198.18.2.1/24 dev nb-out1",
@@ -193,7 +193,7 @@ def test_a_router_has_both_networks_at_both_nics():
         f"neigh replace 198.19.1.2 lladdr {PATHS[0].sink.mac} dev nb-out1 nud permanent",
         f"neigh replace 198.19.2.2 lladdr {PATHS[1].sink.mac} dev nb-in1 nud permanent",
     ):
-        assert sum(said in command for command in commands) == 1, said
+        assert sum(given_text in command for command in commands) == 1, given_text
 
 
 def test_open_vswitch_has_one_bridge_and_a_flow_for_each_way():
@@ -259,16 +259,16 @@ def test_each_attachment_is_made_for_two_nics(attachment):
 
 def test_a_guest_elsewhere_has_the_uplinks_of_the_stream(tmp_path):
     (tmp_path / "key").write_text("")
-    said = {
+    given_text = {
         "server": "esxi.example",
         "disk": "[datastore1] images/guest.vmdk",
         "channel": {"key": str(tmp_path / "key"), "host_key": "ssh-ed25519 AAAA"},
         "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
     }
     direct = [replace(path, ingress=None, egress=None) for path in PATHS]
-    Guest(Esxi(EsxiOptions.model_validate(said))).check(direct)
+    Guest(Esxi(EsxiOptions.model_validate(given_text))).check(direct)
     with pytest.raises(UsageError, match="stream back: uplinks must name .*{s1: {ingress: vmnic2"):
-        Guest(Esxi(EsxiOptions.model_validate({**said, "uplinks": {}}))).check(direct[1:] + direct[:1])
+        Guest(Esxi(EsxiOptions.model_validate({**given_text, "uplinks": {}}))).check(direct[1:] + direct[:1])
 
 
 def test_rings_are_at_the_uut_s_end_of_both_links():

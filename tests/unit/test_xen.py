@@ -21,7 +21,7 @@ from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_links, places_of, read_links
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.xen import domain, xen
-from netbench.vmm.xen.console import Overheard
+from netbench.vmm.xen.console import ConsoleSocket
 from netbench.vmm.xen.domain import AddDomain, PlaceVif, backend, domain_0, listed, parse_list
 from netbench.vmm.xen.xen import Xen, XenGuest, XenOptions, domain_config, kernel_words
 from tests.unit.fakes import FakeHost, planned_commands
@@ -223,7 +223,7 @@ def test_a_nic_is_named_and_placed_where_its_bridge_is():
 
 def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
     ours, theirs = socket.socketpair()
-    with Overheard(ours) as console, theirs:
+    with ConsoleSocket(ours) as console, theirs:
         console.sendall(b"a\x0fb")
         assert theirs.recv(100) == b"a\x0f\x0fb"
         theirs.sendall(b"[1.0] Linux\r\n\x1b[0mready\r\n")
@@ -235,12 +235,12 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
 
 
 @pytest.mark.parametrize(
-    ("is_here", "says"),
+    ("is_here", "message"),
     [(True, "host fake has no `xl`: apt-get install xen-system-amd64"), (False, "host fake: its image has no xl")],
 )
-def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
+def test_a_machine_without_xen_says_what_would_bring_it(is_here, message):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
-    with pytest.raises(MissingError, match=says):
+    with pytest.raises(MissingError, match=message):
         AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(MachineState(machine))
 
 
@@ -280,13 +280,15 @@ def test_an_emulated_nic_has_a_tap_which_counts_as_any_tap_does():
     assert "name nb-ti-s1" in placed
 
 
-@pytest.mark.parametrize(("state", "says"), [("--p---", "its domain is paused"), ("----c-", "has crashed: Oops: 0002")])
-def test_one_that_is_paused_has_no_last_words(state, says, monkeypatch):
+@pytest.mark.parametrize(
+    ("state", "message"), [("--p---", "its domain is paused"), ("----c-", "has crashed: Oops: 0002")]
+)
+def test_one_that_is_paused_has_no_last_words(state, message, monkeypatch):
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(xen, "console_of", lambda *_: Overheard(ours))
+    monkeypatch.setattr(xen, "console_of", lambda *_: ConsoleSocket(ours))
     guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), 7, XenOptions())
     with theirs:
         theirs.sendall(b"Oops: 0002\r\n")
         guest._console.recv(100)
-        assert guest.death().endswith(says)
+        assert guest.death().endswith(message)
         guest._agent.close()

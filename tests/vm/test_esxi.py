@@ -181,14 +181,14 @@ def test_a_wrong_password_is_one_sentence(simulator, machine, spec, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"ca_file": None}, r"its certificate is not trusted \(.*\): name the authority"),
         ({"ca_file": None, "thumbprint": "00" * 32}, "has the SHA-256 [0-9a-f]{64}, not that of thumbprint"),
     ],
 )
-def test_nobody_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, says):
-    refused(simulator, spec, machine, says, **options)
+def test_nobody_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, message):
+    refused(simulator, spec, machine, message, **options)
 
 
 def test_nor_whose_certificate_is_another_hosts(simulator, machine, spec):
@@ -207,7 +207,7 @@ def test_a_thumbprint_is_as_good_as_an_authority(simulator):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"server": "127.0.0.1:1"}, "the vSphere API cannot be reached: Connection refused"),
         ({"server": "no-such-host.invalid"}, "the vSphere API cannot be reached: .*not known|resolution"),
@@ -217,8 +217,8 @@ def test_a_thumbprint_is_as_good_as_an_authority(simulator):
         ({"management": "Nowhere"}, "the host has no port group 'Nowhere'; there are .*VM Network"),
     ],
 )
-def test_what_is_not_there_is_named(simulator, machine, spec, options, says):
-    refused(simulator, spec, machine, says, **options)
+def test_what_is_not_there_is_named(simulator, machine, spec, options, message):
+    refused(simulator, spec, machine, message, **options)
 
 
 def test_a_nic_that_is_not_there_is_named(simulator, machine, spec):
@@ -401,8 +401,8 @@ def test_a_dry_run_asks_nobody_and_tells_all_but_the_password(topology, tmp_path
     monkeypatch.delenv(ENVIRONMENT)
     done = netbench("run", topology(), "quick", "--dry-run", *FEW)
     assert done.returncode == 0, done.stderr
-    for told in ("govc host.vswitch.add -nic=vmnic0 nb-RUN", "-allow-promiscuous=true", "govc vm.power -on nb-RUN"):
-        assert told in done.stdout
+    for output in ("govc host.vswitch.add -nic=vmnic0 nb-RUN", "-allow-promiscuous=true", "govc vm.power -on nb-RUN"):
+        assert output in done.stdout
 
 
 @pytest.mark.root

@@ -223,13 +223,13 @@ def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
             ingress, egress = (str(tap.get("dev")) for tap in taps)
             before, told_before = counted(active), domain.interfaceStats(ingress)
             arrived = yard.forwarded(active, path, OVERLOAD)
-            after, told = counted(active), domain.interfaceStats(ingress)
+            after, output = counted(active), domain.interfaceStats(ingress)
             # rx_packets and rx_drop; then tx_packets.
-            assert (told[1], told[3]) == (after["ingress tap", "tx"], after["ingress tap", "tx_dropped"])
+            assert (output[1], output[3]) == (after["ingress tap", "tx"], after["ingress tap", "tx_dropped"])
             assert domain.interfaceStats(egress)[5] == after["egress tap", "rx"]
-            lost = told[3] - told_before[3]
+            lost = output[3] - told_before[3]
             assert lost == after["ingress tap", "tx_dropped"] - before["ingress tap", "tx_dropped"] > 0
-            assert told[1] - told_before[1] + lost == OVERLOAD
+            assert output[1] - told_before[1] + lost == OVERLOAD
             assert arrived == OVERLOAD - lost
         connection.close()
 
@@ -291,14 +291,14 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
         assert done.returncode == 1, done.stdout + done.stderr
         assert domains(connection) == there
         connection.close()
-    told = {row["uut"]: row for row in rows(results)}
+    output = {row["uut"]: row for row in rows(results)}
     for name in ("web", "old"):
-        row = told[name]
+        row = output[name]
         assert row["sent_frames"] == row["received_frames"] == str(FEW_FRAMES), (row, reasons(results))
         assert (row["unexplained_frames"], verdict_of(row)) == ("0", "valid"), row
         assert float(row["cpu_host_s"]) > 0
         assert float(row["cpu_guest_s"]) > 0
-    assert verdict_of(told["gone"]) == "invalid"
+    assert verdict_of(output["gone"]) == "invalid"
     assert f"there is no domain gone at {uri}, which has: old, web" in reasons(results)
     assert hashlib.sha256(image.read_bytes()).hexdigest() == before
     assert sorted(disk.iterdir()) == files, "what the guests have written is gone"

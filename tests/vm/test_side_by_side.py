@@ -70,12 +70,12 @@ def test_two_guests_each_with_its_own_part_of_the_machine(yard):
         places = groups()
         assert [place.name for place in places] == [f"nb-{yard.run_id[-12:]}-{name}" for name in ("g", "g.second")]
         assert [(place / "cgroup.procs").read_text().split() for place in places] == [[str(pid)] for pid in pids]
-        told = [
+        output = [
             [(place / file).read_text().split() for file in ("cpu.weight", "cpu.max") if (place / file).exists()]
             or [(place / file).read_text().split() for file in ("cpu.shares", "cpu.cfs_quota_us")]
             for place in places
         ]
-        assert told in (
+        assert output in (
             [[["2048"], ["-1"]], [["512"], ["20000"]]],
             [[["200"], ["max", "100000"]], [["50"], ["20000", "100000"]]],
         )
@@ -123,8 +123,8 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
     group = "/sys/fs/cgroup/nb-0123456789ab-u"
     try:
         assert lab.host("uut").netns, "where /sys has no groups"
-        told = run_checked(host, ["cat", f"{group}/cpu.weight", f"{group}/cpu.max"])
-        assert told.split() == ["50", "20000", "100000"]
+        output = run_checked(host, ["cat", f"{group}/cpu.weight", f"{group}/cpu.max"])
+        assert output.split() == ["50", "20000", "100000"]
         burn = f"import time\nend = time.monotonic() + {BUSY_S}\nwhile time.monotonic() < end: pass\n"
         tell = "print(time.process_time(), open('/proc/self/cgroup').read(), open('/proc/self/status').read())"
         assert active.ready.inside

@@ -155,7 +155,7 @@ BREAKAGES = [
 ]
 
 
-def told(**more: object) -> Profile:
+def output(**more: object) -> Profile:
     """The profile of all breakages, for sources in a VM."""
     return Profile.model_validate(
         {**PROFILE.model_dump(mode="json", exclude_unset=True), "generator": "pktgen", **more}
@@ -180,11 +180,11 @@ def guest_in(lab: Yard, spec: UutSpec, profile: Profile) -> Iterator[tuple[Testb
 
 
 def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_still(lab, tmp_path):
-    with guest_in(lab, PV, told()) as (testbed, active):
-        said = measured_on(testbed, PV, active, BREAKAGES, tmp_path, lab.hosts, attempts=1)
+    with guest_in(lab, PV, output()) as (testbed, active):
+        given = measured_on(testbed, PV, active, BREAKAGES, tmp_path, lab.hosts, attempts=1)
         without_time = {
             name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
-            for name, (*counted, kinds) in said.items()
+            for name, (*counted, kinds) in given.items()
         }
         assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
         what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
@@ -218,7 +218,7 @@ def counted(uut: Host) -> dict[str, int]:
 
 
 def what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, captures):
-    profile = told(duration="14s", frame_sizes=[64])
+    profile = output(duration="14s", frame_sizes=[64])
     trial = planned_trial(testbed.topology, profile, ("s1",), index=len(BREAKAGES) + 1, uut=PV.name)
     uut, (name,) = lab.hosts["uut"], domains(lab)
     before = counted(uut)

@@ -125,9 +125,9 @@ class ContainerOptions(GuestOptions):
     @model_validator(mode="after")
     def _fits(self) -> "ContainerOptions":
         if self.domain is None and self.uri is not None:
-            raise ValueError("uri: it is for `domain`; a container of netbench's own has a libvirtd of its own")
+            raise ValueError("uri: it is for `domain`; netbench's own containers use a private libvirtd")
         if self.domain is not None and self.runtime != "libvirt":
-            raise ValueError("domain: say runtime: libvirt, whose domain it is")
+            raise ValueError("domain: set runtime: libvirt, which has the domain")
         for option in ("root", "image", "memory") if self.domain is not None else ():
             if option in self.model_fields_set:
                 raise ValueError(f"{option}: leave it out; with `domain` it is as the domain has it")
@@ -136,7 +136,7 @@ class ContainerOptions(GuestOptions):
                 "image: it is for root: image; with root: host a container has the programs of its machine"
             )
         if self.runtime == "libvirt" and self.memory:
-            raise ValueError("memory: libvirt has control groups of its own; take runtime lxc or podman for a limit")
+            raise ValueError("memory: libvirt makes its own control groups; use runtime lxc or podman for a limit")
         return self
 
 
@@ -261,9 +261,9 @@ class Container(Vmm):
         if not is_there:
             return f"image: there is no directory {self._options.image} for the root of a container"
         if directory.is_relative_to("/run"):
-            return f"image: {directory} is below /run, of which a container's runtime has its own"
+            return f"image: {directory} is below /run, which the runtime of a container replaces"
         if self._options.runtime == "podman" and "," in str(directory):
-            return f"image: podman takes the comma in {directory} for the end of a path; rename it"
+            return f"image: podman ends a path at the comma in {directory}: rename it"
         return ""
 
     def _start(self, spec: GuestSpec, root: Root, cgroups: Sequence[str]) -> list[str]:
@@ -307,10 +307,10 @@ class ContainerGuest(RunningGuest):
         assert self.process.stderr is not None
         self._complaint = Tail(self.process.stderr)
         # One reader for the process id and the console: late callers find both complete.
-        self._said = Tail(self.process.stdout)
+        self._output = Tail(self.process.stdout)
         try:
             wait_until(self._has_started, _END_S, _POLL_S)
-            self._leader = int(self._said.text().partition("\n")[0])
+            self._leader = int(self._output.text().partition("\n")[0])
         except ValueError as error:
             words = self._last_words  # before end(), which reads the rest of the pipe
             end(self.process)
@@ -328,8 +328,8 @@ class ContainerGuest(RunningGuest):
             raise TestbedError(f"{self.spec.title}: its first process does not run {limit_s:g} s after its start")
         pids = self._runtime.first_processes(self._machine, self.spec.directory, self._leader)
         if len(pids) != 1:
-            words = f"it has {len(pids)} first processes by what its runtime tells"
-            raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
+            problem = f"its runtime lists {len(pids)} first processes instead of one"
+            raise TestbedError(self.death_just_now() or f"{self.spec.title}: {problem}")
         (self._pid,) = pids
         around: Host = ConfinedHost(self._here, self.spec.host_cpus)
         for procs in self._cgroups:
@@ -369,7 +369,7 @@ class ContainerGuest(RunningGuest):
         return sum(process.cpu_s + (process.children_s if process.pid == _FIRST else 0.0) for process in processes)
 
     def console(self) -> str:
-        return self._said.text().partition("\n")[2]
+        return self._output.text().partition("\n")[2]
 
     def facts(self) -> dict[str, str]:
         return {**self._facts, "forwarded_by": _FORWARDED_BY}
@@ -389,7 +389,7 @@ class ContainerGuest(RunningGuest):
         return bool(pids)
 
     def _has_started(self) -> bool:
-        return "\n" in self._said.text() or (self.process is not None and self.process.poll() is not None)
+        return "\n" in self._output.text() or (self.process is not None and self.process.poll() is not None)
 
     @property
     def _proc(self) -> str:

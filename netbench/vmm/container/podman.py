@@ -25,7 +25,13 @@ _RUN = (
     'podman=$(command -v podman) && exec 9<"$podman" && mount --bind /bin/true "$podman" && exec /proc/self/fd/9 "$@"'
 )
 # The defaults may exceed the limits of the machine.
-_LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
+_LIMITS = "--ulimit nofile=1024:1024 --ulimit nproc=1000:1000"
+_STORAGE = (
+    f"--root {DIRECTORY}/storage --runroot {DIRECTORY}/runroot --tmpdir {DIRECTORY}/tmp --storage-driver vfs "
+    "--cgroup-manager cgroupfs --runtime crun --events-backend none"
+)
+_NAMESPACES = "--cgroups disabled --network host --uts private"
+_PLAIN = "--privileged --read-only --no-hosts --dns none --systemd false --log-driver none"
 _CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
 
 
@@ -43,44 +49,14 @@ class Podman(Runtime):
         machine.write(str(spec.directory / _CONFIGURATION_FILE), text)
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
-        storage = (
-            "--root",
-            f"{DIRECTORY}/storage",
-            "--runroot",
-            f"{DIRECTORY}/runroot",
-            "--tmpdir",
-            f"{DIRECTORY}/tmp",
-        )
-        kind = (
-            "--storage-driver",
-            "vfs",
-            "--cgroup-manager",
-            "cgroupfs",
-            "--runtime",
-            "crun",
-            "--events-backend",
-            "none",
-        )
-        name, called = spec.own_netns, host_name(spec)
-        own = ("--cgroups", "disabled", "--network", "host", "--uts", "private", "--hostname", called, *_LIMITS)
-        plain = (
-            "--privileged",
-            "--read-only",
-            "--no-hosts",
-            "--dns",
-            "none",
-            "--systemd",
-            "false",
-            "--log-driver",
-            "none",
-        )
-        files = ("--pidfile", f"{DIRECTORY}/{_PID_FILE}")
-        mounts = [
-            word for path in root.shared for word in ("--mount", f"type=bind,src={root.source / path},dst=/{path},ro")
-        ]
-        run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
+        mounts = (f"--mount type=bind,src={root.source / path},dst=/{path},ro".split(" ", 1) for path in root.shared)
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
-        command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
+        command = [
+            *("env", configured, "sh", "-c", _RUN, "podman", *_STORAGE.split(), "run", "--name", spec.own_netns),
+            *(*_NAMESPACES.split(), "--hostname", host_name(spec), *_LIMITS.split(), *_PLAIN.split()),
+            *("--pidfile", f"{DIRECTORY}/{_PID_FILE}", "--env", MARK, *(word for mount in mounts for word in mount)),
+            *("--rootfs", f"{DIRECTORY}/root", *init),
+        ]
         return within(command, spec, cgroups)
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:

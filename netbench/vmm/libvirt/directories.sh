@@ -1,4 +1,4 @@
-# For a libvirtd in a namespace of mounts of its own, which says where in $own: all that it keeps is there.
+# For a libvirtd in its own mount namespace: all its files are in $own.
 for place in /etc /var/lib /var/log /var/cache /run; do
     if [ ! -d "$place/libvirt" ]; then
         # Nothing is made on this machine: here the directory becomes one of the same entries, and one more.

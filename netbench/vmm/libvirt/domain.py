@@ -17,7 +17,7 @@ from netbench.model.interfaces import PREFIX
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.libvirt.api import LibvirtConnection, LibvirtError
 from netbench.vmm.qemu.command import RunFiles, qemu_program
-from netbench.vmm.qemu.process import LAST_WORDS_S, StartedMachine
+from netbench.vmm.qemu.process import LAST_WORDS_S, QemuMachine
 
 _SCRIPT, DIRECTORIES_SCRIPT = (Path(__file__).with_name(f"{name}.sh") for name in ("daemon", "directories"))
 _START_S = 20.0
@@ -108,7 +108,7 @@ done 2>/dev/null
 """
 
 
-class LibvirtDomain(StartedMachine):
+class LibvirtDomain(QemuMachine):
     """One transient domain, from start() to stop(), of the libvirtd at `uri`, or else of a private one.
 
     `define` returns its XML for a run id.

@@ -1,7 +1,7 @@
 # One domain of libvirt's LXC driver in the foreground, and the libvirtd that has it: `sh lxc.sh NAME XML
 # CONTROLLERS…`, in namespaces of control groups, mounts and processes of its own, where /run is the guest's directory.
-# It says what the domain's console does. CONTROLLERS are those of a hierarchy of control groups, as the kernel calls
-# them, or for version 2 what switches them on.
+# It prints the output of the domain's console. CONTROLLERS are those of a hierarchy of control groups, as the kernel
+# names them, or for version 2 the words that switch them on.
 set -eu
 domain=$1 xml=$2
 shift 2
@@ -53,7 +53,7 @@ until [ -S "$own/libvirt-sock" ]; do
     if ! kill -0 "$daemon"; then
         tail -n 1 "$own/libvirtd.log" >&2
         exit 1
-    fi 2>/dev/null # of `kill`, which says that there is no such process
+    fi 2>/dev/null # the message of `kill` about a missing process
     sleep 0.02
 done
 ask() {
@@ -70,7 +70,7 @@ console=$(ask ttyconsole "$domain")
     : >"$own/ended"
     kill "$daemon"
 } &
-wait "$daemon" || true # it was killed, by whomever: what is said below is why
+wait "$daemon" || true # it was killed; the cause is printed below
 if [ -e "$own/ended" ]; then
     echo "libvirt's domain has ended" >&2
 else

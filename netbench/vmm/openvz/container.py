@@ -1,9 +1,14 @@
-"""The changes that netbench makes on a machine with OpenVZ: containers, their start, and their NICs."""
+"""OpenVZ containers: the commands of its tools by their manual pages, and the changes they make.
+
+None was ever run against OpenVZ. `vzctl` is that of OpenVZ 6 (vzctl(8), vzlist(8), version 4.11). `prlctl` is that of
+Virtuozzo and OpenVZ 7 and later (prlctl(8)). Those have a vzctl(8) too: only it has an option for the name of the
+machine's end of a NIC.
+"""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
@@ -11,8 +16,10 @@ from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
 
-Tool = Literal["vzctl", "prlctl"]
+OpenVzTool = Literal["vzctl", "prlctl"]
 
+_CREATE_S = 900.0  # a template may have to be downloaded and unpacked
+_CHANGE_S = 300.0  # `vzctl stop` alone waits up to 120 s for a container to shut down
 # The default of both is 1000, the range 8 to 500000. netbench's usual weight is 100, its minimum 1.
 _UNITS_OF_WEIGHT = 10
 
@@ -24,19 +31,34 @@ class OpenVzContainer:
     Most methods return the command that does what they describe.
     """
 
+    tool: OpenVzTool
     ident: str
 
-    tool: ClassVar[Tool]
-    needs: ClassVar[frozenset[str]]
-    lister: ClassVar[str]  # the command that lists all containers
+    @property
+    def needs(self) -> frozenset[str]:
+        """The required tools."""
+        return frozenset({self.tool, "vzctl"})
+
+    @property
+    def lister(self) -> str:
+        """The command that lists all containers."""
+        return "vzlist --all" if self.tool == "vzctl" else "prlctl list --all"
 
     def create(self, name: str, template: str) -> list[str]:
         """Create it from an OS template; without one, from the default in vz.conf(5)."""
-        raise NotImplementedError
+        source = ["--ostemplate", template] if template else []
+        if self.tool == "vzctl":
+            return ["vzctl", "create", self.ident, *source, "--name", name]
+        return ["prlctl", "create", name, *source, "--vmtype", "ct"]
 
     def configure(self, memory_mib: int, shares: Sequence[str], features: Sequence[str]) -> list[str]:
         """Set its memory, its CPU shares and its kernel features permanently, before its start."""
-        raise NotImplementedError
+        switched_on = ["--features", ",".join(f"{feature}:on" for feature in features)] if features else []
+        if self.tool == "vzctl":
+            memory = ["--ram", f"{memory_mib}M", "--swap", "0"]  # "you must only set --ram and --swap"
+            return ["vzctl", "set", self.ident, "--onboot", "no", *memory, *shares, *switched_on, "--save"]
+        memory = ["--memsize", f"{memory_mib}M"]
+        return ["prlctl", "set", self.ident, "--autostart", "off", *memory, *shares, *switched_on]
 
     def start(self) -> list[str]:
         """Start it; it need not run commands yet."""
@@ -44,30 +66,15 @@ class OpenVzContainer:
 
     def stop(self, *, at_once: bool) -> list[str]:
         """Stop it: by a shutdown, or at once."""
-        raise NotImplementedError
+        return [self.tool, "stop", self.ident, *(["--fast" if self.tool == "vzctl" else "--kill"] if at_once else [])]
 
     def destroy(self) -> list[str]:
         """Delete it once it is stopped."""
-        raise NotImplementedError
+        return [self.tool, "destroy" if self.tool == "vzctl" else "delete", self.ident]
 
     def run(self, argv: Sequence[str]) -> list[str]:
         """Run a command in it, and return that command's exit code: both tools pass one string to its shell."""
-        raise NotImplementedError
-
-    def add_nic(self, nic: str, mac: str, host_mac: str) -> list[list[str]]:
-        """Add a NIC while it runs; both ends have the same name. The filter of MAC addresses, on by default, goes off.
-
-        Nothing is saved (no --save): the NIC is removed when the container stops.
-        """
-        change = ["vzctl", "set", self.ident]
-        return [
-            [*change, "--netif_add", f"{nic},{mac},{nic},{host_mac}"],
-            [*change, "--ifname", nic, "--mac_filter", "off"],
-        ]
-
-    def remove_nic(self, nic: str) -> list[str]:
-        """Remove a NIC while it runs."""
-        return ["vzctl", "set", self.ident, "--netif_del", nic]
+        return [self.tool, "exec2" if self.tool == "vzctl" else "exec", self.ident, shlex.join(argv)]
 
     def status(self, host: Host) -> tuple[bool, bool]:
         """Return whether the container exists, and whether it runs; TestbedError for unexpected output.
@@ -77,101 +84,34 @@ class OpenVzContainer:
         output = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).strip()
         words = output.split()[2:]  # a container may be called `running`
         if not {"exist", "deleted"} & set(words):
-            raise TestbedError(f"`{self.tool} status {self.ident}` makes no sense: {output or 'no output'}")
+            raise TestbedError(f"`{self.tool} status {self.ident}` printed an unknown status: {output or 'nothing'}")
         return "exist" in words, "exist" in words and "running" in words
 
     def name(self, host: Host) -> str:
         """Return its name on this machine; empty without a name (yet)."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class Vzctl(OpenVzContainer):
-    """A container of OpenVZ 6."""
-
-    tool: ClassVar[Tool] = "vzctl"
-    needs: ClassVar[frozenset[str]] = frozenset({"vzctl"})
-    lister: ClassVar[str] = "vzlist --all"
-
-    def create(self, name: str, template: str) -> list[str]:
-        return ["vzctl", "create", self.ident, *(["--ostemplate", template] if template else []), "--name", name]
-
-    def configure(self, memory_mib: int, shares: Sequence[str], features: Sequence[str]) -> list[str]:
-        memory = ["--ram", f"{memory_mib}M", "--swap", "0"]  # "you must only set --ram and --swap"
-        return ["vzctl", "set", self.ident, "--onboot", "no", *memory, *shares, *_switched_on(features), "--save"]
-
-    def stop(self, *, at_once: bool) -> list[str]:
-        return ["vzctl", "stop", self.ident, *(["--fast"] if at_once else [])]
-
-    def destroy(self) -> list[str]:
-        return ["vzctl", "destroy", self.ident]
-
-    def run(self, argv: Sequence[str]) -> list[str]:
-        return ["vzctl", "exec2", self.ident, shlex.join(argv)]
-
-    def name(self, host: Host) -> str:
+        if self.tool == "prlctl":
+            return self.ident
         output = run_checked(host, ["vzlist", "-a", "-H", "-t", "-o", "name", self.ident]).strip()
         return "" if output == "-" else output
 
 
-@dataclass(frozen=True, slots=True)
-class Prlctl(OpenVzContainer):
-    """A container of Virtuozzo or OpenVZ 7."""
-
-    tool: ClassVar[Tool] = "prlctl"
-    needs: ClassVar[frozenset[str]] = frozenset({"prlctl", "vzctl"})
-    lister: ClassVar[str] = "prlctl list --all"
-
-    def create(self, name: str, template: str) -> list[str]:
-        return ["prlctl", "create", name, *(["--ostemplate", template] if template else []), "--vmtype", "ct"]
-
-    def configure(self, memory_mib: int, shares: Sequence[str], features: Sequence[str]) -> list[str]:
-        memory = ["--memsize", f"{memory_mib}M"]
-        return ["prlctl", "set", self.ident, "--autostart", "off", *memory, *shares, *_switched_on(features)]
-
-    def stop(self, *, at_once: bool) -> list[str]:
-        return ["prlctl", "stop", self.ident, *(["--kill"] if at_once else [])]
-
-    def destroy(self) -> list[str]:
-        return ["prlctl", "delete", self.ident]
-
-    def run(self, argv: Sequence[str]) -> list[str]:
-        return ["prlctl", "exec", self.ident, shlex.join(argv)]
-
-    def name(self, host: Host) -> str:
-        return self.ident
-
-
-def box(tool: str, ident: str) -> OpenVzContainer:
-    """Return the container for one of the two tools."""
-    return {"vzctl": Vzctl, "prlctl": Prlctl}[tool](ident)
-
-
-def shares(weight: int | None, limit: float | None, cpus: Sequence[int]) -> list[str]:
-    """Return both tools' options for a CPU entitlement (100 is the usual weight; 1.0 is one CPU, i.e. 100 percent)."""
+def cpu_options(weight: int | None, limit: float | None, cpus: Sequence[int]) -> list[str]:
+    """Return both tools' options for CPU shares (100 is the usual weight; 1.0 is one CPU, i.e. 100 percent)."""
     options = ["--cpuunits", str(weight * _UNITS_OF_WEIGHT)] if weight is not None else []
     options += ["--cpulimit", str(round(limit * 100))] if limit is not None else []
     return options + (["--cpumask", ",".join(map(str, cpus))] if cpus else [])
 
 
-def _switched_on(features: Sequence[str]) -> list[str]:
-    return ["--features", ",".join(f"{feature}:on" for feature in features)] if features else []
-
-
-_CREATE_S = 900.0  # a template may have to be downloaded and unpacked
-_OTHERWISE_S = 300.0  # `vzctl stop` alone waits up to 120 s for a container to shut down
-
-
 @dataclass(frozen=True, slots=True)
-class OfContainer(Change):
+class OpenVzChange(Change):
     """A change to one container, by its name or number in `tool`."""
 
-    tool: str
+    tool: OpenVzTool
     ident: str
 
     @property
-    def _box(self) -> OpenVzContainer:
-        return box(self.tool, self.ident)
+    def _container(self) -> OpenVzContainer:
+        return OpenVzContainer(self.tool, self.ident)
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
@@ -187,7 +127,7 @@ class OfContainer(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class AddContainer(OfContainer):
+class AddContainer(OpenVzChange):
     """A container of netbench, made from a template; undo stops and destroys it."""
 
     name: str
@@ -198,27 +138,26 @@ class AddContainer(OfContainer):
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        made = self._box.create(self.name, self.template)
-        return [made, self._box.configure(self.memory_mib, self.shares, self.features)]
+        made = self._container.create(self.name, self.template)
+        return [made, self._container.configure(self.memory_mib, self.shares, self.features)]
 
     def found(self, look: MachineState) -> Self:
-        exists, _ = self._box.status(look.host)
-        if exists:
+        if self._container.status(look.host)[0]:
             raise not_ours(f"the container {self.ident}")
         return self
 
     def undo(self, host: Host) -> None:
-        exists, runs = self._box.status(host)
+        exists, runs = self._container.status(host)
         # A container with another name was made by somebody else meanwhile. One that is half made has no name yet.
-        if not exists or not self.name.startswith(PREFIX) or self._box.name(host) not in ("", self.name):
+        if not exists or not self.name.startswith(PREFIX) or self._container.name(host) not in ("", self.name):
             return
         if runs:
-            run_checked(host, self._box.stop(at_once=True), timeout_s=_OTHERWISE_S)
-        run_checked(host, self._box.destroy(), timeout_s=_OTHERWISE_S)
+            run_checked(host, self._container.stop(at_once=True), timeout_s=_CHANGE_S)
+        run_checked(host, self._container.destroy(), timeout_s=_CHANGE_S)
 
 
 @dataclass(frozen=True, slots=True)
-class StartContainer(OfContainer):
+class StartContainer(OpenVzChange):
     """Start a container; one that `ran` before is left unchanged. Undo stops netbench's `own` containers at once."""
 
     own: bool
@@ -226,22 +165,26 @@ class StartContainer(OfContainer):
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        return [] if self.ran else [self._box.start()]
+        return [] if self.ran else [self._container.start()]
 
     def found(self, look: MachineState) -> Self:
-        exists, runs = self._box.status(look.host)
+        exists, runs = self._container.status(look.host)
         if not exists:
-            raise TestbedError(f"there is no container {self.ident}: name one that `{self._box.lister}` lists")
+            raise TestbedError(f"there is no container {self.ident}: name one that `{self._container.lister}` lists")
         return replace(self, ran=runs)
 
     def undo(self, host: Host) -> None:
-        if not self.ran and self._box.status(host)[1]:
-            run_checked(host, self._box.stop(at_once=self.own), timeout_s=_OTHERWISE_S)
+        if not self.ran and self._container.status(host)[1]:
+            run_checked(host, self._container.stop(at_once=self.own), timeout_s=_CHANGE_S)
 
 
 @dataclass(frozen=True, slots=True)
-class AddContainerNic(OfContainer):
-    """A NIC of a running container: a pair of virtual Ethernet interfaces, both ends named `nic`."""
+class AddContainerNic(OpenVzChange):
+    """A NIC of a running container: a pair of virtual Ethernet interfaces, both ends named `nic`.
+
+    The filter of MAC addresses, on by default, goes off. Nothing is saved (no --save): the NIC is removed when the
+    container stops.
+    """
 
     nic: str
     mac: str
@@ -249,7 +192,11 @@ class AddContainerNic(OfContainer):
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        return self._box.add_nic(self.nic, self.mac, self.host_mac)
+        change = ["vzctl", "set", self.ident]
+        return [
+            [*change, "--netif_add", f"{self.nic},{self.mac},{self.nic},{self.host_mac}"],
+            [*change, "--ifname", self.nic, "--mac_filter", "off"],
+        ]
 
     def found(self, look: MachineState) -> Self:
         look.refuse_existing(None, self.nic)
@@ -257,5 +204,5 @@ class AddContainerNic(OfContainer):
 
     def undo(self, host: Host) -> None:
         # It is gone if the container has stopped, and may never have been made.
-        if self._box.status(host)[1] and host.run(["ip", "link", "show", "dev", self.nic]).exit_code == 0:
-            run_checked(host, self._box.remove_nic(self.nic), timeout_s=_OTHERWISE_S)
+        if self._container.status(host)[1] and host.run(["ip", "link", "show", "dev", self.nic]).exit_code == 0:
+            run_checked(host, ["vzctl", "set", self.ident, "--netif_del", self.nic], timeout_s=_CHANGE_S)

@@ -30,10 +30,9 @@ from netbench.vmm.openvz.container import (
     AddContainer,
     AddContainerNic,
     OpenVzContainer,
+    OpenVzTool,
     StartContainer,
-    Tool,
-    box,
-    shares,
+    cpu_options,
 )
 
 NEVER_RUN = "contract only, never run against OpenVZ"
@@ -45,11 +44,11 @@ _POLL_S = 0.1
 _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with"
 
 
-def look_for(tool: str, _: str) -> str:
+def find_tool(tool: str, _: str) -> str:
     """Return the path of one of the tools; MissingError without it or without OpenVZ's kernel."""
     path = shutil.which(tool, path=search_path())
     if path is None:
-        raise MissingError(f"{tool} is not on this host")
+        raise MissingError(f"{tool} is not installed on this host")
     if not KERNEL.exists():
         raise MissingError(f"the kernel of this host is not OpenVZ's: it has no {KERNEL}")
     return path
@@ -71,7 +70,7 @@ class OpenVzOptions(GuestOptions):
     stopped. Memory is in MiB.
     """
 
-    tool: Tool = "vzctl"
+    tool: OpenVzTool = "vzctl"
     """vzctl (OpenVZ 6) or prlctl (Virtuozzo, OpenVZ 7)."""
     template: Word = ""
     """OS template. Default: DEF_OSTEMPLATE of vz.conf(5)."""
@@ -95,10 +94,10 @@ class Netif(Attachment):
     kind: ClassVar[str] = "veth"
     needs: ClassVar[frozenset[str]] = frozenset({"veth"})
 
-    box: OpenVzContainer
+    container: OpenVzContainer
 
     def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        yield AddContainerNic(self.box.tool, self.box.ident, interface, mac, host_mac(mac))
+        yield AddContainerNic(self.container.tool, self.container.ident, interface, mac, host_mac(mac))
         if netns:
             yield MovePort(interface, netns)
 
@@ -119,7 +118,7 @@ class OpenVz(Vmm):
     applies_cpu_shares: bool = True
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(
-        Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool), signs=(tool, str(KERNEL)))
+        Facility(tool, "containers of OpenVZ", _REMEDY, partial(find_tool, tool), signs=(tool, str(KERNEL)))
         for tool in ("vzctl", "prlctl")
     )
 
@@ -128,46 +127,46 @@ class OpenVz(Vmm):
         self._options = options
 
     def needs(self) -> frozenset[str]:
-        return self._box(GuestSpec("", Path())).needs
+        return self._container_of(GuestSpec("", Path())).needs
 
     def attachment(self, spec: GuestSpec) -> Netif:
-        return Netif(self._box(spec))
+        return Netif(self._container_of(spec))
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Yield the container and its start, because NICs can be attached only to a running container.
 
         UsageError for CPU shares of a container that netbench did not make.
         """
-        options, of = self._options, self._box(spec)
-        wanted = shares(spec.weight, spec.limit, spec.host_cpus)
-        if options.container and wanted:
-            set_shares = shlex.join([of.tool, "set", options.container, *wanted])
+        options, of = self._options, self._container_of(spec)
+        shares = cpu_options(spec.weight, spec.limit, spec.host_cpus)
+        if options.container and shares:
+            set_shares = shlex.join([of.tool, "set", options.container, *shares])
             raise UsageError(
-                f"container {options.container} is not netbench's, so its shares are not either: leave host_cpus, "
-                f"cpu_weight and cpu_limit out, and say `{set_shares}` yourself"
+                f"container {options.container} is not netbench's, so netbench does not set its CPU shares: leave "
+                f"host_cpus, cpu_weight and cpu_limit out, and run `{set_shares}`"
             )
         if not options.container:
             memory = 512 if options.memory is None else options.memory
             features = ("bridge",) if options.forward == "bridge" else ()
             name = spec.own_netns
-            yield AddContainer(of.tool, of.ident, name, options.template, memory, tuple(wanted), features)
+            yield AddContainer(of.tool, of.ident, name, options.template, memory, tuple(shares), features)
         yield StartContainer(of.tool, of.ident, own=not options.container)
 
     def command(self, spec: GuestSpec) -> str:
-        return shlex.join(self._box(spec).run(["true"]))
+        return shlex.join(self._container_of(spec).run(["true"]))
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        guest = OpenVzGuest(spec, outside(host), self._box(spec), own=not self._options.container)
+        guest = OpenVzGuest(spec, outside(host), self._container_of(spec), own=not self._options.container)
         if death := guest.death():
             raise TestbedError(death)
         return guest
 
-    def _box(self, spec: GuestSpec) -> OpenVzContainer:
+    def _container_of(self, spec: GuestSpec) -> OpenVzContainer:
         """Return the container by a name or number derived from the guest, unique among guests and runs."""
         if self._options.tool == "prlctl":
-            return box("prlctl", self._options.container or spec.own_netns)
+            return OpenVzContainer("prlctl", self._options.container or spec.own_netns)
         number = _FIRST_NUMBER + crc32(spec.own_netns.encode()) % _FIRST_NUMBER
-        return box("vzctl", self._options.container or str(number))
+        return OpenVzContainer("vzctl", self._options.container or str(number))
 
 
 class OpenVzGuest(RunningGuest):
@@ -176,7 +175,7 @@ class OpenVzGuest(RunningGuest):
     def __init__(self, spec: GuestSpec, here: Host, of: OpenVzContainer, *, own: bool) -> None:
         super().__init__(spec)
         self._here = here
-        self._box = of
+        self._container = of
         self._own = own
 
     def await_answer(self, limit_s: float) -> None:
@@ -185,29 +184,36 @@ class OpenVzGuest(RunningGuest):
         if death := self.death():
             raise TestbedError(death)
         if not answered:
-            raise TestbedError(f"{self.spec.title}: its container {self._box.ident} runs no command in {limit_s:g} s")
+            raise TestbedError(
+                f"{self.spec.title}: its container {self._container.ident} runs no command in {limit_s:g} s"
+            )
 
     def host(self, gone: type[TestbedError] = GoneError) -> Host:
         return OpenVzHost(self.spec.name, self.spec.title, self._here, self, gone)
 
     def death(self) -> str:
-        exists, runs = self._box.status(self._here)
+        exists, runs = self._container.status(self._here)
         what = "has stopped" if exists else "is gone"
-        return "" if runs else f"{self.spec.title}: its container {self._box.ident} {what}"
+        return "" if runs else f"{self.spec.title}: its container {self._container.ident} {what}"
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return the command that runs a command in it."""
-        return self._box.run(argv)
+        return self._container.run(argv)
 
     def facts(self) -> dict[str, str]:
-        version = run_checked(self._here, [self._box.tool, "--version"]).strip()
-        return {"openvz": version, "container": self._box.ident, "driver": NEVER_RUN, "forwarded_by": _FORWARDED_BY}
+        version = run_checked(self._here, [self._container.tool, "--version"]).strip()
+        return {
+            "openvz": version,
+            "container": self._container.ident,
+            "driver": NEVER_RUN,
+            "forwarded_by": _FORWARDED_BY,
+        }
 
     def stop(self) -> None:
         """Stop netbench's own container; undoing StartContainer stops another one, if it did not run before."""
         with suppress(MachineGoneError):  # the container is gone with its machine
-            if self._own and self._box.status(self._here)[1]:
-                run_checked(self._here, self._box.stop(at_once=True), timeout_s=120.0)
+            if self._own and self._container.status(self._here)[1]:
+                run_checked(self._here, self._container.stop(at_once=True), timeout_s=120.0)
 
     @property
     def _answers(self) -> bool:

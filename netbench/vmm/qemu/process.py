@@ -35,7 +35,7 @@ def trouble_in(console: str) -> str:
     return next((match[0] for line in console.splitlines() if (match := _TROUBLE.search(line))), "")
 
 
-class StartedMachine:
+class QemuMachine:
     """One guest under QEMU, from its start to stop()."""
 
     def __init__(self, name: str, files: RunFiles) -> None:
@@ -63,7 +63,7 @@ class StartedMachine:
 
     def set_link(self, number: int, *, up: bool) -> None:
         """Switch the carrier of its NIC `number`, from 0, on or off; TestbedError where that is not supported."""
-        raise TestbedError(f"{self.guest}: nobody can take the carrier from its NICs")
+        raise TestbedError(f"{self.guest}: the carrier of its NICs cannot be switched")
 
     def cpu_s(self) -> float:
         """Return the CPU time it has used on this machine, in seconds, kernel and user."""
@@ -128,7 +128,7 @@ _END_S = 5.0
 _KEEP = 'read -r word || kill -KILL "$0"'
 
 
-class QemuProcess(StartedMachine):
+class QemuProcess(QemuMachine):
     """One guest under QEMU, from start() to stop()."""
 
     def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
@@ -179,7 +179,7 @@ class QemuProcess(StartedMachine):
         complaint = self._words_of_qemu()
         if code < 0:
             return f"{self.guest}: QEMU was killed by signal {-code}" + (f": {complaint}" if complaint else "")
-        words = complaint or self.words_of_guest() or "no word from the guest, as happens with too little memory"
+        words = complaint or self.words_of_guest() or "the guest wrote nothing, as happens with too little memory"
         return f"{self.guest}: QEMU ended with exit code {code}: {words}"
 
     def trouble(self) -> str:
@@ -191,7 +191,7 @@ class QemuProcess(StartedMachine):
             status = self._monitor.command("query-status")["status"]
         except TestbedError as error:
             return self.death_just_now() or str(error)
-        return "" if status == "running" else f"{self.guest} is not running: QEMU says {status!r}"
+        return "" if status == "running" else f"{self.guest} is not running: QEMU reports {status!r}"
 
     def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
         """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.

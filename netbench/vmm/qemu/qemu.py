@@ -39,7 +39,7 @@ from netbench.vmm.qemu.command import (
 )
 from netbench.vmm.qemu.guest_agent import GuestAgentHost, QmpConnection
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
-from netbench.vmm.qemu.process import QemuProcess, StartedMachine
+from netbench.vmm.qemu.process import QemuMachine, QemuProcess
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")
@@ -58,7 +58,7 @@ def find_vhost(_: str) -> str:
 class QemuGuest(RunningGuest):
     """A running virtual machine."""
 
-    def __init__(self, spec: GuestSpec, process: StartedMachine, connection: Connection, facts: dict[str, str]) -> None:
+    def __init__(self, spec: GuestSpec, process: QemuMachine, connection: Connection, facts: dict[str, str]) -> None:
         super().__init__(spec)
         self._process = process
         self._connection = connection

@@ -150,7 +150,7 @@ class VirtualBoxGuest(RunningGuest):
         self.process = NamespaceHost(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self._said = [Tail(self.process.stderr), Tail(self.process.stdout)]
+        self._output = [Tail(self.process.stderr), Tail(self.process.stdout)]
 
     def await_answer(self, limit_s: float) -> None:
         """Return once its agent answers; TestbedError when it does not, or as soon as it cannot any more."""
@@ -168,8 +168,8 @@ class VirtualBoxGuest(RunningGuest):
             if self.death() or self._hopeless():
                 raise
             last = self.console().splitlines()[-1:]
-            said = f"the last on its console: {last[0]}" if last else "nothing is on its console"
-            raise TestbedError(f"{error}; {said}") from error
+            output = f"last line of its console: {last[0]}" if last else "its console is empty"
+            raise TestbedError(f"{error}; {output}") from error
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._connection is None:
@@ -195,7 +195,7 @@ class VirtualBoxGuest(RunningGuest):
             return parse_process(self._of_process("stat")).cpu_s
         except (TestbedError, ValueError) as error:
             raise TestbedError(
-                self.death_just_now() or f"{self.spec.title}: its CPU time is not told: {error}"
+                self.death_just_now() or f"{self.spec.title}: its CPU time cannot be read: {error}"
             ) from error
 
     def memory_bytes(self) -> int | None:
@@ -239,7 +239,7 @@ class VirtualBoxGuest(RunningGuest):
         return f"{self.spec.title}: {trouble}" if trouble else ""
 
     def _last_words(self) -> str:
-        output = [line for tail in self._said for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
+        output = [line for tail in self._output for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
         # unshare reports only that the others were killed.
         lines = [line for line in output if not line.startswith("unshare:")]
         errors = [line for line in lines if "error" in line.lower()]

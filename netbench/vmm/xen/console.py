@@ -26,7 +26,7 @@ _RELAY = (
 )
 
 
-class Overheard(socket.socket):
+class ConsoleSocket(socket.socket):
     """A connection that stores its input: all of it until booted(), then only the latest."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -56,16 +56,17 @@ class Overheard(socket.socket):
         return plain(bytes(self._boot + (self._recent if recent else b"")).decode(errors="replace"))
 
 
-def console_of(host: Host, number: int, title: str, death: Callable[[], str]) -> Overheard:
+def console_of(host: Host, number: int, title: str, death: Callable[[], str]) -> ConsoleSocket:
     """Return a connection to the console of a domain, by its number; TestbedError if Xen created none."""
-    found: list[str] = []
+    terminal = ""
 
-    def told() -> bool:
+    def created() -> bool:
+        nonlocal terminal
         done = host.run(["xenstore-read", f"/local/domain/{number}/console/tty"])
-        found.extend(done.stdout.split() if done.exit_code == 0 else [])
-        return bool(found)
+        terminal = done.stdout.strip() if done.exit_code == 0 else ""
+        return bool(terminal)
 
-    if not wait_until(told, _TTY_S, _POLL_S):
+    if not wait_until(created, _TTY_S, _POLL_S):
         why = death() or "does xenconsoled run?"
-        raise TestbedError(f"{title}: Xen gave it no console within {_TTY_S:g} s: {why}")
-    return Overheard(piped(host.spawn(["sh", "-c", _RELAY, found[0]])))
+        raise TestbedError(f"{title}: Xen created no console for it within {_TTY_S:g} s: {why}")
+    return ConsoleSocket(piped(host.spawn(["sh", "-c", _RELAY, terminal])))

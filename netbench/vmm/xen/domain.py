@@ -27,7 +27,7 @@ _ROW = re.compile(r"^(?P<name>\S+)\s+(?P<id>\d+)\s+(?P<mib>\d+)\s+(?P<vcpus>\d+)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class DomainState:
     """A row of `xl list` (xl(1)); CPU time in seconds, to 0.1 s, of all its vCPUs since its creation."""
 
     number: int
@@ -42,14 +42,14 @@ class Listed:
         return self.trouble == _PAUSED
 
 
-def parse_list(text: str) -> dict[str, Listed]:
+def parse_list(text: str) -> dict[str, DomainState]:
     """Return the domains of `xl list` by name."""
     found = {}
     for line in text.splitlines():
         if row := _ROW.match(line):
             trouble = next((words for letter, words in _STATES.items() if letter in row["state"]), "")
             number, mib, vcpus = int(row["id"]), int(row["mib"]), int(row["vcpus"])
-            found[row["name"]] = Listed(number, mib, vcpus, trouble, float(row["cpu_s"]))
+            found[row["name"]] = DomainState(number, mib, vcpus, trouble, float(row["cpu_s"]))
     return found
 
 
@@ -61,7 +61,7 @@ def require_xl(host: Host) -> None:
         raise MissingError(f"{host} has no `xl`: {REMEDY}")
 
 
-def listed(host: Host, name: str) -> Listed | None:
+def listed(host: Host, name: str) -> DomainState | None:
     """Return a domain, None if it does not exist; TestbedError when `xl list` fails."""
     done = host.run(["xl", "list", name])
     if done.exit_code == 0:
@@ -71,7 +71,7 @@ def listed(host: Host, name: str) -> Listed | None:
     raise TestbedError(f"{host}: `xl list` failed with exit code {done.exit_code}: {done.stderr.strip()}")
 
 
-def domain_0(host: Host) -> Listed:
+def domain_0(host: Host) -> DomainState:
     """Return domain 0, which has the hardware and serves the other domains."""
     domains = parse_list(run_checked(host, ["xl", "list"])).values()
     try:

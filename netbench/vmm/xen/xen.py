@@ -28,14 +28,14 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.qemu.process import trouble_in
-from netbench.vmm.xen.console import Overheard, console_of
+from netbench.vmm.xen.console import ConsoleSocket, console_of
 from netbench.vmm.xen.domain import (
     DISC,
     INITRD,
     KERNEL,
     REMEDY,
     AddDomain,
-    Listed,
+    DomainState,
     TapOfDomain,
     Vif,
     destroy,
@@ -148,13 +148,13 @@ DOMAIN_0 = Path("/proc/xen/capabilities")
 _INFO = re.compile(r"^(xen_version|xen_scheduler)\s*: (.*)$", re.MULTILINE)
 
 
-def look_for_xl(_: str) -> str:
+def find_xl(_: str) -> str:
     """Return the path of `xl`; MissingError without it, or if this machine is not domain 0 of Xen."""
     path = shutil.which("xl", path=search_path())
     if path is None:
         raise MissingError("xl is not on this host")
     if not DOMAIN_0.exists() or "control_d" not in DOMAIN_0.read_text():
-        raise MissingError(f"this host is no domain 0 of Xen ({DOMAIN_0} does not say so)")
+        raise MissingError(f"this host is no domain 0 of Xen (according to {DOMAIN_0})")
     return path
 
 
@@ -173,7 +173,7 @@ class Xen(Vmm):
     pace: ClassVar[DurationEstimate] = DurationEstimate(
         bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0
     )  # emulated
-    may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl, signs=("xl", str(DOMAIN_0))),)
+    may_need = (Facility("xl", "domains of Xen", REMEDY, find_xl, signs=("xl", str(DOMAIN_0))),)
 
     def __init__(self, options: XenOptions) -> None:
         super().__init__(options)
@@ -232,7 +232,7 @@ class XenGuest(RunningGuest):
         self._machine = machine
         self._options = options
         self._looked_s = 0.0
-        self._console: Overheard = console_of(machine, number, spec.title, self.death)
+        self._console: ConsoleSocket = console_of(machine, number, spec.title, self.death)
         self._agent = AgentHost(spec.name, AgentChannel(spec.title, self._console))
 
     def await_answer(self, limit_s: float) -> None:
@@ -284,7 +284,7 @@ class XenGuest(RunningGuest):
         self._agent.close()
 
     @property
-    def _domain(self) -> Listed:
+    def _domain(self) -> DomainState:
         domain = listed(self._machine, self.spec.own_netns)
         if domain is None:
             raise TestbedError(f"{self.spec.title}: its domain {self.spec.own_netns} is gone")
