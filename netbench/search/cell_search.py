@@ -10,6 +10,7 @@ from statistics import fmean
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.profile import Profile
 from netbench.model.search import (
+    HIGHEST_REQUESTED_LOAD,
     LoadedDelay,
     Rfc2544Tests,
     SearchedStream,
