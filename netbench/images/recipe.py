@@ -7,9 +7,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
+from netbench.config.document import yaml_value
 from netbench.hosts.agent import program as agent_program
 from netbench.images.library import content_digest
 
@@ -72,5 +72,5 @@ def load_recipe(name: str) -> Recipe:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(path.read_text().replace("{machine}", platform.machine()))
+    content: dict[str, Any] = yaml_value(path.read_text().replace("{machine}", platform.machine()))
     return content

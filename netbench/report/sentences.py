@@ -5,8 +5,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 
 def sentence(key: str, /, **values: object) -> str:
     """The sentence of this key (`findings.no_loss`) with its values filled in."""
@@ -34,4 +32,4 @@ def glossary_of(anchor: str) -> Mapping[str, str]:
 @cache
 def _data(name: str) -> dict[str, dict[str, Any]]:
     text = files("netbench.report").joinpath(name).read_text(encoding="utf-8")
-    return dict(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return dict(yaml_value(text))

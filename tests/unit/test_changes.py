@@ -204,6 +204,29 @@ def test_every_kind_of_change_can_be_read_back():
     } - of_no_kind - elsewhere
 
 
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        (
+            {"change": "OwnDomain", "module": "netbench.vmm.libvirt_changes", "uri": "u", "name": "n"},
+            "AddLibvirtDomain",
+        ),
+        (
+            {
+                "change": "AddEsxiNetwork",
+                "module": "netbench.vmm.esxi_changes",
+                "told": "{}",
+                "name": "n",
+                "uplink": "u",
+            },
+            "AddEsxiNetwork",
+        ),
+    ],
+)
+def test_changes_of_earlier_versions_can_be_undone(entry, name):
+    assert type(from_json(entry)).__name__ == name
+
+
 def test_an_unknown_change_is_refused():
     with pytest.raises(KeyError):
         from_json({"change": "Format", "disk": "sda"})

@@ -5,8 +5,8 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
-import yaml
 
+from netbench.config.document import yaml_value
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.findings import findings
@@ -282,7 +282,7 @@ def test_loads_of_an_unstable_search_are_not_shares():
 
 
 def test_a_sentence_has_25_words_at_most():
-    data = yaml.safe_load(files("netbench.report").joinpath("sentences.yaml").read_text())
+    data = yaml_value(files("netbench.report").joinpath("sentences.yaml").read_text())
     texts = [text for group, entries in data.items() if group != "sections" for text in entries.values()]
     texts += [section.get("lead", "") for section in data["sections"].values()]
     sentences = [sentence for text in texts for sentence in re.split(r"(?<=[.:;]) ", text)]

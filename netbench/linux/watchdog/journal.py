@@ -36,6 +36,8 @@ from netbench.signals import shielded
 
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
+# Names in journals of earlier versions, of changes and of their fields.
+_RENAMED = {"OwnDomain": "AddLibvirtDomain", "told": "options_json"}
 # Number of entries about undone changes from which the file is rewritten.
 _MANY = 200
 
@@ -206,8 +208,9 @@ def to_json(change: Change) -> dict[str, object]:
 
 def from_json(data: dict[str, Any]) -> Change:
     """Return the change from the data of `to_json`; KeyError or TypeError for anything else."""
-    fields = dict(data)
+    fields = {_RENAMED.get(key, key): value for key, value in data.items()}
     name = str(fields.pop("change"))
+    name = _RENAMED.get(name, name)
     if module := fields.pop("module", None):
         try:
             import_module(str(module))
