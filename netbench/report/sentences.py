@@ -5,6 +5,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from netbench.config.document import yaml_value
+
 
 def sentence(key: str, /, **values: object) -> str:
     """The sentence of this key (`findings.no_loss`) with its values filled in."""
