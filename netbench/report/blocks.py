@@ -1,18 +1,35 @@
 """The parts of a page as plain data; the templates in `templates/` turn them into HTML."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from itertools import chain
+from typing import Generic, TypeVar
 
 from markupsafe import Markup
 
+from netbench.report.formats import count
 from netbench.report.sentences import glossary_of, heading_of, lead_of
 from netbench.statistics.groups import grouped
 
 Item = TypeVar("Item")
 _OPEN_UP_TO = 12  # rows
+
+
+class Block:
+    """A part of a section; the template in `blocks.html` that bears its class's name turns it into HTML."""
+
+    __slots__ = ()
+
+    @property
+    def template(self) -> str:
+        """The name of its template."""
+        return type(self).__name__.lower()
+
+    @property
+    def inner(self) -> Iterable["Block"]:
+        """The blocks within it."""
+        return ()
 
 
 class Kind(StrEnum):
@@ -41,9 +58,6 @@ class Cell:
     bar: tuple[float, float] | None = None
     shade: float | None = None
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
@@ -60,15 +74,10 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class ColumnHeading:
-    """The heading of a column as plain data: its key for programs, its title with the unit, its kind."""
+    """The heading of a column: its title with the unit, its kind."""
 
     title: str
     kind: Kind
-
-    @property
-    def key(self) -> str:
-        """The title in lower case, with underscores."""
-        return re.sub("[^a-z0-9]+", "_", self.title.lower()).strip("_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +90,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Block):
     """A table as plain data; pages, files and comparisons render it.
 
     `name` and `caption` are those of its file, `view` the view of the results that it is about. `spans` are headings
     above several columns. The headings of blocks are on the page where `shows_blocks`.
     """
-
-    template: ClassVar[str] = "table"
 
     columns: tuple[ColumnHeading, ...]
     rows: tuple[Row, ...]
@@ -104,18 +111,16 @@ class Table:
         """The rows of each block, by its heading."""
         return list(grouped(self.rows, lambda row: row.block).items()) or [("", [])]
 
-    def folded(self, noun: str, lead: str = "", many: str = "") -> "Folded":
+    def folded(self, noun: str, lead: str = "", badge: str = "") -> "Folded":
         """The table under a summary with its number of rows; long ones start closed."""
         number = len(self.rows)
-        text = f"{number:,} {noun if number == 1 else many or noun + 's'}"
-        return Folded(f"{lead}{text}", [self], is_open=number <= _OPEN_UP_TO)
+        return Folded(f"{lead}{count(number, noun)}", [self], is_open=number <= _OPEN_UP_TO, badge=badge)
 
 
 def table(
-    columns: Iterable[Column[Item]],
     items: Iterable[Item],
+    *columns: Column[Item],
     css: str = "",
-    *,
     block: Callable[[Item], str] | None = None,
     row_css: Callable[[Item], str] = lambda _: "",
     shows_blocks: bool = True,
@@ -124,66 +129,60 @@ def table(
     view: str = "",
 ) -> Table:
     """A table with a row per item; rows of the same `block` belong together."""
-    every = list(columns)
-    headings = []
-    for column in every:
+    headings: list[ColumnHeading] = []
+    cells_of: list[Callable[[Item], Cell | str]] = []
+    for column in columns:
         headings.append(ColumnHeading(column.title, column.kind))
+        cells_of.append(column.cell)
         if column.spread is not None:
             headings.append(ColumnHeading("±", Kind.SPREAD))
+            cells_of.append(column.spread)
     rows = []
     for item in items:
-        cells: list[Cell] = []
-        for column in every:
-            content = column.cell(item)
-            cells.append(content if isinstance(content, Cell) else Cell(content))
-            if column.spread is not None:
-                cells.append(Cell(column.spread(item)))
-        rows.append(Row(tuple(cells), row_css(item), block(item) if block else ""))
+        contents = [cell_of(item) for cell_of in cells_of]
+        cells = tuple(Cell(content) if isinstance(content, str) else content for content in contents)
+        rows.append(Row(cells, row_css(item), block(item) if block else ""))
     return Table(tuple(headings), tuple(rows), css, name, caption, view, shows_blocks=shows_blocks)
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Block):
     """A paragraph. Text between backticks is code, `[text](#id)` a link."""
 
-    template: ClassVar[str] = "note"
     text: str
     css: str = "note"
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Block):
     """A heading within a section."""
 
-    template: ClassVar[str] = "heading"
     text: str
     level: int = 3
     colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(Block):
     """A list; the first part of each item is emphasised."""
 
-    template: ClassVar[str] = "bullets"
     items: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Definitions:
+class Definitions(Block):
     """Terms or names, each with its meaning or value."""
 
-    template: ClassVar[str] = "definitions"
     items: Mapping[str, str]
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class FigureMarkup:
-    """The markup of a figure."""
+class FigureMarkup(Block):
+    """The markup of a figure, in the `view` of that name (empty: in no view); `uut` is set where each UUT has one."""
 
-    template: ClassVar[str] = "figure"
     html: Markup
+    view: str = ""
+    uut: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,18 +195,22 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Block):
     """Parts of which one is shown at a time: by buttons for the whole page, or by a list of its own with a `name`."""
 
-    template: ClassVar[str] = "choice"
     label: str
     options: Sequence[Option]
-    parts: Sequence[Sequence["Block"]]
+    parts: Sequence[Sequence[Block]]
     name: str = ""
     start: str = ""
 
     @property
-    def entries(self) -> list[tuple[Option, Sequence["Block"]]]:
+    def inner(self) -> Iterable[Block]:
+        """The blocks of all parts."""
+        return chain.from_iterable(self.parts)
+
+    @property
+    def entries(self) -> list[tuple[Option, Sequence[Block]]]:
         """Each option with its part, the one shown at first with `start`."""
         return list(zip(self.options, self.parts, strict=True))
 
@@ -218,26 +221,31 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Block):
     """Blocks under a summary that opens and closes them."""
 
-    template: ClassVar[str] = "folded"
     summary: str
-    parts: Sequence["Block"]
+    parts: Sequence[Block]
     is_open: bool = False
     badge: str = ""
 
+    @property
+    def inner(self) -> Iterable[Block]:
+        """The blocks under the summary."""
+        return self.parts
+
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Block):
     """Blocks beside each other where there is room."""
 
-    template: ClassVar[str] = "grid"
-    parts: Sequence[Sequence["Block"]]
+    parts: Sequence[Sequence[Block]]
     css: str
 
-
-Block = Note | Heading | Bullets | Definitions | FigureMarkup | Choice | Folded | Grid | Table
+    @property
+    def inner(self) -> Iterable[Block]:
+        """The blocks of all parts."""
+        return chain.from_iterable(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,17 +267,7 @@ class Section:
 
 
 def _has_figures(blocks: Iterable[Block]) -> bool:
-    for block in blocks:
-        if isinstance(block, FigureMarkup):
-            return True
-        parts: Iterable[Iterable[Block]] = ()
-        if isinstance(block, Choice | Grid):
-            parts = block.parts
-        elif isinstance(block, Folded):
-            parts = (block.parts,)
-        if any(_has_figures(part) for part in parts):
-            return True
-    return False
+    return any(isinstance(block, FigureMarkup) or _has_figures(block.inner) for block in blocks)
 
 
 def section(

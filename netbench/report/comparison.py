@@ -1,6 +1,6 @@
 """The texts and rows of a comparison, computed once: terminal, page and exports render these."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -16,6 +16,7 @@ from netbench.report.formats import (
     mbps,
     mbps_spread,
     mean,
+    p_value,
     percent,
     percent_limit,
     percent_spread,
@@ -63,12 +64,14 @@ class Compared:
     @property
     def name(self) -> str:
         """The name of the new campaign."""
-        return self.comparison.new if isinstance(self.comparison, SearchComparison) else self.comparison.new.name
+        new = self.comparison.new
+        return new if isinstance(new, str) else new.name
 
     @property
     def base(self) -> str:
         """The name of the base."""
-        return self.comparison.base if isinstance(self.comparison, SearchComparison) else self.comparison.base.name
+        base = self.comparison.base
+        return base if isinstance(base, str) else base.name
 
     @property
     def verdict(self) -> str:
@@ -222,9 +225,7 @@ def loss_words(difference: Difference) -> str:
 
 def p_words(tested: Tested | None) -> str:
     """The corrected p, to three decimals."""
-    if tested is None or tested.corrected is None:
-        return UNKNOWN
-    return "<0.001" if tested.corrected < 0.001 else f"{tested.corrected:.3f}"
+    return p_value(None if tested is None else tested.corrected)
 
 
 def repetitions_words(base: Group, new: Group) -> str:
@@ -235,44 +236,37 @@ def repetitions_words(base: Group, new: Group) -> str:
 
 def verdict_words(comparison: Comparison) -> str:
     """`no difference in 12 cells`, `slower in 3, by up to 3.0 %; 12 cells in all`."""
-    cells = count(len(comparison.differences), "cell")
-    parts = _changes(
-        sum(cell.dead for cell in comparison.left_out),
-        ("slower", [difference.change or 0.0 for difference in comparison.slower]),
-        ("faster", [difference.change or 0.0 for difference in comparison.faster]),
-    )
-    if parts:
-        return f"{'; '.join(parts)}; {cells} in all"
+    differences = comparison.differences
+    cells = count(len(differences), "cell")
+    dead = sum(cell.dead for cell in comparison.left_out)
+    if parts := _changes(dead, [difference.change for difference in differences], "slower", "faster"):
+        return f"{parts}; {cells} in all"
     if comparison.doubt:
         return f"inconclusive in {cells}: {comparison.doubt}"
-    if any(difference.throughput_test.p is not None for difference in comparison.differences):
+    if any(difference.throughput_test.p is not None for difference in differences):
         return f"no difference in {cells}"
-    whys = dict.fromkeys(difference.throughput.why_unknown for difference in comparison.differences)
-    nothing_measured = all(difference.throughput.change is None for difference in comparison.differences)
+    whys = dict.fromkeys(difference.throughput.why_unknown for difference in differences)
+    nothing_measured = all(difference.throughput.change is None for difference in differences)
     return f"{' or '.join(whys) if nothing_measured and whys else 'too few repetitions to tell'}, in {cells}"
 
 
 def searches_verdict(comparison: SearchComparison) -> str:
     """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
     limits = count(len(comparison.differences), "limit")
-    changes = [difference.change for difference in comparison.differences if difference.change is not None]
-    parts = _changes(
-        sum(limit.dead for limit in comparison.left_out),
-        ("lower", [value for value in changes if value < 0]),
-        ("higher", [value for value in changes if value > 0]),
-    )
-    if parts:
-        return f"{'; '.join(parts)}; {limits} in all"
+    dead = sum(limit.dead for limit in comparison.left_out)
+    if parts := _changes(dead, [difference.change for difference in comparison.differences], "lower", "higher"):
+        return f"{parts}; {limits} in all"
     return f"inconclusive in {limits}: {comparison.doubt}" if comparison.doubt else f"no difference in {limits}"
 
 
-def _changes(dead: int, *changes: tuple[str, Sequence[float]]) -> list[str]:
-    """The numbers of failed and of changed cells, with the largest change of each kind."""
+def _changes(dead: int, changes: Iterable[float | None], worse: str, better: str) -> str:
+    """The numbers of failed, worse and better cells, with the largest change of each kind; empty without any."""
+    known = [value for value in changes if value is not None]
     parts = [f"failed in {dead:,}"] if dead else []
-    for word, values in changes:
+    for word, values in ((worse, [v for v in known if v < 0]), (better, [v for v in known if v > 0])):
         if values:
             parts.append(f"{word} in {len(values):,}, by up to {change(max(map(abs, values))).lstrip('+')}")
-    return parts
+    return "; ".join(parts)
 
 
 def how_searches_compare() -> str:
@@ -317,17 +311,18 @@ def gate_words(gate: Gate) -> str:
 def gate_advice(gate: Gate) -> Iterator[str]:
     """Advice on how to decide the inconclusive cells."""
     cells = gate.with_outcome(GateResult.INCONCLUSIVE)
-    if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
-        yield sentence("comparison.detectable", limit=_limit(max(detectable)))
+    detectable = [cell.detectable for cell in cells if cell.detectable is not None]
     needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
     on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
     is_beyond = any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot)
+    if detectable:
+        yield sentence("comparison.detectable", limit=_limit(max(detectable)))
     if on_one_boot:
         yield sentence("comparison.one_boot", single=f"{100 * SINGLE_BOOT:.0f}")
-    if needed and not is_beyond:
-        yield sentence("comparison.needed", needed=f"{max(needed):,}")
     if is_beyond:
         yield sentence("comparison.beyond", most=f"{MOST_UNITS:,}")
+    elif needed:
+        yield sentence("comparison.needed", needed=f"{max(needed):,}")
 
 
 def percent_or_nothing(ratio: float | None) -> str:

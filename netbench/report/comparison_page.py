@@ -1,28 +1,17 @@
 """The comparison page: one HTML file that needs no network, with the templates of a campaign's page."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 
 from netbench.model.campaign import CampaignResults
-from netbench.report.blocks import (
-    Block,
-    Bullets,
-    Choice,
-    FigureMarkup,
-    Folded,
-    Heading,
-    Note,
-    Option,
-    Section,
-    Table,
-    section,
-    under_titles,
-)
+from netbench.model.verdict import CampaignWarning
+from netbench.report import figures
+from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.comparison import Compared, gate_advice, gate_words, how_searches_compare, how_tested
-from netbench.report.figures.comparison import InTime, most_block, started, trend_block, trends
+from netbench.report.figures.comparison import InTime, highest_charts, started, trend_charts, trends
 from netbench.report.formats import count
 from netbench.report.renderer import PageContent, rendered
 from netbench.report.sections import warning_bullets
@@ -31,13 +20,12 @@ from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables.comparison import gate_table, loss_table, searches_table, settings_table, throughput_table
 from netbench.results.atomic import write_atomically
-from netbench.statistics.compared_cells import DISTURBING, Campaign, Comparison, Difference
+from netbench.statistics.compared_cells import DISTURBING, Campaign, Comparison
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.regression_gate import GateResult, total
 from netbench.statistics.search_comparison import SearchComparison
 
-_MAXIMUM = "Highest throughput"
 _STATES = {GateResult.PASSED: "", GateResult.FAILED: "invalid", GateResult.INCONCLUSIVE: "suspicious"}
 
 
@@ -51,14 +39,13 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
     model = _ComparisonModel.of(base, compared)
     gates = [new.gate for new in compared if new.gate is not None]
     matter = sum(setting.matters for new in compared for setting in new.differs)
-    slower = any(isinstance(new.comparison, Comparison) and new.comparison.slower for new in compared)
+    slower = any(comparison.slower for _, comparison in model.of_loads)
     state = "invalid" if slower else "suspicious" if matter else ""
     emulated = [uut for uut, style in model.styles.items() if style.emulated]
     content = PageContent(
-        title=f"{', '.join(model.names[1:])} against {model.names[0]}",
+        title=f"{', '.join(new.name for new in compared)} against {compared[0].base}",
         byline="; ".join(
-            f"{name}: {results.topology} × {results.profile}, {_when(results)}"
-            for name, results in zip(model.names, model.campaigns, strict=True)
+            f"{name}: {results.topology} × {results.profile}, {_when(results)}" for name, results in model.campaigns
         ),
         headline=[
             *(f"{new.name}: {new.verdict}" for new in compared),
@@ -77,35 +64,29 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
 
 @dataclass(frozen=True)
 class _ComparisonModel:
-    """The compared campaigns, the base first, with their names and the styles of all UUTs."""
+    """The compared campaigns with their names, the base first, and the styles of all UUTs."""
 
-    campaigns: Sequence[CampaignResults]
-    names: Sequence[str]
+    campaigns: Sequence[tuple[str, CampaignResults]]
     compared: Sequence[Compared]
     styles: Mapping[str, Style]
 
     @classmethod
     def of(cls, base: CampaignResults, compared: Sequence[Compared]) -> "_ComparisonModel":
-        campaigns = [base, *(new.results for new in compared)]
-        uuts = [uut for results in campaigns for uut in results.uuts]
-        uuts += [search.uut for results in campaigns for search in results.searches]
+        campaigns = [(compared[0].base, base), *((new.name, new.results) for new in compared)]
+        uuts = [uut for _, results in campaigns for uut in results.uuts]
+        uuts += [search.uut for _, results in campaigns for search in results.searches]
         for new in compared:
             if isinstance(new.comparison, Comparison):
                 sides = (new.comparison.base, new.comparison.new)
                 uuts += [group.uut for campaign in sides for group in campaign.groups]
         # A UUT emulated in only one campaign is marked, and not compared.
-        settings = {uut: setting for results in campaigns for uut, setting in results.settings.items()}
-        return cls(campaigns, [compared[0].base, *(new.name for new in compared)], compared, styles(uuts, settings))
+        settings = {uut: setting for _, results in campaigns for uut, setting in results.settings.items()}
+        return cls(campaigns, compared, styles(uuts, settings))
 
     @property
     def of_loads(self) -> list[tuple[Compared, Comparison]]:
         """The comparisons of campaigns with loads."""
         return [(new, new.comparison) for new in self.compared if isinstance(new.comparison, Comparison)]
-
-    @property
-    def of_searches(self) -> list[SearchComparison]:
-        """The comparisons of campaigns of searches."""
-        return [new.comparison for new in self.compared if isinstance(new.comparison, SearchComparison)]
 
     @property
     def sides(self) -> list[Campaign]:
@@ -117,39 +98,45 @@ class _ComparisonModel:
     def chart(self) -> Markup:
         """The highest throughput of each campaign."""
         comparisons = [comparison for _, comparison in self.of_loads]
-        if not any(comparison.maxima for comparison in comparisons):
+        base = {cell.place: cell.base for comparison in comparisons for cell in comparison.maxima}
+        if not base:
             return Markup()
-        most = {
-            comparisons[0].base.name: {
-                difference.place: difference.base for comparison in comparisons for difference in comparison.maxima
-            }
-        }
+        highest = {comparisons[0].base.name: base}
         for comparison in comparisons:
-            most[comparison.new.name] = {difference.place: difference.new for difference in comparison.maxima}
-        return most_block(self.sides, most, self.styles)
+            highest[comparison.new.name] = {cell.place: cell.new for cell in comparison.maxima}
+        charts = highest_charts(self.sides, highest, self.styles)
+        return Markup().join(figures.drawn(chart).html for chart in charts)
 
 
 def _sections(model: _ComparisonModel) -> Iterator[Section]:
     yield from _gate(model)
-    yield from _disturbed(model)
-    yield from _differing(model)
-    if model.of_loads:
-        yield from _unsteady(model)
-        yield from _cells(model)
-        yield from _searched_maxima(model)
-        yield from _trend(model)
-        left_out = [
-            (new.name, [Bullets([("", text) for text in new.left_out])]) for new in model.compared if new.left_out
+    disturbed = ((name, [w for w in results.warnings if w.kind in DISTURBING]) for name, results in model.campaigns)
+    yield from _warnings("disturbed", disturbed, is_open=True)
+    if differing := [(new.name, [settings_table(new.differs)]) for new in model.compared if new.differs]:
+        yield section("differing", under_titles(differing), is_open=True)
+    if not model.of_loads:
+        yield _searches(model)
+        return
+    unsteady = ((side.name, list(steadiness_warnings(steadiness_of(side.groups)))) for side in model.sides)
+    yield from _warnings("unsteady", unsteady)
+    for anchor, table, of_loads in (
+        ("compared-maximum", throughput_table, False),
+        ("compared-loads", throughput_table, True),
+        ("compared-loss", loss_table, True),
+    ):
+        tables = [
+            table(comparison.by_load if of_loads else comparison.maxima, model.styles).folded("cell", f"{new.name}: ")
+            for new, comparison in model.of_loads
         ]
-        if left_out:
-            yield section("left-out", under_titles(left_out))
-        texts = how_tested([comparison for _, comparison in model.of_loads])
-        yield section("tests", [Note(text) for text in texts])
-    else:
-        tested = any(search.tests is not None for results in model.campaigns for search in results.searches)
-        notes = [Note(sentence("comparison.tests_not_compared"))] if tested else []
-        blocks = [*notes, *_search_tables(model.of_searches, model)]
-        yield section("compared-searches", blocks, is_open=True, lead=how_searches_compare())
+        yield section(anchor, tables, is_open=not of_loads)
+    maxima = [new.maxima for new in model.compared if new.maxima is not None]
+    if any(comparison.differences for comparison in maxima):
+        yield section("maxima-searched", _search_tables(maxima, model), lead=how_searches_compare())
+    yield from _trend(model)
+    left_out = [(new.name, [Bullets([("", text) for text in new.left_out])]) for new in model.compared if new.left_out]
+    if left_out:
+        yield section("left-out", under_titles(left_out))
+    yield section("tests", map(Note, how_tested([comparison for _, comparison in model.of_loads])))
 
 
 def _gate(model: _ComparisonModel) -> Iterator[Section]:
@@ -163,54 +150,22 @@ def _gate(model: _ComparisonModel) -> Iterator[Section]:
         yield section("gate", under_titles(parts), is_open=True)
 
 
-def _disturbed(model: _ComparisonModel) -> Iterator[Section]:
-    """The warnings of each campaign about other work on its host."""
-    parts = [
-        Folded(name, [warning_bullets(warnings)], is_open=True)
-        for name, results in zip(model.names, model.campaigns, strict=True)
-        if (warnings := [warning for warning in results.warnings if warning.kind in DISTURBING])
-    ]
+def _warnings(
+    anchor: str, by_campaign: Iterable[tuple[str, Sequence[CampaignWarning]]], *, is_open: bool = False
+) -> Iterator[Section]:
+    """The warnings of each campaign that has some; nothing without any."""
+    parts = [Folded(name, [warning_bullets(warnings)], is_open=True) for name, warnings in by_campaign if warnings]
     if parts:
-        yield section("disturbed", parts, is_open=True)
+        yield section(anchor, parts, is_open=is_open)
 
 
-def _differing(model: _ComparisonModel) -> Iterator[Section]:
-    parts = [(new.name, [settings_table(new.differs)]) for new in model.compared if new.differs]
-    if parts:
-        yield section("differing", under_titles(parts), is_open=True)
-
-
-def _unsteady(model: _ComparisonModel) -> Iterator[Section]:
-    """The changes within each campaign; nothing where there are none."""
-    parts = [
-        Folded(campaign.name, [warning_bullets(warnings)], is_open=True)
-        for campaign in model.sides
-        if (warnings := list(steadiness_warnings(steadiness_of(campaign.groups))))
-    ]
-    if parts:
-        yield section("unsteady", parts)
-
-
-def _cells(model: _ComparisonModel) -> Iterator[Section]:
-    def tables(
-        cells: Callable[[Comparison], Sequence[Difference]],
-        table: Callable[[Sequence[Difference], Mapping[str, Style]], Table],
-    ) -> list[Block]:
-        return [
-            table(cells(comparison), model.styles).folded("cell", f"{new.name}: ") for new, comparison in model.of_loads
-        ]
-
-    maxima = tables(lambda comparison: comparison.maxima, throughput_table)
-    yield section("compared-maximum", maxima, is_open=True)
-    yield section("compared-loads", tables(lambda comparison: comparison.by_load, throughput_table))
-    yield section("compared-loss", tables(lambda comparison: comparison.by_load, loss_table))
-
-
-def _searched_maxima(model: _ComparisonModel) -> Iterator[Section]:
-    """The searches for maxima, where both sides made them."""
-    comparisons = [new.maxima for new in model.compared if new.maxima is not None]
-    if any(comparison.differences for comparison in comparisons):
-        yield section("maxima-searched", _search_tables(comparisons, model), lead=how_searches_compare())
+def _searches(model: _ComparisonModel) -> Section:
+    """The limits of campaigns of searches."""
+    comparisons = [new.comparison for new in model.compared if isinstance(new.comparison, SearchComparison)]
+    tested = any(search.tests is not None for _, results in model.campaigns for search in results.searches)
+    notes = [Note(sentence("comparison.tests_not_compared"))] if tested else []
+    blocks = [*notes, *_search_tables(comparisons, model)]
+    return section("compared-searches", blocks, is_open=True, lead=how_searches_compare())
 
 
 def _search_tables(comparisons: Sequence[SearchComparison], model: _ComparisonModel) -> list[Block]:
@@ -230,20 +185,19 @@ def _trend(model: _ComparisonModel) -> Iterator[Section]:
         return
     in_time = [
         InTime(campaign, started(results.manifest.get("started")))
-        for campaign, results in zip(model.sides, model.campaigns, strict=True)
+        for campaign, (_, results) in zip(model.sides, model.campaigns, strict=True)
     ]
-    by_load = grouped(trends(in_time), lambda trend: _MAXIMUM if trend.place.load is None else str(trend.place.load))
-    unknown = [dated.campaign.name for dated in in_time if dated.started is None]
     blocks: list[Block] = []
-    if unknown:
+    if unknown := [dated.campaign.name for dated in in_time if dated.started is None]:
         blocks.append(Note(sentence("notes.unknown_start", names=", ".join(unknown))))
-    if by_load:
+    cells = trends(in_time)
+    if by_load := grouped(cells, lambda cell: str(cell.place.load or "Highest throughput")):
         options = [Option(f"trend-{number}", load) for number, load in enumerate(by_load)]
-        parts = [
-            [FigureMarkup(trend_block(cells, model.styles, option.value))]
-            for option, cells in zip(options, by_load.values(), strict=True)
+        charts = [
+            list(map(figures.drawn, trend_charts(members, model.styles, option.value)))
+            for option, members in zip(options, by_load.values(), strict=True)
         ]
-        blocks.append(Choice("Load", options, parts, name="trend", start=options[0].value))
+        blocks.append(Choice("Load", options, charts, name="trend", start=options[0].value))
     else:
         blocks.append(Note(sentence("notes.no_common_cell")))
     yield section("trend", blocks, is_open=True)

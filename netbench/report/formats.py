@@ -9,6 +9,9 @@ UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
 _MOST_DECIMALS = 6
 _OF_LOWER_BOUND = "of a lower bound"
+_TOO_NOISY = 0.5  # a change that a ratio cannot exclude: a neighbour on the same CPU takes half
+_NOISE = (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO)
+_UNITS_S = {"minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 
 
 def mbps(value: float | None) -> str:
@@ -21,22 +24,21 @@ def kfps(fps: float | None) -> str:
     return UNKNOWN if fps is None else _tenths(fps / 1000)
 
 
+def microseconds(nanoseconds: float | None) -> str:
+    """A time in µs, to a tenth; small ones to three significant digits."""
+    return UNKNOWN if nanoseconds is None else _tenths(nanoseconds / 1000)
+
+
 def percent(ratio: float | None) -> str:
     """A ratio in percent. Only zero reads as 0 %, and only one as 100 %."""
     if ratio is None:
         return UNKNOWN
     if ratio in (0, 1):
         return f"{100 * ratio:.0f} %"
-    magnitude = abs(100 * ratio)
-    if magnitude < 0.001:
+    if abs(100 * ratio) < 0.001:
         return f"{100 * ratio:.1e} %"
     text = f"{100 * ratio:.3f}"
     return f"{'99.999' if text == '100.000' else text} %"
-
-
-def microseconds(nanoseconds: float | None) -> str:
-    """A time in µs, to a tenth; small ones to three significant digits."""
-    return UNKNOWN if nanoseconds is None else _tenths(nanoseconds / 1000)
 
 
 def rough_percent(ratio: float | None) -> str:
@@ -93,15 +95,6 @@ def index_limits(ratio: RatioOfMeans) -> str:
     return " … ".join(f"{limit:.{decimals}f}" for limit in limits)
 
 
-def index_spread(interval: Interval) -> str:
-    """± half width of an index, or its limits where that goes beyond 0 or 1; empty where unknown, or where all
-    repetitions are alike and tell none.
-    """
-    if clipped := _clipped(interval, 1.0):
-        return " … ".join(f"{limit:.3f}" for limit in clipped)
-    return f"± {interval.half_width:.3f}" if interval.half_width else ""
-
-
 def frames(number: int | None) -> str:
     """A number of frames."""
     return UNKNOWN if number is None else f"{number:,}"
@@ -112,23 +105,16 @@ def mean(interval: Interval | None) -> float | None:
     return None if interval is None else interval.mean
 
 
+def p_value(p: float | None) -> str:
+    """A p, to three decimals."""
+    if p is None:
+        return UNKNOWN
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def mbps_interval(interval: Interval | None) -> str:
     """Mean ± half width in Mbit/s, or its limits in brackets; neither where the half width is unknown."""
     return _mean_and(mbps(mean(interval)), mbps_spread(interval))
-
-
-def mbps_spread(interval: Interval | None) -> str:
-    """± half width, to the digits of the mean, or to as many as distinguish it from 0; empty where there is none.
-
-    Limits instead where it goes below 0, which a rate is not.
-    """
-    if interval is None or not interval.half_width:
-        return ""
-    if clipped := _clipped(interval):
-        return " … ".join(map(_tenths, clipped))
-    if abs(interval.mean) < _TENTHS_FROM or interval.half_width < 0.05:
-        return f"± {_tenths(interval.half_width)}"
-    return f"± {interval.half_width:,.1f}"
 
 
 def kfps_interval(interval: Interval | None) -> str:
@@ -141,6 +127,18 @@ def percent_interval(interval: Interval | None) -> str:
     return _mean_and(percent(mean(interval)), percent_spread(interval))
 
 
+def mbps_spread(interval: Interval | None) -> str:
+    """± half width, to the digits of the mean, or to as many as distinguish it from 0; empty where there is none.
+
+    Limits instead where it goes below 0, which a rate is not.
+    """
+    if interval is None or not interval.half_width:
+        return ""
+    is_small = abs(interval.mean) < _TENTHS_FROM or interval.half_width < 0.05
+    width = _tenths(interval.half_width) if is_small else f"{interval.half_width:,.1f}"
+    return _limits(interval, _tenths) or f"± {width}"
+
+
 def percent_spread(interval: Interval | None) -> str:
     """± half width of a ratio in percentage points, of a ratio of 0 its upper limit; empty where there is none.
 
@@ -150,9 +148,22 @@ def percent_spread(interval: Interval | None) -> str:
         return ""
     if not interval.mean:
         return f"< {percent_limit(interval.half_width)}"
-    if clipped := _clipped(interval, 1.0):
-        return " … ".join(percent(limit).removesuffix(" %") for limit in clipped)
-    return f"± {percent(interval.half_width)}".removesuffix(" %")
+    return _limits(interval, _percentage, 1.0) or f"± {_percentage(interval.half_width)}"
+
+
+def cpu_spread(interval: Interval | None) -> str:
+    """± half width of a share of a CPU in percentage points, or limits where it goes below 0; empty where unknown."""
+    if interval is None or interval.half_width is None:
+        return ""
+    return _limits(interval, lambda share: f"{100 * share:,.1f}") or f"± {100 * interval.half_width:,.1f}"
+
+
+def index_spread(interval: Interval) -> str:
+    """± half width of an index, or its limits where that goes beyond 0 or 1; empty where unknown, or where all
+    repetitions are alike.
+    """
+    width = f"± {interval.half_width:.3f}" if interval.half_width else ""
+    return _limits(interval, lambda value: f"{value:.3f}", 1.0) or width
 
 
 def percent_limit(ratio: float) -> str:
@@ -162,11 +173,10 @@ def percent_limit(ratio: float) -> str:
     return f"{limit:.2g}" if limit < 100 else "100"
 
 
-def cpu_spread(interval: Interval | None) -> str:
-    """± half width of a share of a CPU in percentage points, or limits where it goes below 0; empty where unknown."""
-    if clipped := interval and _clipped(interval):
-        return " … ".join(f"{100 * limit:,.1f}" for limit in clipped)
-    return "" if interval is None or interval.half_width is None else f"± {100 * interval.half_width:,.1f}"
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The largest of minutes, hours and days that fits at least twice, and its seconds; else minutes."""
+    fitting = [unit for unit, unit_s in _UNITS_S.items() if seconds >= 2 * unit_s] or ["minutes"]
+    return fitting[-1], _UNITS_S[fitting[-1]]
 
 
 def count(number: int, noun: str, many: str = "") -> str:
@@ -185,77 +195,19 @@ def capitalised(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _mean_and(mean: str, spread: str) -> str:
-    return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
-
-
-def _clipped(interval: Interval, most: float = inf) -> tuple[float, float] | None:
-    """The limits of an interval that would go beyond 0 or `most`, at those; None where it does not."""
-    if interval.half_width is None:
-        return None
-    low, high = interval.mean - interval.half_width, interval.mean + interval.half_width
-    return (max(0.0, low), min(most, high)) if low < 0 or high > most else None
-
-
-def _signed(number: float, decimals: int) -> str:
-    text = f"{number:+,.{decimals}f}"
-    return text.replace("-", "−") if text.strip("+-0.,") else text[1:]
-
-
-def _decimals(least: int, numbers: Sequence[float]) -> int:
-    """The number of decimals that distinguish these numbers from 0, within reason."""
-    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(value, decimals) for value in numbers))
-    return next(enough, _MOST_DECIMALS)
-
-
-def _tenths(value: float) -> str:
-    if value == 0 or abs(value) >= _TENTHS_FROM:
-        return f"{value:,.1f}"
-    digits = 2 - floor(log10(abs(value)))
-    return f"{value:.{digits}f}" if digits <= 6 else f"{value:.1e}"
-
-
-_TOO_NOISY = 0.5  # a change that a ratio cannot exclude: a neighbour on the same CPU takes half
-_NOISE = (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO)
-
-
 def times_base(ratio: RatioOfMeans | None, base: str) -> str:
     """`1.62 × bridge (1.29 … 2.00)`, or why the ratio is unknown."""
     if ratio is None or ratio.ratio is None:
         return f"not comparable with {base}: {ratio.why_unknown if ratio else 'nothing was received'}"
+    times = f"{bounded(_factor(ratio.ratio), ratio)} ×"
     if ratio.unknown is Unknown.ONE_REPETITION:
-        return f"{_times(ratio)} {base} (one repetition, no interval)"
+        return f"{times} {base} (one repetition, no interval)"
     if ratio.unknown in _NOISE:
-        return f"too noisy to compare with {base} ({_times(ratio)} measured, {_repetitions(ratio)})"
+        return f"too noisy to compare with {base} ({times} measured, {_repetitions(ratio)})"
     if ratio.unknown is not None:
         return f"not comparable with {base}: {ratio.why_unknown}"
     limits = _range(_factor, ratio.low, ratio.high)
-    return f"{_times(ratio)} {base} ({limits})" + (", no significant difference" if ratio.significant is False else "")
-
-
-def _times(ratio: RatioOfMeans) -> str:
-    return f"{bounded(_factor(ratio.ratio or 0.0), ratio)} ×"
-
-
-def _factor(ratio: float) -> str:
-    """A ratio to two decimals, or to two significant digits below 0.1."""
-    return f"{ratio:,.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.2g}"
-
-
-def _range(show: Callable[[float], str], low: float | None, high: float | None, unit: str = "") -> str:
-    """The limits of an interval that may be open on one side."""
-    if low is None or high is None:
-        return f"up to {show(high or 0.0)}{unit}" if low is None else f"{show(low)}{unit} or more"
-    return f"{show(low)} … {show(high)}{unit}"
-
-
-def _percents(ratio: float) -> str:
-    """A ratio in percent: without decimals, or with two significant digits below 10 %."""
-    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
-
-
-def _repetitions(ratio: RatioOfMeans) -> str:
-    return f"n = {min(ratio.n_new, ratio.n_base)}"
+    return f"{times} {base} ({limits})" + (", no significant difference" if ratio.significant is False else "")
 
 
 def not_measurable(ratio: RatioOfMeans) -> str:
@@ -301,3 +253,56 @@ def excluded(by_scenario: Mapping[str, Sequence[RatioOfMeans]]) -> str:
     texts = [] if known is None else [f"changes above {known} % are excluded"]
     texts += [why if known is None else f"{why} beside {', '.join(names)}" for why, names in unclear.items()]
     return ", ".join(texts) or "no loss of throughput"
+
+
+def _mean_and(mean: str, spread: str) -> str:
+    return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
+
+
+def _limits(interval: Interval, show: Callable[[float], str], most: float = inf) -> str:
+    """The limits of an interval that would go beyond 0 or `most`, cut there; empty where it does not."""
+    low, high = interval.mean - (interval.half_width or 0.0), interval.mean + (interval.half_width or 0.0)
+    return f"{show(max(0.0, low))} … {show(min(most, high))}" if low < 0 or high > most else ""
+
+
+def _percentage(ratio: float) -> str:
+    return percent(ratio).removesuffix(" %")
+
+
+def _signed(number: float, decimals: int) -> str:
+    text = f"{number:+,.{decimals}f}"
+    return text.replace("-", "−") if text.strip("+-0.,") else text[1:]
+
+
+def _decimals(least: int, numbers: Sequence[float]) -> int:
+    """The number of decimals that distinguish these numbers from 0, within reason."""
+    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(value, decimals) for value in numbers))
+    return next(enough, _MOST_DECIMALS)
+
+
+def _tenths(value: float) -> str:
+    if value == 0 or abs(value) >= _TENTHS_FROM:
+        return f"{value:,.1f}"
+    digits = 2 - floor(log10(abs(value)))
+    return f"{value:.{digits}f}" if digits <= 6 else f"{value:.1e}"
+
+
+def _factor(ratio: float) -> str:
+    """A ratio to two decimals, or to two significant digits below 0.1."""
+    return f"{ratio:,.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.2g}"
+
+
+def _percents(ratio: float) -> str:
+    """A ratio in percent: without decimals, or with two significant digits below 10 %."""
+    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
+
+
+def _range(show: Callable[[float], str], low: float | None, high: float | None, unit: str = "") -> str:
+    """The limits of an interval that may be open on one side."""
+    if low is None or high is None:
+        return f"up to {show(high or 0.0)}{unit}" if low is None else f"{show(low)}{unit} or more"
+    return f"{show(low)} … {show(high)}{unit}"
+
+
+def _repetitions(ratio: RatioOfMeans) -> str:
+    return f"n = {min(ratio.n_new, ratio.n_base)}"

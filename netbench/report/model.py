@@ -4,12 +4,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.trial import TrialResult
 from netbench.model.virtualisation import Setting, Virtualisation
-from netbench.report.blocks import Cell
+from netbench.report.blocks import Cell, FigureMarkup
 from netbench.report.formats import count
 from netbench.report.published import PublishedPaper, schlosser2011
 from netbench.report.styles import Style, styles
@@ -42,7 +41,7 @@ class ReportModel:
     styles: Mapping[str, Style]
     calibration: tuple[TrialResult, ...] = ()
     counters: CounterTotals = field(default_factory=CounterTotals)
-    blocks: dict[str, list[Any]] = field(default_factory=dict, compare=False)  # charts, made once
+    blocks: dict[str, list[FigureMarkup]] = field(default_factory=dict, compare=False)  # charts, made once
 
     @classmethod
     def of(cls, results: CampaignResults, counters: CounterTotals | None = None) -> "ReportModel":
@@ -103,6 +102,11 @@ def uut_cell(uut: str, styles: Mapping[str, Style], more: str = "") -> Cell:
     return Cell(styles[uut].label + more, colour=styles[uut].colour)
 
 
+def baselines(maxima: Iterable[RelativeMaximum]) -> str:
+    """The scenarios that these maxima are compared to."""
+    return " or ".join(dict.fromkeys(maximum.baseline for maximum in maxima))
+
+
 def uuts_in_order(uuts: Iterable[str], facts: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The distinct UUTs by setting, then by kind of virtualisation; equal ones in the given order."""
 
@@ -122,18 +126,13 @@ def views(groups: Sequence[Group]) -> list[View]:
     """The views of some groups, scenarios in the order they come, numbers of sources rising."""
     scenarios = list(dict.fromkeys(group.scenario for group in groups))
     parts = grouped(groups, lambda group: (group.scenario, group.sources))
-    in_order = sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))
-    titles = [_title(*part, parts) for part in in_order]
-    return [View(name, title, parts[part]) for name, title, part in zip(_names(titles), titles, in_order, strict=True)]
-
-
-def _names(titles: Sequence[str]) -> list[str]:
-    """A unique name for each title, valid in ids and file names."""
-    names: list[str] = []
-    for number, title in enumerate(titles):
-        name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
-        names.append(name if name and name not in names else f"{name}-{number}".strip("-"))
-    return names
+    made: dict[str, View] = {}
+    for place, part in enumerate(sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))):
+        title = _title(*part, parts)
+        name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")  # valid in ids and file names
+        unique = name if name and name not in made else f"{name}-{place}".strip("-")
+        made[unique] = View(unique, title, parts[part])
+    return list(made.values())
 
 
 def _title(scenario: str, sources: int, parts: Collection[tuple[str, int]]) -> str:

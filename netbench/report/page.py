@@ -1,5 +1,6 @@
 """The report: one HTML page that needs no network, made only from the results of a campaign."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from netbench.report.sections import campaign_sections, main_chart, warnings_of
 from netbench.report.selftest_page import selftest_before
 from netbench.report.sentences import sentence
 from netbench.report.styles import emulation_note
-from netbench.report.tables.environment import text_of
+from netbench.report.tables.tester import text_of
 from netbench.results.atomic import file_written_atomically
 from netbench.results.manifest import selftest_of
 from netbench.statistics.lost_frames import CounterTotals
@@ -45,8 +46,8 @@ def _content(results: CampaignResults) -> PageContent:
     model = ReportModel.of(results.in_memory, counters)
     first, *others = findings(model.results, model.groups)
     sections, chart = campaign_sections(model), main_chart(model)
-    anchors = frozenset(section.anchor for section in sections)
-    missing = [sentence(f"optional.{anchor}") for anchor in _OPTIONAL if anchor not in anchors]
+    anchors = {section.anchor for section in sections}
+    missing = ", ".join(sentence(f"optional.{anchor}") for anchor in _OPTIONAL if anchor not in anchors)
     return PageContent(
         title=f"{results.topology} × {results.profile}",
         byline=_byline(results.manifest),
@@ -57,8 +58,7 @@ def _content(results: CampaignResults) -> PageContent:
         status=_status(model),
         remarks=list(_remarks(model)),
         sections=sections,
-        absent=sentence("notes.not_measured", names=", ".join(missing)) if missing and results.trials else "",
-        anchors=anchors,
+        absent=sentence("notes.not_measured", names=missing) if missing and results.trials else "",
     )
 
 
@@ -72,14 +72,9 @@ def _byline(manifest: Mapping[str, object]) -> str:
 
 def _moment(value: object) -> str:
     try:
-        moment = datetime.fromisoformat(str(value))
+        return f"{datetime.fromisoformat(str(value)):%Y-%m-%d %H:%M:%S %Z}".strip()
     except ValueError:
         return text_of(value)
-    return f"{moment:%Y-%m-%d %H:%M:%S %Z}".strip()
-
-
-def _numbers(model: ReportModel) -> dict[Verdict, int]:
-    return {verdict: sum(trial.verdict is verdict for trial in model.results.trials) for verdict in Verdict}
 
 
 def _missing(results: CampaignResults) -> int:
@@ -88,29 +83,26 @@ def _missing(results: CampaignResults) -> int:
 
 def _status(model: ReportModel) -> str:
     """The numbers of trials by verdict, and of those that are missing."""
-    results, numbers = model.results, _numbers(model)
-    if not results.trials:
-        text = sentence("status.nothing", planned=f"{results.planned_trials:,}")
-    else:
-        text = sentence(
-            "status.trials",
-            valid=f"{numbers[Verdict.VALID]:,}",
-            trials=count(len(results.trials), "trial"),
-            suspicious=f"{numbers[Verdict.SUSPICIOUS]:,}",
-            invalid=f"{numbers[Verdict.INVALID]:,}",
-            missing=f"{_missing(results):,}",
-            planned=f"{results.planned_trials:,}",
-        )
+    results = model.results
+    verdicts = Counter(trial.verdict for trial in results.trials)
+    text = sentence(
+        "status.trials" if results.trials else "status.nothing",
+        trials=count(len(results.trials), "trial"),
+        missing=f"{_missing(results):,}",
+        planned=f"{results.planned_trials:,}",
+        **{verdict.value: f"{verdicts[verdict]:,}" for verdict in Verdict},
+    )
     skipped = results.skipped_trials
     return text + (sentence("status.skipped", skipped=f"{skipped:,}") if skipped else "")
 
 
 def _state(model: ReportModel) -> str:
-    numbers, record = _numbers(model), selftest_of(model.results.manifest)
-    if numbers[Verdict.INVALID] or not model.results.trials:
+    results, record = model.results, selftest_of(model.results.manifest)
+    verdicts = {trial.verdict for trial in results.trials}
+    if Verdict.INVALID in verdicts or not results.trials:
         return "invalid"
     failed_selftest = record is not None and not record.passed
-    return "suspicious" if numbers[Verdict.SUSPICIOUS] or _missing(model.results) > 0 or failed_selftest else ""
+    return "suspicious" if Verdict.SUSPICIOUS in verdicts or _missing(results) > 0 or failed_selftest else ""
 
 
 def _remarks(model: ReportModel) -> Iterator[str]:

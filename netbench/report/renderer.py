@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
-from netbench.report import figures
 from netbench.report.blocks import Section
 from netbench.report.findings import Finding
 from netbench.report.sentences import sentence
@@ -20,7 +20,6 @@ from netbench.report.styles import css, light
 
 _PACKED = re.compile(r'<script type="application/gzip">([^<]*)</script>')
 _PACKED_FROM = 12_000  # characters of a hidden part: smaller ones stay readable without JavaScript
-_LESS = "\\u003c"
 _CODE = re.compile("`([^`]+)`")
 _LINK = re.compile(r"\[([^\]]+)\]\((#[a-z0-9-]+|https://doi\.org/[^)\s]+)\)")
 
@@ -43,46 +42,40 @@ class PageContent:
     status: str = ""
     remarks: Sequence[str] = ()
     absent: str = ""
-    anchors: frozenset[str] = field(default=frozenset())
 
 
 def rendered(content: PageContent) -> Iterator[str]:
     """Yield the page in parts: in one string, a few special characters make every character take two bytes."""
-    template = _environment().get_template("page.html")
-    yield from template.generate(
+    has_figures = content.chart or any(part.has_figures for part in content.sections)
+    yield from template("page.html").generate(
         page=content,
+        anchors={section.anchor for section in content.sections},
         version=version("netbench"),
         colours=Markup(css()),
-        light=Markup(json.dumps(dict(light()))),
-        plotly=figures.plotly_script() if _has_figures(content) else Markup(),
-        scale_switch=figures.scale_switch() if content.chart else Markup(),
+        light=Markup(json.dumps(light())),
+        plotly=_plotly() if has_figures else "",
         no_script=sentence("status.no_script"),
     )
 
 
-def _has_figures(content: PageContent) -> bool:
-    return bool(content.chart) or any(part.has_figures for part in content.sections)
-
-
 @cache
-def _environment() -> Environment:
-    pages = Environment(
-        loader=ChoiceLoader([PackageLoader("netbench.report", name) for name in ("templates", "assets")]),
-        autoescape=True,
+def template(name: str) -> Template:
+    """A template of pages, or of parts of them."""
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("netbench.report", folder) for folder in ("templates", "assets")]),
+        autoescape=select_autoescape(["html", "xml"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters["packed"] = packed
-    pages.filters["inline"] = inline
-    return pages
+    environment.filters |= {"packed": packed, "inline": inline}
+    return environment.get_template(name)
 
 
 def inline(text: str) -> Markup:
     """Text as markup: code between backticks and links to parts of the page."""
-    escaped = str(escape(text))
-    escaped = _LINK.sub(r'<a href="\2">\1</a>', escaped)
-    return Markup(_CODE.sub(r"<code>\1</code>", escaped))
+    linked = _LINK.sub(r'<a href="\2">\1</a>', str(escape(text)))
+    return Markup(_CODE.sub(r"<code>\1</code>", linked))
 
 
 def packed(content: str) -> Markup:
@@ -98,6 +91,12 @@ def packed(content: str) -> Markup:
 
 
 def _unpacked(match: re.Match[str]) -> str:
-    # So that a browser does not take text in it for the end of the element.
-    text = gzip.decompress(b64decode(match[1])).decode(errors="surrogatepass").replace("<", _LESS)
+    # Escaped, so that a browser does not take text in it for the end of the element.
+    text = gzip.decompress(b64decode(match[1])).decode(errors="surrogatepass").replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
+
+
+def _plotly() -> Markup:
+    """The plotly library, compressed: `charts.js` unpacks it."""
+    library = files("netbench.report").joinpath("assets/plotly/plotly-basic.min.js.gz").read_bytes()
+    return Markup(f'<script type="application/gzip" id="plotly">{b64encode(library).decode()}</script>')

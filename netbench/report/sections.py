@@ -25,18 +25,17 @@ from netbench.report.blocks import (
 )
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.formats import count
-from netbench.report.model import ReportModel, View
+from netbench.report.model import ReportModel, View, baselines
 from netbench.report.published import PublishedTable, schlosser2011
 from netbench.report.selftest_page import selftest_before, selftest_blocks, selftest_sentence
 from netbench.report.sentences import sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.tables import tables_of
 from netbench.report.tables.delay import judged, software_delays
-from netbench.report.tables.environment import UNKNOWN_SETTING, Environment, text_of
-from netbench.report.tables.interference import background_table, baselines, change_table, published_table
+from netbench.report.tables.interference import background_table, change_table, published_table
 from netbench.report.tables.losses import finding_sentence, paper_finding_table, waterfalls
 from netbench.report.tables.searches import by_streams, methods_text, test_tables, tested
-from netbench.report.tables.tester import identity_tables
+from netbench.report.tables.tester import UNKNOWN_SETTING, Environment, identity_tables, text_of
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
 from netbench.results.manifest import identities_of, selftest_of
 from netbench.statistics.delay_percentiles import refusals
@@ -48,56 +47,60 @@ from netbench.statistics.outliers import FEWEST, outliers_of
 from netbench.statistics.sharing import Background, background
 
 Item = TypeVar("Item")
+Sections = Iterator[Section]
 
 _COMPUTES = str(Stress())
 
 
 def campaign_sections(model: ReportModel) -> list[Section]:
     """All sections with data."""
-    sections: list[Section] = []
     searched = bool(model.results.searches)
-    parts: list[Callable[[ReportModel], Iterable[Section]]] = [
+    parts: list[Callable[[ReportModel], Sections]] = [
         *((_searches,) if searched else ()),
         _rfc2544,
-        *((*_MEASURED,) if model.groups else ()),
+        *(_MEASURED if model.groups else ()),
         *(() if searched else (_searches,)),
-        _platforms,
+        _plain("platforms", _platforms),
         _verdicts,
-        _warnings,
+        _plain("warnings", lambda model: [warning_bullets(warnings)] if (warnings := warnings_of(model)) else []),
         _tester,
-        _facts,
+        _plain("uuts", lambda model: tables_of("facts", model)),
         _environment,
     ]
-    for part in parts:
-        sections += part(model)
-    return sections
+    return [section for part in parts for section in part(model)]
 
 
-def main_chart(model: ReportModel) -> figures.ChartBlock | None:
+
+def main_chart(model: ReportModel) -> FigureMarkup | None:
     """The chart of the first screen: the highest throughput, or the highest loads of searches."""
     charts = figures.blocks("searches" if model.results.searches else "maximum", model)
     return charts[0] if charts else None
 
 
-def figure_blocks(name: str, model: ReportModel, view: str = "") -> list[Block]:
+def _figure(name: str, model: ReportModel, view: str = "") -> list[Block]:
     """The charts of the figure of this name, without the one of the first screen."""
     main = main_chart(model)
-    return [
-        FigureMarkup(chart.html) for chart in figures.blocks(name, model) if chart.view == view and chart is not main
-    ]
+    return [chart for chart in figures.blocks(name, model) if chart.view == view and chart is not main]
 
 
-def by_view(model: ReportModel, content: Callable[[View], Sequence[Block]]) -> list[Block]:
+def _by_view(model: ReportModel, content: Callable[[View], Sequence[Block]]) -> list[Block]:
     """The content of each view that has some behind buttons that choose one; a single view has no buttons."""
-    parts = [(view, blocks) for view in model.views if (blocks := content(view))]
-    if len(model.views) == 1:
-        return list(parts[0][1]) if parts else []
-    options = [Option(view.name, view.title) for view, _ in parts]
-    return [Choice("Scenario and number of sources", options, [blocks for _, blocks in parts])] if parts else []
+    parts = [(Option(view.name, view.title), blocks) for view in model.views if (blocks := content(view))]
+    if len(model.views) == 1 or not parts:
+        return [block for _, blocks in parts for block in blocks]
+    options, contents = zip(*parts, strict=True)
+    return [Choice("Scenario and number of sources", options, contents)]
 
 
-def _tables_by_view(name: str, model: ReportModel, show: Callable[[Table], Block]) -> dict[str, Block]:
-    return {table.view: show(table) for table in tables_of(name, model)}
+def _tables_by_view(name: str, model: ReportModel, noun: str, figure: str = "") -> list[Block]:
+    """The table of each view, folded, below the figure of this name."""
+    tables = {table.view: table.folded(noun) for table in tables_of(name, model)}
+    return _by_view(
+        model,
+        lambda view: (
+            [*(_figure(figure, model, view.name) if figure else []), tables[view.name]] if view.name in tables else []
+        ),
+    )
 
 
 def _notes(*names: str) -> list[Block]:
@@ -105,43 +108,43 @@ def _notes(*names: str) -> list[Block]:
 
 
 def _titled(title: str, tables: Sequence[Table], *notes: str) -> list[Block]:
-    """Tables under a title and notes; nothing without tables."""
-    return [Heading(title), *(Note(note) for note in notes), *tables] if tables else []
+    """Tables under a title and notes from the data file; nothing without tables."""
+    return [Heading(title), *_notes(*notes), *tables] if tables else []
+
+
+def _streams_without(note: str, refused: dict[str, int]) -> list[Block]:
+    """A note for each reason why something of some streams is unknown."""
+    return [
+        Note(sentence(f"notes.{note}", streams=f"{count(number, 'stream')} of trials", why=why))
+        for why, number in refused.items()
+    ]
 
 
 def _found_by_paper(model: ReportModel, figure: int) -> list[Block]:
     """The findings of the paper on its figure, folded; nothing without a paper."""
-    paper = model.paper
-    return [Folded("What the paper found", [Note(paper.on_figure(figure))])] if paper else []
+    return [Folded("What the paper found", [Note(model.paper.on_figure(figure))])] if model.paper else []
 
 
 def _as_figure(model: ReportModel, number: int) -> list[Block]:
     return [Note(sentence("notes.figure_of_paper", number=number))] if model.paper else []
 
 
-def _throughput(model: ReportModel) -> Iterator[Section]:
+def _throughput(model: ReportModel) -> Sections:
     marks = []
     if any(group.suspicious or group.invalid for group in model.groups):
         marks.append("single_trials")
     if any((outliers := outliers_of(group)) and outliers.marked for group in model.groups):
         marks.append("outliers_marked")
-    yield section(
-        "throughput",
-        [
-            *by_view(model, lambda view: figure_blocks("throughput", model, view.name)),
-            *_notes(*marks),
-            *_as_figure(model, 3),
-            *_found_by_paper(model, 3),
-        ],
-        is_open=True,
-    )
+    charts = _by_view(model, lambda view: _figure("throughput", model, view.name))
+    blocks = [*charts, *_notes(*marks), *_as_figure(model, 3), *_found_by_paper(model, 3)]
+    yield section("throughput", blocks, is_open=True)
 
 
-def _maximum(model: ReportModel) -> Iterator[Section]:
+def _maximum(model: ReportModel) -> Sections:
     left_out = sum(bool(group.valid) and not group.counts_as_maximum for group in model.groups)
     text = sentence("notes.left_out", number=count(left_out, "measurement")) if left_out else ""
     blocks: list[Block] = [
-        *figure_blocks("maximum", model),
+        *_figure("maximum", model),
         Note(sentence("notes.maximum_counts", left_out=text)),
         *_as_figure(model, 4),
     ]
@@ -154,88 +157,55 @@ def _maximum(model: ReportModel) -> Iterator[Section]:
     yield section("maximum", [*blocks, *_found_by_paper(model, 4)], is_open=True, by=by)
 
 
-def _loss(model: ReportModel) -> Iterator[Section]:
-    yield section("loss", by_view(model, lambda view: figure_blocks("loss", model, view.name)), is_open=True)
-
-
-def _isolation(model: ReportModel) -> Iterator[Section]:
+def _isolation(model: ReportModel) -> Sections:
     if model.maxima:
-        yield section(
-            "isolation",
-            [
-                *figure_blocks("isolation", model),
-                *_titled(
-                    "Lowest isolation index of each UUT",
-                    tables_of("worst-isolation", model),
-                    sentence("notes.isolation_index"),
-                ),
-                *_titled("Victim × neighbour", tables_of("matrix", model)),
-            ],
-            is_open=True,
-            baselines=baselines(model.maxima),
-        )
+        lowest = tables_of("worst-isolation", model)
+        blocks = [
+            *_figure("isolation", model),
+            *_titled("Lowest isolation index of each UUT", lowest, "isolation_index"),
+            *_titled("Victim × neighbour", tables_of("matrix", model)),
+        ]
+        yield section("isolation", blocks, is_open=True, baselines=baselines(model.maxima))
 
 
-def _curves(model: ReportModel) -> Iterator[Section]:
-    if blocks := [*figure_blocks("curve", model), *figure_blocks("curve-of-loss", model)]:
-        yield section("curves", blocks)
-
-
-def _second_guest_forwards(model: ReportModel) -> Iterator[Section]:
+def _second_guest_forwards(model: ReportModel) -> Sections:
     forwarding = [maximum for maximum in model.maxima if maximum.best.forwarding]
     if model.paper and forwarding:
-        yield section(
-            "second-guest-forwards",
-            [*figure_blocks("relative-maximum", model), *_found_by_paper(model, 5)],
-            baselines=baselines(forwarding),
-        )
+        blocks = [*_figure("relative-maximum", model), *_found_by_paper(model, 5)]
+        yield section("second-guest-forwards", blocks, baselines=baselines(forwarding))
 
 
-def _second_guest_computes(model: ReportModel) -> Iterator[Section]:
+def _second_guest_computes(model: ReportModel) -> Sections:
     paper = model.paper
     computing = [maximum for maximum in model.maxima if _computes(maximum.best)]
-    if not (paper and computing):
-        return
-    columns = {maximum.scenario: maximum.scenario.removeprefix("cpu-") for maximum in computing}
+    if paper and computing:
+        published = paper.tables[1]
+        columns = {maximum.scenario: maximum.scenario.removeprefix("cpu-") for maximum in computing}
 
-    def of_sources(maxima: Sequence[RelativeMaximum], sources: int) -> list[Block]:
-        published = paper.tables[1] if paper else None
-        return _beside(change_table(maxima, columns, model.styles), model, published, sources)
+        def of_sources(maxima: Sequence[RelativeMaximum], sources: int) -> list[Block]:
+            return _beside(change_table(maxima, columns, model.styles), model, published, sources)
 
-    yield section(
-        "second-guest-computes",
-        [*_by_sources(computing, lambda maximum: maximum.victim.sources, of_sources), _reference(model, "The paper: ")],
-        baselines=baselines(computing),
-    )
+        tables = _by_sources(computing, lambda maximum: maximum.victim.sources, of_sources)
+        blocks = [*tables, _reference(model, "The paper: ")]
+        yield section("second-guest-computes", blocks, baselines=baselines(computing))
 
 
-def _second_guest_itself(model: ReportModel) -> Iterator[Section]:
-    backgrounds = background(model.groups)
-    if not backgrounds:
-        return
-
+def _second_guest_itself(model: ReportModel) -> Sections:
     def of_sources(members: Sequence[Background], sources: int) -> list[Block]:
         parts = []
         for scenario, rows in grouped(members, lambda row: row.scenario).items():
             activities = ", ".join(dict.fromkeys(activity for row in rows for activity in row.activities))
-            published = _published(rows, model)
-            blocks = _beside(background_table(rows, model.styles), model, published, sources)
+            blocks = _beside(background_table(rows, model.styles), model, _published(rows, model), sources)
             parts += [Heading(f"{scenario}: {activities}"), *blocks]
         return parts
 
-    yield section(
-        "second-guest-itself",
-        [
+    if backgrounds := background(model.groups):
+        blocks = [
             *_by_sources(backgrounds, lambda row: row.victim.sources, of_sources),
             *([_reference(model, "The paper: ")] if model.paper else []),
             *_titled("Maxima that the shares refer to", tables_of("load-maxima", model)),
-        ],
-    )
-
-
-def _fairness(model: ReportModel) -> Iterator[Section]:
-    if tables := tables_of("fairness", model):
-        yield section("fairness", [table.folded("measurement", f"{table.caption} – ") for table in tables])
+        ]
+        yield section("second-guest-itself", blocks)
 
 
 def _by_sources(
@@ -273,111 +243,76 @@ def _reference(model: ReportModel, text: str) -> Note:
     return Note(sentence("notes.paper_reference", text=text, citation=paper.citation, doi=paper.doi))
 
 
-def _places(model: ReportModel) -> Iterator[Section]:
+def _places(model: ReportModel) -> Sections:
     finding = paper_finding(model.trials, list(model.styles), model.guests)
     outside = ", ".join(finding.without_guest)
     without_guest = [Note(sentence("notes.without_guest", uuts=outside))] if outside else []
-    yield section(
-        "places",
-        [
-            *by_view(model, lambda view: [waterfalls(model, view)]),
-            Heading("Loss curve by place"),
-            *by_view(model, lambda view: _loss_curves(model, view)),
-            *_titled("All loads and frame sizes together", tables_of("losses", model), sentence("notes.losses_summed")),
-            *(() if finding.by_uut else without_guest),
-        ],
-    )
+    blocks = [
+        *_by_view(model, lambda view: [waterfalls(model, view)]),
+        Heading("Loss curve by place"),
+        *_by_view(model, lambda view: _loss_curves(model, view)),
+        *_titled("All loads and frame sizes together", tables_of("losses", model), "losses_summed"),
+        *(() if finding.by_uut else without_guest),
+    ]
+    yield section("places", blocks)
     if finding.by_uut:
-        yield section(
-            "paper-finding",
-            [
-                _reference(model, sentence("notes.paper_statement")),
-                Note(
-                    finding_sentence(finding, {uut for uut, style in model.styles.items() if style.emulated}), "strong"
-                ),
-                paper_finding_table(finding, model),
-                *_notes("before_guest"),
-                *without_guest,
-            ],
-        )
+        text = finding_sentence(finding, model.emulated)
+        blocks = [
+            _reference(model, sentence("notes.paper_statement")),
+            Note(text, "strong"),
+            paper_finding_table(finding, model),
+            *_notes("before_guest"),
+            *without_guest,
+        ]
+        yield section("paper-finding", blocks)
 
 
 def _loss_curves(model: ReportModel, view: View) -> list[Block]:
     """The loss curve of each UUT that lost frames; at first the one that lost most is shown."""
-    parts = [part for part in figures.blocks("split", model) if part.view == view.name]
-    if not parts:
+    charts = {chart.uut: chart for chart in figures.blocks("split", model) if chart.view == view.name}
+    if not charts:
         return _notes("no_loss")
     outcomes = lossy_outcomes(view.groups, model.guests)
-    lost = {uut: sum(outcome.lost for outcome in of_uut) for uut, of_uut in outcomes.items()}
-    options = [Option(part.uut, model.styles[part.uut].label) for part in parts]
-    start = max(options, key=lambda option: lost.get(option.value, 0)).value
-    content: list[list[Block]] = [
-        [Heading(option.title, 4), FigureMarkup(part.html)] for option, part in zip(options, parts, strict=True)
-    ]
-    return [Choice("Unit under test", options, content, name=f"split-{view.name}", start=start)]
+    start = max(charts, key=lambda uut: sum(outcome.lost for outcome in outcomes.get(uut, ())))
+    options = [Option(uut, model.styles[uut].label) for uut in charts]
+    parts = [[Heading(option.title, 4), charts[option.value]] for option in options]
+    return [Choice("Unit under test", options, parts, name=f"split-{view.name}", start=start)]
 
 
-def _delay(model: ReportModel) -> Iterator[Section]:
-    refused = refusals(model.trials)
-    tables = _tables_by_view("delay", model, lambda table: table.folded("measurement"))
-    if not (refused or tables):
-        return
-    notes = [
-        Note(sentence("notes.no_delay", streams=f"{count(number, 'stream')} of trials", why=why))
-        for why, number in refused.items()
-    ]
-    views = by_view(
-        model,
-        lambda view: [*figure_blocks("delay", model, view.name), tables[view.name]] if view.name in tables else [],
-    )
-    yield section("delay", [*notes, *views, *_notes("pdv")])
+def _delay(model: ReportModel) -> Sections:
+    refused = _streams_without("no_delay", refusals(model.trials))
+    tables = _tables_by_view("delay", model, "measurement", figure="delay")
+    if refused or tables:
+        yield section("delay", [*refused, *tables, *_notes("pdv")])
 
 
-def _software_delay(model: ReportModel) -> Iterator[Section]:
-    tables = _tables_by_view("software-delay", model, lambda table: table.folded("measurement"))
-    if tables:
+def _software_delay(model: ReportModel) -> Sections:
+    if tables := _tables_by_view("software-delay", model, "measurement"):
         tools = sorted({delay.measured_by for group in model.groups for delay in software_delays(group)})
-        views = by_view(model, lambda view: [tables[view.name]] if view.name in tables else [])
-        yield section("software-delay", [*views, *_notes("jitter")], tools=", ".join(tools))
+        yield section("software-delay", [*tables, *_notes("jitter")], tools=", ".join(tools))
 
 
-def _order(model: ReportModel) -> Iterator[Section]:
-    tables, refused = tables_of("order", model), order_refusals(judged(model))
-    if tables or refused:
-        notes = [
-            Note(sentence("notes.no_order", streams=f"{count(number, 'stream')} of trials", why=why))
-            for why, number in refused.items()
-        ]
-        yield section("order", [*notes, *tables])
-
-
-def _results(model: ReportModel) -> Iterator[Section]:
-    tables = _tables_by_view("results", model, lambda table: table)
-    skipped = _titled("Skipped, saturated", tables_of("skipped-loads", model))
-    yield section("results", [*by_view(model, lambda view: [tables[view.name]]), *skipped])
-
-
-def _stability(model: ReportModel) -> Iterator[Section]:
-    tables, warm_ups = tables_of("stability", model), tables_of("warm-ups", model)
+def _stability(model: ReportModel) -> Sections:
+    tables, outliers = tables_of("stability", model), tables_of("outliers", model)
     blocks: list[Block] = []
     if tables:
-        outliers = tables_of("outliers", model)
         large = sum(len(group.valid) >= FEWEST for group in model.groups)
         marked = sum(len(cell.marked) for group in model.groups if (cell := outliers_of(group)))
-        cells = count(len(outliers[0].rows) if outliers else 0, "cell")
-        text = sentence("notes.no_outlier_test", fewest=FEWEST)
-        if large:
-            trials = count(marked, "valid trial")
-            text = sentence("notes.outliers", trials=trials, cells=cells, large=f"{large:,}", fewest=FEWEST)
+        values = {
+            "trials": count(marked, "valid trial"),
+            "cells": count(sum(len(table.rows) for table in outliers), "cell"),
+            "large": f"{large:,}",
+            "fewest": FEWEST,
+        }
         blocks += [
-            *figure_blocks("steadiness", model),
+            *_figure("steadiness", model),
             *tables,
             *_notes("overload_only", "drift_method", "boots_method"),
             Heading("Outliers"),
-            Note(text),
+            Note(sentence("notes.outliers" if large else "notes.no_outlier_test", **values)),
             *(table.folded("cell") for table in outliers),
         ]
-    for table in warm_ups:
+    for table in tables_of("warm-ups", model):
         made = sum(1 for _ in model.results.warm_ups)
         text = sentence("notes.warm_ups", trials=count(made, "trial"), boots=count(len(table.rows), "boot"))
         blocks += [Heading("Warm-up trials"), Note(text), table.folded("boot")]
@@ -385,80 +320,92 @@ def _stability(model: ReportModel) -> Iterator[Section]:
         yield section("steadiness", blocks, lead=None if tables else "")
 
 
-def _directions(model: ReportModel) -> Iterator[Section]:
-    if tables := _tables_by_view("directions", model, lambda table: table.folded("direction")):
-        yield section("directions", by_view(model, lambda view: [tables[view.name]] if view.name in tables else []))
+def _plain(
+    anchor: str, content: Callable[[ReportModel], Iterable[Block]], *, is_open: bool = False
+) -> Callable[[ReportModel], Sections]:
+    """A section of these blocks; none without any."""
+
+    def part(model: ReportModel) -> Sections:
+        if blocks := list(content(model)):
+            yield section(anchor, blocks, is_open=is_open)
+
+    return part
 
 
-def _mixes(model: ReportModel) -> Iterator[Section]:
-    if mixes := tables_of("mixes", model):
-        sizes = tables_of("mix-sizes", model)
-        yield section("mixes", [*mixes, *(_notes("mix_sizes") if sizes else []), *sizes])
+def _captioned(name: str, model: ReportModel, noun: str) -> list[Block]:
+    """Folded tables, each under its caption."""
+    return [table.folded(noun, f"{table.caption} – ") for table in tables_of(name, model)]
 
 
-def _cpu(model: ReportModel) -> Iterator[Section]:
-    tables = _tables_by_view("cpu", model, lambda table: table.folded("measurement"))
-    views = by_view(model, lambda view: [tables[view.name]] if view.name in tables else [])
-    if blocks := [*tables_of("cpu-scenarios", model), *views]:
-        yield section("cpu", blocks)
+def _results(model: ReportModel) -> list[Block]:
+    tables = {table.view: table for table in tables_of("results", model)}
+    skipped = _titled("Skipped, saturated", tables_of("skipped-loads", model))
+    return [*_by_view(model, lambda view: [tables[view.name]]), *skipped]
 
 
-def _counters(model: ReportModel) -> Iterator[Section]:
-    if tables := tables_of("counters", model):
-        yield section("counters", [table.folded("counter", f"{table.caption} – ") for table in tables])
+def _mixes(model: ReportModel) -> list[Block]:
+    sizes = tables_of("mix-sizes", model)
+    return [*tables_of("mixes", model), *(_notes("mix_sizes") if sizes else []), *sizes]
 
 
-_MEASURED: tuple[Callable[[ReportModel], Iterable[Section]], ...] = (
+def _platforms(model: ReportModel) -> list[Block]:
+    tables = tables_of("platforms", model)
+    apart = len({style.setting for style in model.styles.values()}) > 1
+    return [*(_notes("different_cpus") if tables and apart else []), *tables]
+
+
+
+def _of_other_packages(model: ReportModel) -> Sections:
+    for figure, charts in figures.extra(model):
+        yield Section(figure.name, figure.title, figure.title, "", charts)
+
+
+# In the order of the page.
+_MEASURED = (
     _throughput,
     _maximum,
-    _loss,
+    _plain("loss", lambda model: _by_view(model, lambda view: _figure("loss", model, view.name)), is_open=True),
     _isolation,
-    _curves,
+    _plain("curves", lambda model: [*_figure("curve", model), *_figure("curve-of-loss", model)]),
     _second_guest_forwards,
     _second_guest_computes,
     _second_guest_itself,
-    _fairness,
+    _plain("fairness", lambda model: _captioned("fairness", model, "measurement")),
     _places,
     _delay,
     _software_delay,
-    _order,
-    _results,
-    _stability,
-    _directions,
-    _mixes,
-    _cpu,
-    _counters,
-    lambda model: (
-        Section(figure.name, figure.title, figure.title, "", [FigureMarkup(html)])
-        for figure, html in figures.extra(model)
+    _plain(
+        "order",
+        lambda model: [*_streams_without("no_order", order_refusals(judged(model))), *tables_of("order", model)],
     ),
+    _plain("results", _results),
+    _stability,
+    _plain("directions", lambda model: _tables_by_view("directions", model, "direction")),
+    _plain("mixes", _mixes),
+    _plain(
+        "cpu", lambda model: [*tables_of("cpu-scenarios", model), *_tables_by_view("cpu", model, "measurement")]
+    ),
+    _plain("counters", lambda model: _captioned("counters", model, "counter")),
+    _of_other_packages,
 )
 
 
-def _searches(model: ReportModel) -> Iterator[Section]:
-    tables = tables_of("searches", model)
-    if tables:
+def _searches(model: ReportModel) -> Sections:
+    if tables := tables_of("searches", model):
         rows = (*model.results.searches, *model.results.maxima_searches)
-        yield section(
-            "searches",
-            [
-                *figure_blocks("searches", model),
-                *tables,
-                *_notes("ndr_pdr"),
-                Note(sentence("notes.conditional", methods=methods_text(rows))),
-                *(_notes("shares_refer") if model.results.maxima_searches else []),
-                *_titled(
-                    "Each stream at its highest load",
-                    tables_of("search-streams", model),
-                    sentence("notes.each_stream"),
-                ),
-                *_titled("Delay under load", tables_of("search-delays", model), sentence("notes.search_delays")),
-            ],
-            is_open=bool(model.results.searches),
-        )
+        blocks = [
+            *_figure("searches", model),
+            *tables,
+            *_notes("ndr_pdr"),
+            Note(sentence("notes.conditional", methods=methods_text(rows))),
+            *(_notes("shares_refer") if model.results.maxima_searches else []),
+            *_titled("Each stream at its highest load", tables_of("search-streams", model), "each_stream"),
+            *_titled("Delay under load", tables_of("search-delays", model), "search_delays"),
+        ]
+        yield section("searches", blocks, is_open=bool(model.results.searches))
 
 
-def _rfc2544(model: ReportModel) -> Iterator[Section]:
+def _rfc2544(model: ReportModel) -> Sections:
     rows = tested(model.results.searches)
     if not rows:
         return
@@ -466,16 +413,15 @@ def _rfc2544(model: ReportModel) -> Iterator[Section]:
     for (scenario, sources), members in by_streams(rows).items():
         blocks = [part for title, table in test_tables(members, model) for part in (Heading(title, 4), table)]
         parts.append((f"{scenario}, {count(sources, 'source')}", blocks))
-    deviations = [
-        ("", warning.text) for warning in model.results.warnings if warning.kind is WarningKind.NOT_AS_RFC_2544
-    ]
+    warnings = (warning for warning in model.results.warnings if warning.kind is WarningKind.NOT_AS_RFC_2544)
+    deviations = [("", warning.text) for warning in warnings]
     yield section(
         "rfc2544",
         [
             Heading("Throughput (section 26.1)", 4),
-            *figure_blocks("rfc2544-throughput", model),
+            *_figure("rfc2544-throughput", model),
             *([Heading("Frame loss rate (section 26.3)", 4)] if any(tests.losses for _, tests in rows) else []),
-            *figure_blocks("rfc2544-loss", model),
+            *_figure("rfc2544-loss", model),
             *under_titles(parts),
             Heading("Deviations from RFC 2544"),
             *([Bullets(deviations)] if deviations else _notes("rfc2544_nothing")),
@@ -484,23 +430,18 @@ def _rfc2544(model: ReportModel) -> Iterator[Section]:
     )
 
 
-def _platforms(model: ReportModel) -> Iterator[Section]:
-    if tables := tables_of("platforms", model):
-        apart = len({style.setting for style in model.styles.values()}) > 1
-        yield section("platforms", [*(_notes("different_cpus") if apart else []), *tables])
-
-
-def _verdicts(model: ReportModel) -> Iterator[Section]:
+def _verdicts(model: ReportModel) -> Sections:
     trials = model.results.trials
-    lead: str | None = None
-    blocks: list[Block] = []
+    lead = None
     if not any(trial.reasons for trial in trials):
         lead = sentence("notes.all_valid" if trials else "notes.no_trial")
-    blocks += reasons_by_kind(model, reasons_against(trials))
-    if discarded := reasons_of_discarded(trials):
-        blocks += [Heading("Discarded attempts"), *_notes("discarded"), *reasons_by_kind(model, discarded)]
-    if calibration := reasons_against(model.calibration):
-        blocks += [Heading("Calibration trials"), *_notes("calibration"), *reasons_by_kind(model, calibration)]
+    blocks: list[Block] = [*reasons_by_kind(model, reasons_against(trials))]
+    for title, note, reasons in (
+        ("Discarded attempts", "discarded", reasons_of_discarded(trials)),
+        ("Calibration trials", "calibration", reasons_against(model.calibration)),
+    ):
+        if reasons:
+            blocks += [Heading(title), *_notes(note), *reasons_by_kind(model, reasons)]
     yield section("verdicts", blocks, lead=lead)
 
 
@@ -514,29 +455,20 @@ def warning_bullets(warnings: Iterable[CampaignWarning]) -> Bullets:
     return Bullets([(warning.kind.value, warning.text) for warning in warnings])
 
 
-def _warnings(model: ReportModel) -> Iterator[Section]:
-    if warnings := warnings_of(model):
-        yield section("warnings", [warning_bullets(warnings)])
-
-
-def _tester(model: ReportModel) -> Iterator[Section]:
+def _tester(model: ReportModel) -> Sections:
     manifest = model.results.manifest
-    record = selftest_of(manifest)
+    record, testers = selftest_of(manifest), identities_of(manifest)
     blocks: list[Block] = []
     if record is None:
         blocks += [Note(sentence("notes.selftest_unknown", topology=model.results.topology))]
-    testers = identities_of(manifest)
     for tester in testers:
         since = f" from {tester.since} on" if len(testers) > 1 else ""
         blocks += [Heading(f"Sources, sinks and hosts{since}"), *identity_tables(tester)]
-    blocks += _titled("Stalls of the tester", tables_of("stalls", model), sentence("notes.stalls"))
-    blocks += _titled(
-        "Highest rate of the sources", tables_of("source-ceilings", model), sentence("notes.source_ceiling")
-    )
+    blocks += _titled("Stalls of the tester", tables_of("stalls", model), "stalls")
+    blocks += _titled("Highest rate of the sources", tables_of("source-ceilings", model), "source_ceiling")
     if record is not None:
-        limited = sum(
-            any(reason.kind is ReasonKind.TESTER_LIMITED for reason in trial.reasons) for trial in model.results.trials
-        )
+        kinds = ({reason.kind for reason in trial.reasons} for trial in model.results.trials)
+        limited = sum(ReasonKind.TESTER_LIMITED in of_trial for of_trial in kinds)
         blocks += [
             Note(sentence("notes.selftest_when", when=selftest_before(record.when_ns, manifest)) + "."),
             Note(selftest_sentence(record), "strong"),
@@ -545,20 +477,14 @@ def _tester(model: ReportModel) -> Iterator[Section]:
     yield section("tester", blocks)
 
 
-def _facts(model: ReportModel) -> Iterator[Section]:
-    if tables := tables_of("facts", model):
-        yield section("uuts", tables)
-
-
-def _environment(model: ReportModel) -> Iterator[Section]:
+def _environment(model: ReportModel) -> Sections:
     manifest = model.results.manifest
     state = Environment.of(manifest)
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
-    if state.changed:
-        names = ", ".join(map(".".join, state.changed))
-        text = sentence("notes.settings_changed", settings=count(len(state.changed), "setting"), names=names)
-    else:
-        text = sentence("notes.no_setting_changed" if state.after else "notes.no_after")
+    text = sentence("notes.no_setting_changed" if state.after else "notes.no_after")
+    if changed := state.changed:
+        names = ", ".join(map(".".join, changed))
+        text = sentence("notes.settings_changed", settings=count(len(changed), "setting"), names=names)
     run = {"command": shlex.join(words) or UNKNOWN_SETTING, "seed": text_of(manifest.get("seed"))}
     yield section("environment", [Definitions(run), Note(text), *tables_of("environment", model)])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.report.formats import UNKNOWN, capitalised, change, count, percent_limit
+from netbench.report.formats import UNKNOWN, capitalised, change, count, p_value, percent_limit
 from netbench.report.sentences import sentence
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
@@ -59,9 +59,7 @@ def first_trials_words(first: FirstTrials | None) -> str:
 
 def p_of(test: Drift | BootEffects | FirstTrials | None) -> str:
     """The p, corrected for the number of UUTs, to three decimals."""
-    if test is None or test.corrected is None:
-        return UNKNOWN
-    return "<0.001" if test.corrected < 0.001 else f"{test.corrected:.3f}"
+    return p_value(None if test is None else test.corrected)
 
 
 def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:

@@ -14,57 +14,34 @@ MARK = "(emulated)"
 _MEANING = "these numbers describe the emulator, not the VMM"
 LEGEND = f"{MARK}: the CPU is emulated; {_MEANING}"
 
-_LIGHT: Mapping[str, str] = {
-    "paper": "#ffffff",
-    "ink": "#1d2124",
-    "soft": "#565c61",
-    "line": "#d5d8db",
-    "grid": "#e6e8ea",
-    "shade": "#f3f5f6",
-    "link": "#00568a",
-    "doubt": "#7d5200",  # suspicious, and values to be read with care
-    "bad": "#a4161a",  # invalid and failed
-    "u0": "#0063a6",
-    "u1": "#b54708",
-    "u2": "#00704a",
-    "u3": "#9c3587",
-    "u4": "#5b3fb5",
-    "u5": "#00707f",
-    "u6": "#4a4f54",
+# On a light and on a dark page.
+_COLOURS: Mapping[str, tuple[str, str]] = {
+    "paper": ("#ffffff", "#16191c"),
+    "ink": ("#1d2124", "#e8eaec"),
+    "soft": ("#565c61", "#a9b0b6"),
+    "line": ("#d5d8db", "#3c4247"),
+    "grid": ("#e6e8ea", "#2b3034"),
+    "shade": ("#f3f5f6", "#1f2326"),
+    "link": ("#00568a", "#7cc4ff"),
+    "doubt": ("#7d5200", "#f0b95a"),  # suspicious, and values to be read with care
+    "bad": ("#a4161a", "#ff8f88"),  # invalid and failed
+    "u0": ("#0063a6", "#6cb6ff"),
+    "u1": ("#b54708", "#ff9f5a"),
+    "u2": ("#00704a", "#4fd1a0"),
+    "u3": ("#9c3587", "#ee8fdc"),
+    "u4": ("#5b3fb5", "#b9a3ff"),
+    "u5": ("#00707f", "#5fd0e0"),
+    "u6": ("#4a4f54", "#c3c8cc"),
     # Where frames ended, along the path.
-    "p0": "#2f3437",
-    "p1": "#565c61",
-    "p2": "#7f868c",
-    "p3": "#a6acb1",
-    "p4": "#cdd1d4",
-}
-_DARK: Mapping[str, str] = {
-    "paper": "#16191c",
-    "ink": "#e8eaec",
-    "soft": "#a9b0b6",
-    "line": "#3c4247",
-    "grid": "#2b3034",
-    "shade": "#1f2326",
-    "link": "#7cc4ff",
-    "doubt": "#f0b95a",
-    "bad": "#ff8f88",
-    "u0": "#6cb6ff",
-    "u1": "#ff9f5a",
-    "u2": "#4fd1a0",
-    "u3": "#ee8fdc",
-    "u4": "#b9a3ff",
-    "u5": "#5fd0e0",
-    "u6": "#c3c8cc",
-    "p0": "#e8eaec",
-    "p1": "#bcc2c7",
-    "p2": "#8f969c",
-    "p3": "#666d73",
-    "p4": "#454b50",
+    "p0": ("#2f3437", "#e8eaec"),
+    "p1": ("#565c61", "#bcc2c7"),
+    "p2": ("#7f868c", "#8f969c"),
+    "p3": ("#a6acb1", "#666d73"),
+    "p4": ("#cdd1d4", "#454b50"),
 }
 INK, GREY = "var(--ink)", "var(--soft)"
-_UUTS = tuple(f"var(--{name})" for name in _LIGHT if name.startswith("u") and name[1:].isdigit())
-PLACES = tuple(f"var(--{name})" for name in _LIGHT if name.startswith("p") and name[1:].isdigit())
-_VARIABLE = re.compile(r"var\(--([a-z0-9]+)\)")
+_UUTS = tuple(f"var(--u{number})" for number in range(7))
+PLACES = tuple(f"var(--p{number})" for number in range(5))
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
 _DASHES = ("solid", "dash", "dashdot", "longdash")
@@ -81,27 +58,21 @@ class MarkerStyle:
     symbol: str = "circle"  # `-open` behind it: hollow; `-open-dot`: with a dot in it; `x`: a cross
     dash: str = "solid"
     pattern: str = ""  # of bars; empty: plain
-    size: float = 8.0  # pixels
+    size: float = 8.0  # pixels; larger for UUTs drawn first, so that equal points show as rings
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    """The style and label of a UUT in every figure."""
+class Style(MarkerStyle):
+    """The style and label of a UUT in every figure. UUTs of different settings share no figure."""
 
-    uut: str
-    label: str
-    emulated: bool
-    colour: str
-    symbol: str
-    dash: str  # of its lines
-    pattern: str  # of its bars
-    size: float  # of its markers, in pixels: larger for those drawn first, so that equal points show as rings
-    setting: Setting  # UUTs of different settings share no figure
+    uut: str = ""
+    label: str = ""
+    setting: Setting = Setting()
 
     @property
-    def marker(self) -> MarkerStyle:
-        """The style of its series in charts."""
-        return MarkerStyle(self.colour, self.symbol, self.dash, self.pattern, self.size)
+    def emulated(self) -> bool:
+        """Whether the CPU of the UUT is emulated."""
+        return bool(self.setting.emulators)
 
 
 def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[str, Style]:
@@ -110,19 +81,17 @@ def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[st
     A UUT without a setting is treated as one on this machine's own CPU.
     """
     names = list(dict.fromkeys(uuts))
-    where = {uut: settings.get(uut, Setting()) for uut in names}
-    emulated = {uut for uut in names if where[uut].emulators}
+    emulated = {uut for uut in names if uut in settings and settings[uut].emulators}
     return {
         uut: Style(
-            uut,
-            label(uut, emulated),
-            uut in emulated,
             _UUTS[place % len(_UUTS)],
             _SYMBOLS[place % len(_SYMBOLS)],
             _DASHES[place // len(_UUTS) % len(_DASHES)],
             _PATTERNS[place // len(_UUTS) % len(_PATTERNS)],
             min(_LARGEST_MARKER, SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
-            where[uut],
+            uut,
+            label(uut, emulated),
+            settings.get(uut, Setting()),
         )
         for place, uut in enumerate(names)
     }
@@ -140,23 +109,25 @@ def emulation_note(uuts: Iterable[str]) -> str:
 
 def css() -> str:
     """The colours as variables of a style sheet: light, and dark for readers who prefer that."""
-    light, dark = ("; ".join(f"--{name}: {value}" for name, value in of.items()) for of in (_LIGHT, _DARK))
+    of_light, of_dark = (
+        "; ".join(f"--{name}: {value}" for name, value in of.items()) for of in (light(), dark())
+    )
     return (
-        f":root {{ color-scheme: light dark; {light}; }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}; }} }}"
+        f":root {{ color-scheme: light dark; {of_light}; }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {of_dark}; }} }}"
     )
 
 
-def light() -> Mapping[str, str]:
+def light() -> dict[str, str]:
     """The colours of a light page by name."""
-    return _LIGHT
+    return {name: colour for name, (colour, _) in _COLOURS.items()}
 
 
-def dark() -> Mapping[str, str]:
+def dark() -> dict[str, str]:
     """The colours of a dark page by name."""
-    return _DARK
+    return {name: colour for name, (_, colour) in _COLOURS.items()}
 
 
 def on_paper(colour: str) -> str:
     """The colour on a light page, for use without a style sheet."""
-    return _VARIABLE.sub(lambda variable: _LIGHT[variable[1]], colour)
+    return re.sub(r"var\(--([a-z0-9]+)\)", lambda variable: _COLOURS[variable[1]][0], colour)

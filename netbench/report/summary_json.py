@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -84,17 +83,21 @@ def selftest_summary(record: SelftestRecord) -> dict[str, Any]:
     }
 
 
+def mean_and_width(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """A mean and the half width of its 95 % interval."""
+    return {name: mean(interval), f"{name}_ci95": None if interval is None else interval.half_width}
+
+
 def _head(kind: str) -> dict[str, object]:
     return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "netbench": version("netbench"), "kind": kind}
 
 
 def _of(group: Group) -> dict[str, object]:
-    size = size_text(group.frame_size)
     return {
         "uut": group.uut,
         "scenario": group.scenario,
         "sources": group.sources,
-        "frame_size": size,
+        "frame_size": size_text(group.frame_size),
         "load": str(group.load),
     }
 
@@ -102,11 +105,9 @@ def _of(group: Group) -> dict[str, object]:
 def _maximum(group: Group) -> dict[str, object]:
     return {
         **_of(group),
-        "loads": [str(load) for load in group.plateau.loads] if group.plateau else [str(group.load)],
-        "throughput_fps": mean(group.maximum_fps),
-        "throughput_fps_ci95": _half_width(group.maximum_fps),
-        "throughput_mbps": mean(group.maximum_mbps),
-        "throughput_mbps_ci95": _half_width(group.maximum_mbps),
+        "loads": [str(load) for load in group.maximum_loads],
+        **mean_and_width("throughput_fps", group.maximum_fps),
+        **mean_and_width("throughput_mbps", group.maximum_mbps),
         "limited_by": group.limited_by or "the UUT",
         "is_lower_bound": bool(group.limited_by),
     }
@@ -117,8 +118,7 @@ def _load(group: Group) -> dict[str, object]:
         **_of(group),
         "intended_fps": group.intended_fps,
         "offered_fps": mean(group.offered_fps),
-        "throughput_fps": mean(group.throughput_fps),
-        "throughput_fps_ci95": _half_width(group.throughput_fps),
+        **mean_and_width("throughput_fps", group.throughput_fps),
         "throughput_mbps": mean(group.throughput_mbps),
         "loss_ratio": mean(group.loss_ratio),
         "valid": len(group.valid),
@@ -127,35 +127,28 @@ def _load(group: Group) -> dict[str, object]:
     }
 
 
-def _search(found: SearchResult) -> dict[str, object]:
-    bounds = dict(_bounds(found))
+def _search(search: SearchResult) -> dict[str, object]:
+    """A search with its bounds in frames/s and Mbit/s (L1) of each stream."""
+    bounds: dict[str, float | None] = {}
+    for name in ("lower", "upper", "throughput"):
+        fps = getattr(search, f"{name}_fps")
+        bounds |= {f"{name}_fps": fps, f"{name}_mbps": l1_mbps(fps, search.frame_size)}
     return {
-        "uut": found.uut,
-        "scenario": found.scenario,
-        "sources": len(found.streams),
-        "frame_size": size_text(found.frame_size),
-        "repetition": found.repetition,
-        "method": found.method,
-        "goal": found.goal,
-        "for_maxima": found.for_maxima,
-        "verdict": found.state.value,
+        "uut": search.uut,
+        "scenario": search.scenario,
+        "sources": len(search.streams),
+        "frame_size": size_text(search.frame_size),
+        "repetition": search.repetition,
+        "method": search.method,
+        "goal": search.goal,
+        "for_maxima": search.for_maxima,
+        "verdict": search.state.value,
         **bounds,
-        "limited_by": found.limited_by or None,
-        "unstable": found.unstable or None,
-        "why": found.why or None,
-        "trials": found.trials,
+        "limited_by": search.limited_by or None,
+        "unstable": search.unstable or None,
+        "why": search.why or None,
+        "trials": search.trials,
     }
-
-
-def _bounds(found: SearchResult) -> Iterator[tuple[str, float | None]]:
-    """The bounds in frames/s and Mbit/s (L1) of each stream."""
-    for name, fps in (("lower", found.lower_fps), ("upper", found.upper_fps), ("throughput", found.throughput_fps)):
-        yield f"{name}_fps", fps
-        yield f"{name}_mbps", l1_mbps(fps, found.frame_size)
-
-
-def _half_width(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.half_width
 
 
 def _write(document: dict[str, object], path: Path) -> None:

@@ -1,31 +1,12 @@
 """The exported tables of the registry as Markdown and LaTeX."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 
 from netbench.report.blocks import Kind, Table
 from netbench.report.model import ReportModel
+from netbench.report.renderer import template
 from netbench.report.tables import TABLES
-
-_OF_MARKDOWN = {"|": "\\|", "\n": " "}
-# Characters that are special in LaTeX, or that its fonts may lack.
-_OF_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: f"${sign}$" for sign in "<>|"},
-    "±": r"$\pm$",
-    "≥": r"$\ge$",
-    "≤": r"$\le$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "…": r"\dots{}",
-    "–": "--",
-    "µ": r"$\mu$",
-    "÷": r"$\div$",
-    "\n": " ",
-}
 
 
 class TableFormat(StrEnum):
@@ -40,6 +21,22 @@ class TableFormat(StrEnum):
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
+# How columns are aligned to the left and to the right, and the characters that are special or that fonts may lack.
+_LEFT_AND_RIGHT = {TableFormat.MARKDOWN: ("---", "---:"), TableFormat.LATEX: ("l", "r")}
+_SPECIAL = {
+    TableFormat.MARKDOWN: {"|": "\\|", "\n": " "},
+    TableFormat.LATEX: {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: f"${sign}$" for sign in "<>|"},
+        **{"±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "µ": r"$\mu$"},
+        **{"…": r"\dots{}", "–": "--", "\n": " "},
+    },
+}
+
+
 def exported_tables(model: ReportModel, form: TableFormat) -> Iterator[tuple[str, str]]:
     """The exported tables as text, with the names of their files."""
     for definition in TABLES.values():
@@ -52,40 +49,11 @@ def text_table(form: TableFormat, table: Table) -> str:
 
     LaTeX needs the package booktabs, and text that is UTF-8.
     """
-    titles = [column.title for column in table.columns]
-    rows = [[cell.text for cell in row.cells] for row in table.rows]
-    right = [column.kind in (Kind.NUMBER, Kind.SPREAD) for column in table.columns]
-    draw = {TableFormat.MARKDOWN: _markdown, TableFormat.LATEX: _latex}[form]
-    return draw(titles, rows, right, table.caption)
-
-
-def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
-    lines = [titles, ["---:" if is_right else "---" for is_right in right], *rows]
-    texts = ("| " + " | ".join(_escaped(cell, _OF_MARKDOWN) for cell in line) + " |" for line in lines)
-    return f"{caption}\n\n" + "\n".join(texts) + "\n"
-
-
-def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(_escaped(cell, _OF_LATEX) for cell in cells) + r" \\"
-
-    alignment = "".join("r" if is_right else "l" for is_right in right)
-    return "\n".join(
-        (
-            r"\begin{table}",
-            rf"\caption{{{_escaped(caption, _OF_LATEX)}}}",
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\toprule",
-            line(titles),
-            r"\midrule",
-            *map(line, rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        )
+    special, (left, right) = str.maketrans(_SPECIAL[form]), _LEFT_AND_RIGHT[form]
+    text = template(f"table{form.suffix}").render(
+        caption=table.caption.translate(special),
+        titles=[column.title.translate(special) for column in table.columns],
+        alignment=[right if column.kind in (Kind.NUMBER, Kind.SPREAD) else left for column in table.columns],
+        rows=[[cell.text.translate(special) for cell in row.cells] for row in table.rows],
     )
-
-
-def _escaped(text: str, signs: dict[str, str]) -> str:
-    return "".join(signs.get(sign, sign) for sign in text)
+    return f"{text}\n"

@@ -23,8 +23,8 @@ def test_it_is_on_the_page_and_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "installed", with_example)
     results = comparison(sizes=(64,), sources=(1,), repetitions=2)
     model = ReportModel.of(results)
-    ((figure, html),) = figures.extra(model)
-    assert (figure.title, 'id="figure-unsent"' in html) == ("Unsent frames", True)
+    ((figure, (chart,)),) = figures.extra(model)
+    assert (figure.title, 'id="figure-unsent"' in chart.html) == ("Unsent frames", True)
     assert "unsent" in {path.stem for path in write_figures(model, [FigureFormat.CSV], tmp_path)}
     (shown,) = [shown for shown in figures_on(report_page(results)) if shown.name == "unsent"]
     assert shown.uuts == set(results.uuts)

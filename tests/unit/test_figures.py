@@ -145,8 +145,8 @@ def test_loss_of_zero_has_a_place_of_its_own_below_every_other_loss() -> None:
 def test_error_bars_of_loss_stay_between_zero_and_everything() -> None:
     scale = LossScale.over([0.5])
     ends = scale.ends(Interval(0.5, 2.0, 2), row=0.5)
-    assert list(ends or ()) == pytest.approx([scale.height(0.0, 0.5), 0.0])
-    assert scale.ends(Interval(0.5, None, 1), row=0.5) is None
+    assert list(ends) == pytest.approx([scale.height(0.0, 0.5), 0.0])
+    assert scale.ends(Interval(0.5, None, 1), row=0.5) == (None, None)
 
 
 def test_the_error_bar_of_no_loss_ends_at_the_limit_that_it_is_below() -> None:
@@ -321,7 +321,8 @@ def test_equal_names_of_categories_are_different_bars() -> None:
 def test_a_page_has_each_chart_with_its_numbers_and_without_markup_of_names() -> None:
     name = "</script><b>&amp;"
     results = campaign([trial(stream_counts(), uut=name), trial(stream_counts(), uut=name, repetition=2)], uuts=(name,))
-    html = str(figures.block("throughput", ReportModel.of(results), ReportModel.of(results).views[0].name))
+    (chart,) = figures.blocks("throughput", ReportModel.of(results))
+    html = str(chart.html)
     assert name not in html
     assert "&lt;/script&gt;&lt;b&gt;&amp;amp;" in html
     assert "<noscript>This chart needs JavaScript." in html

@@ -1,25 +1,24 @@
 """The figures of a comparison: the highest throughput of each campaign, and cells over time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from markupsafe import Markup
-
 from netbench.model.frame_mix import frames_text, rising
 from netbench.model.units import l1_bits
-from netbench.report import styles as uut_styles
-from netbench.report.figures.block import drawn
-from netbench.report.figures.chart import Chart
+from netbench.report.figures.chart import Chart, Form, Mark
 from netbench.report.figures.marks import numbers_of
-from netbench.report.figures.panels import THROUGHPUT, Bar, Panels, Point, end_of_axis, ends_of, size_titles
-from netbench.report.figures.registry import by_setting
-from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
+from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of
+from netbench.report.figures.registry import NamedChart, by_setting
+from netbench.report.formats import at_least, count, mbps, mbps_interval
 from netbench.report.styles import Style
+from netbench.report.styles import styles as styles_of
 from netbench.statistics.compared_cells import Campaign, ComparedCell, place_of
 from netbench.statistics.comparison import maxima_over
-from netbench.statistics.groups import Group, grouped
-from netbench.statistics.intervals import Interval
+from netbench.statistics.groups import Group
+
+# The groups of each campaign, by the name of the campaign.
+Highest = Mapping[str, Mapping[ComparedCell, Group]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,87 +66,90 @@ def trends(campaigns: Sequence[InTime]) -> tuple[CellTrend, ...]:
     return tuple(cells)
 
 
-def throughput_in_time(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Chart:
+def trend_charts(cells: Sequence[CellTrend], styles: Mapping[str, Style], name: str) -> Iterator[NamedChart]:
+    """Throughput over time, a chart for each setting of UUTs."""
+    return by_setting(cells, lambda trend: trend.place.uut, styles, _trend_chart, name)
+
+
+def _trend_chart(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    smallest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size))
-    by_panel = grouped(smallest_first, lambda trend: _panel_title(trend.place))
-    titles = {title: title for title in by_panel}
-    uuts = list(dict.fromkeys(trend.place.uut for trend in cells))
-    panels = Panels(titles, uuts, styles, "Start of the campaign (UTC)", THROUGHPUT)
-    panels.legend()
-    for title, members in by_panel.items():
-        panels.panel(title).kfps_per_mbps = 1000 / l1_bits(members[0].place.frame_size)
-        times = [when.started.timestamp() for trend in members for when, _ in trend.points if when.started]
+    panels = Panels(
+        sorted(cells, key=lambda trend: rising(trend.place.frame_size)),
+        styles,
+        "Start of the campaign (UTC)",
+        THROUGHPUT,
+        key_of=lambda trend: _panel_title(trend.place),
+        uut_of=lambda trend: trend.place.uut,
+    )
+    for title, uut, trends_of_uut in panels.cells:
+        for trend in trends_of_uut:
+            panels.line(title, uut, list(_points(trend)))
+    for title, panel in panels.panels.items():
+        panel.kfps_per_mbps = 1000 / l1_bits(panels.members[title][0].place.frame_size)
+        panel.x.is_time = True
+        marks = list(panel.marks)
+        times = [mark.x for mark in marks]
         margin = 0.04 * (max(times) - min(times)) or 1.0
-        throughputs = [group.throughput_mbps for trend in members for _, group in trend.points]
-        panels.scale(title, [min(times) - margin, max(times) + margin], _reach(throughputs))
-        panels.panel(title).x.is_time = True
-        for trend in members:
-            panels.line(title, trend.place.uut, list(_points(trend)))
-    panels.rates()
-    return panels.figure
+        end = end_of_axis((mark.y for mark in marks), (mark.high for mark in marks))
+        lowest = min(mark.y if mark.low is None else mark.low for mark in marks)
+        # The axis does not start at 0 where that would hide changes of some percent.
+        least = 0 if lowest < end / 2 else lowest - (end - lowest) / 4
+        panels.scale(title, [min(times) - margin, max(times) + margin], [least, end])
+    return panels.finished("y")
 
 
-def most_by_campaign(
-    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], styles: Mapping[str, Style]
-) -> Chart:
-    """A panel per frame size: the highest throughput of each UUT, a bar per campaign; `most` is by campaign."""
-    places = list(dict.fromkeys(place for cells in most.values() for place in cells))
-    sizes = size_titles(sorted({place.frame_size for place in places}, key=rising))
-    categories = list(dict.fromkeys(_category(place, places, styles) for place in places))
-    # Not the colours of the UUTs: no colour has two meanings on a page.
-    known = {f"campaign {number}": campaign for number, campaign in enumerate(campaigns)}
-    later = uut_styles.styles([*styles, *known])
-    bars_of = {campaign.name: replace(later[uut], label=campaign.name) for uut, campaign in known.items()}
-    emulated = [place.uut for place in places if styles[place.uut].emulated]
-    shown = {**styles, **{style.uut: style for style in bars_of.values()}}
-    panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
-    panels.categories(categories)
-    for size in sizes:
-        in_panel = [cells.get(place) for cells in most.values() for place in places if place.frame_size == size]
-        panels.scale(
-            size, None, [0, end_of_axis([None if group is None else group.throughput_mbps for group in in_panel])]
-        )
-        for campaign in campaigns:
-            by_category = {
-                _category(place, places, styles): group
-                for place, group in most[campaign.name].items()
-                if place.frame_size == size
-            }
-            groups = [by_category.get(category) for category in categories]
-            bars = [_bar(campaign.name, category, group) for category, group in zip(categories, groups, strict=True)]
-            panels.bars(size, bars_of[campaign.name].uut, bars)
-    panels.rates()
-    return panels.figure
-
-
-def _reach(throughputs: Sequence[Interval | None]) -> list[float]:
-    """The range of the axis; it does not start at 0 where that would hide changes of some percent."""
-    end = end_of_axis(throughputs)
-    lowest = min((interval.mean - (interval.half_width or 0.0) for interval in throughputs if interval), default=0.0)
-    return [0 if lowest < end / 2 else lowest - (end - lowest) / 4, end]
-
-
-def _bar(campaign: str, category: str, group: Group | None) -> Bar:
-    if group is None or group.throughput_mbps is None:
-        return Bar(None, "", "")
-    hover = f"{category}: {_tooltip(group)}"
-    numbers = {"campaign": campaign, **numbers_of(group, "offered_mbps", "throughput_mbps", "limited_by")}
-    text = at_least(mbps(mean(group.throughput_mbps)), group.limited_by)
-    return Bar(group.throughput_mbps.mean, text, hover, numbers, ends_of(group.throughput_mbps))
-
-
-def _points(trend: CellTrend) -> Iterable[Point]:
+def _points(trend: CellTrend) -> Iterator[Mark]:
     for when, group in trend.points:
-        if group.throughput_mbps is None or when.started is None:
-            continue
-        hover = f"{when.campaign.name}: {_tooltip(group)}"
-        numbers = {
-            "campaign": when.campaign.name,
-            "started": f"{when.started:%Y-%m-%dT%H:%M:%SZ}",
-            **numbers_of(group, "throughput_mbps"),
-        }
-        yield Point(Interval(when.started.timestamp(), None, 1), group.throughput_mbps, hover, numbers)
+        if (throughput := group.throughput_mbps) is not None and when.started is not None:
+            numbers = {
+                "campaign": when.campaign.name,
+                "started": f"{when.started:%Y-%m-%dT%H:%M:%SZ}",
+                **numbers_of(group, "throughput_mbps"),
+            }
+            hover = f"{when.campaign.name}: {_tooltip(group)}"
+            yield Mark(when.started.timestamp(), throughput.mean, hover, numbers, *ends_of(throughput))
+
+
+def highest_charts(
+    campaigns: Sequence[Campaign], highest: Highest, styles: Mapping[str, Style]
+) -> Iterator[NamedChart]:
+    """The highest throughput of each campaign, a chart for each setting of UUTs."""
+
+    def draw(places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> Chart:
+        return _highest_chart(campaigns, highest, places, styles)
+
+    places = list(dict.fromkeys(place for cells in highest.values() for place in cells))
+    return by_setting(places, lambda place: place.uut, styles, draw, "most")
+
+
+def _highest_chart(
+    campaigns: Sequence[Campaign], highest: Highest, places: Sequence[ComparedCell], styles: Mapping[str, Style]
+) -> Chart:
+    """A panel per frame size: the highest throughput of each UUT, a bar per campaign."""
+    panels = Panels(
+        places, styles, "", THROUGHPUT, key_of=lambda place: place.frame_size, uut_of=lambda place: place.uut
+    )
+    category_of = {place: _category(place, places, styles) for place in places}
+    categories = list(dict.fromkeys(category_of.values()))
+    panels.categories(categories)
+    # Not the colours of the UUTs: no colour has two meanings on a page.
+    names = [f"campaign {number}" for number in range(len(campaigns))]
+    later = styles_of([*styles, *names])
+    for pseudo_uut, campaign in zip(names, campaigns, strict=True):
+        for size, members in panels.members.items():
+            groups = {category_of[place]: highest[campaign.name].get(place) for place in members}
+            marks = [_bar(categories.index(name), name, campaign.name, group) for name, group in groups.items()]
+            style = replace(later[pseudo_uut], label=campaign.name)
+            panels.series(size, campaign.name, style, Form.BARS, marks)
+    return panels.finished("y")
+
+
+def _bar(x: int, category: str, campaign: str, group: Group | None) -> Mark | None:
+    if group is None or (throughput := group.throughput_mbps) is None:
+        return None
+    numbers = {"campaign": campaign, **numbers_of(group, "offered_mbps", "throughput_mbps", "limited_by")}
+    text = at_least(mbps(throughput.mean), group.limited_by)
+    return Mark(x, throughput.mean, f"{category}: {_tooltip(group)}", numbers, *ends_of(throughput), text=text)
 
 
 def _tooltip(group: Group) -> str:
@@ -159,29 +161,8 @@ def _panel_title(place: ComparedCell) -> str:
 
 
 def _category(place: ComparedCell, places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> str:
+    """The UUT of a place, with its scenario and number of sources where there are several."""
     parts = [styles[place.uut].label]
-    if len({shown.scenario for shown in places}) > 1:
-        parts.append(place.scenario)
-    if len({shown.sources for shown in places}) > 1:
-        parts.append(count(place.sources, "source"))
+    parts += [place.scenario] if len({shown.scenario for shown in places}) > 1 else []
+    parts += [count(place.sources, "source")] if len({shown.sources for shown in places}) > 1 else []
     return ", ".join(parts)
-
-
-def most_block(
-    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[ComparedCell, Group]], styles: Mapping[str, Style]
-) -> Markup:
-    """The highest throughput of each campaign as markup, a chart for each setting of UUTs."""
-
-    def draw(places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> Chart:
-        shown = {
-            name: {place: group for place, group in cells.items() if place in places} for name, cells in most.items()
-        }
-        return most_by_campaign(campaigns, shown, styles)
-
-    places = list(dict.fromkeys(place for cells in most.values() for place in cells))
-    return drawn(by_setting(places, lambda place: place.uut, styles, draw, "most"))
-
-
-def trend_block(cells: Sequence[CellTrend], styles: Mapping[str, Style], name: str) -> Markup:
-    """Throughput over time as markup, a chart for each setting of UUTs."""
-    return drawn(by_setting(cells, lambda trend: trend.place.uut, styles, throughput_in_time, name))

@@ -1,25 +1,19 @@
 """Delay against offered load: the median and the 99.9 % percentile."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from netbench.report.figures.chart import Chart, Form, LegendEntry, Numbers
+from netbench.report.figures.chart import Chart, Form, Mark, Numbers
 from netbench.report.figures.marks import numbers_of, of_interval
-from netbench.report.figures.panels import OFFERED, Panels, Point, by_rising_size, end_of_axis, size_titles
+from netbench.report.figures.panels import OFFERED, ends_of
 from netbench.report.figures.registry import figure_of_views
-from netbench.report.figures.throughput import groups_by_uut
+from netbench.report.figures.throughput import panels_of_loads
 from netbench.report.formats import mean, microseconds
 from netbench.report.styles import GREY, MarkerStyle, Style
-from netbench.statistics.delay_percentiles import (
-    ReadTime,
-    clock_bound,
-    delay_of,
-    greatest_time,
-    mean_time,
-)
+from netbench.report.tables.delay import has_delay
+from netbench.statistics.delay_percentiles import ReadTime, clock_bound, delay_of, greatest_time, mean_time
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 
-_MILLISECOND = 1e-6  # per ns
 # Percentiles by their names in exports, with the titles of those.
 _TIMES: Mapping[str, tuple[str, ReadTime]] = {
     "mean": ("mean", lambda delay: delay.mean_ns),
@@ -33,51 +27,37 @@ _DASHES = {"median": "", "p999": "dot"}  # empty: the dash of the UUT
 
 def delay_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
-    by_size = by_rising_size(groups, lambda group: group.frame_size)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), styles, OFFERED, "Delay [ms]")
+    panels = panels_of_loads(groups, styles, "Delay [ms]")
+    for size, uut, of_uut in panels.cells:
+        for name, dash in _DASHES.items():
+            marks = [
+                Mark(offered.mean, delay.mean, _tooltip(group), _numbers(group), *ends_of(delay))
+                for group in of_uut
+                if (offered := group.offered_mbps) and (delay := _delay(group, name, 1e-6))
+            ]
+            in_order = sorted(marks, key=lambda mark: mark.x)
+            panels.line(size, uut, in_order, dash=dash, name=f"{styles[uut].label}, {_TIMES[name][0]}")
     for name, dash in _DASHES.items():
-        marker = MarkerStyle(GREY, symbol="", dash=dash or "solid")
-        panels.figure.legend.append(LegendEntry(_TIMES[name][0], marker, Form.LINE))
-    panels.legend()
-    for size, members in by_size.items():
-        delays = (_ms(group, name) for group in members for name in _DASHES)
-        times = [delay.mean for delay in delays if delay and delay.mean]
-        reach = [min(times) / 1.25, max(times) * 1.25] if times else [1.0, 10.0]
-        panels.scale(size, [0, end_of_axis([group.offered_mbps for group in members])], reach)
-        for uut, of_uut in groups_by_uut(members).items():
-            for name, dash in _DASHES.items():
-                title = f"{styles[uut].label}, {_TIMES[name][0]}"
-                panels.line(size, uut, _points(of_uut, name), dash=dash or styles[uut].dash, name=title)
-    panels.rates(x=True, y=False)
-    for panel in panels.figure.panels:
+        panels.in_legend(_TIMES[name][0], MarkerStyle(GREY, symbol="", dash=dash or "solid"), Form.LINE)
+    for size, panel in panels.panels.items():
+        times = [mark.y for mark in panel.marks if mark.y]
+        panels.scale(size, y=[min(times) / 1.25, max(times) * 1.25] if times else [1.0, 10.0])
+    chart = panels.finished("x")
+    for panel in chart.panels:
         panel.x.logarithmic, panel.y.logarithmic = False, True
-    return panels.figure
+    return chart
 
 
-def has_delay(group: Group) -> bool:
-    """Whether any valid trial of the group measured a delay."""
-    return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
-
-
-def _points(groups: Iterable[Group], name: str) -> list[Point]:
-    points = [
-        Point(offered, delay, _tooltip(group), _numbers(group))
-        for group in groups
-        if (offered := group.offered_mbps) and (delay := _ms(group, name))
-    ]
-    return sorted(points, key=lambda point: point.x.mean)
-
-
-def _ms(group: Group, name: str) -> Interval | None:
+def _delay(group: Group, name: str, factor: float) -> Interval | None:
+    """A percentile in ns × `factor`."""
     delay = mean_time(group, delay_of, _TIMES[name][1])
-    return None if delay is None else delay.scaled(_MILLISECOND)
+    return None if delay is None else delay.scaled(factor)
 
 
 def _numbers(group: Group) -> Numbers:
     in_us: dict[str, str | int | float | None] = {}
-    for name, (_, time) in _TIMES.items():
-        delay = mean_time(group, delay_of, time)
-        in_us |= of_interval(f"delay_{name}_us", None if delay is None else delay.scaled(1e-3))
+    for name in _TIMES:
+        in_us |= of_interval(f"delay_{name}_us", _delay(group, name, 1e-3))
     return {**numbers_of(group, "offered_mbps"), **in_us}
 
 

@@ -16,6 +16,7 @@ from netbench.report.figures.registry import charts_of
 from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
+from netbench.statistics.groups import grouped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -190,20 +191,16 @@ def _draw(axes: "Axes", panel: Panel) -> None:
 
 def _draw_line(axes: "Axes", panel: Panel, series: ChartSeries) -> None:
     colour = on_paper(series.style.colour)
-    xs, ys = [_at(panel.x, mark.x) for mark in series.marks], [mark.y for mark in series.marks]
+    xs = [_at(panel.x, mark.x) for mark in series.marks]
     if series.form is Form.LINE:
+        ys = [mark.y for mark in series.marks]
         axes.plot(xs, ys, color=colour, linestyle=_DASHES[series.style.dash], linewidth=_LINE, zorder=2)
     _draw_intervals(axes, xs, series.marks, colour)
-    for symbol, ringed in dict.fromkeys((mark.symbol or series.style.symbol, mark.ringed) for mark in series.marks):
-        chosen = [
-            number
-            for number, mark in enumerate(series.marks)
-            if (mark.symbol or series.style.symbol, mark.ringed) == (symbol, ringed)
-        ]
+    by_sign = grouped(series.marks, lambda mark: (mark.symbol or series.style.symbol, mark.ringed))
+    for (symbol, ringed), marks in by_sign.items():
         for style in _marker_styles(series.style, symbol, ringed=ringed):
-            axes.plot(
-                [xs[number] for number in chosen], [ys[number] for number in chosen], linestyle="", zorder=3, **style
-            )
+            at = [_at(panel.x, mark.x) for mark in marks], [mark.y for mark in marks]
+            axes.plot(*at, linestyle="", zorder=3, **style)
 
 
 def _draw_bars(axes: "Axes", panel: Panel, series: ChartSeries, which: tuple[int, int]) -> None:

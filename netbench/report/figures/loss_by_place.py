@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.model.frame_mix import FrameSize, rising, size_text
-from netbench.report.figures.chart import Chart, Mark, Numbers
-from netbench.report.figures.panels import LOSS, Panels, size_titles
+from netbench.model.frame_mix import size_text
+from netbench.report.figures.chart import Chart, Form, Mark, Numbers
+from netbench.report.figures.panels import LOSS, Panels
 from netbench.report.figures.registry import Figure, NamedChart, requires_trials
-from netbench.report.figures.throughput import groups_by_uut
 from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.model import ReportModel
 from netbench.report.styles import PLACES, MarkerStyle, Style
@@ -19,16 +18,13 @@ _LOADS = "Offered load [Mbit/s, L1]; each load that was measured"
 
 def place_styles(drops: Iterable[PlaceLoss]) -> dict[LossPlace, MarkerStyle]:
     """A style for each place of some drops: darker nearer to the source, hatched where the place is unknown."""
-    places = list(dict.fromkeys(drop.place for drop in drops))
+    drops = list(drops)
     unknown = {drop.place for drop in drops if drop.side is Side.UNKNOWN}
-    return {
-        place: MarkerStyle(
-            PLACES[number % len(PLACES)],
-            symbol="",
-            pattern="/" if place in unknown or number >= len(PLACES) else "",
-        )
-        for number, place in enumerate(places)
-    }
+    styles = {}
+    for number, place in enumerate(dict.fromkeys(drop.place for drop in drops)):
+        pattern = "/" if place in unknown or number >= len(PLACES) else ""
+        styles[place] = MarkerStyle(PLACES[number % len(PLACES)], symbol="", pattern=pattern)
+    return styles
 
 
 def loss_by_place_chart(outcomes: Sequence[GroupOutcome], styles: Mapping[str, Style]) -> Chart:
@@ -37,26 +33,37 @@ def loss_by_place_chart(outcomes: Sequence[GroupOutcome], styles: Mapping[str, S
     `outcomes` are those of one UUT, scenario and number of sources. The upper edge of a bar is the loss. A load with
     suspicious trials only is marked with a `?`.
     """
+    lossy_sizes = {outcome.group.frame_size for outcome in outcomes if outcome.drops}
+    panels = Panels(
+        sorted((outcome for outcome in outcomes if outcome.group.frame_size in lossy_sizes), key=_offered),
+        styles,
+        _LOADS,
+        LOSS,
+        key_of=lambda outcome: outcome.group.frame_size,
+        uut_of=lambda outcome: outcome.group.uut,
+    )
     drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
     places = [drops[place] for place in sorted(drops)]
-    of_place = place_styles(places)
-    by_size = _by_size(outcomes)
-    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), styles, _LOADS, LOSS)
-    for size, members in by_size.items():
+    for size, members in panels.members.items():
         highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in members)
-        panels.scale(size, None, [0, 1.05 * highest or 1.0])
-        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in members)
-        for place in places:
-            marks = [_mark(x, outcome, place) for x, outcome in enumerate(members)]
-            panels.stack(size, _name(place), of_place[place.place], [mark for mark in marks if mark])
-    return panels.figure
+        panels.scale(size, y=[0, 1.05 * highest or 1.0])
+        loads = (mbps(_offered(outcome)) + (" ?" if outcome.doubtful else "") for outcome in members)
+        panels.panels[size].x.categories = tuple(loads)
+        for place, style in place_styles(places).items():
+            marks = [
+                _mark(x, outcome, drop)
+                for x, outcome in enumerate(members)
+                for drop in outcome.drops
+                if drop.place == place
+            ]
+            panels.series(size, _name(drops[place]), style, Form.STACK, marks)
+    return panels.finished()
 
 
-def _mark(x: int, outcome: GroupOutcome, place: PlaceLoss) -> Mark | None:
-    drop = next((loss for loss in outcome.drops if loss.place == place.place), None)
-    if drop is None:
-        return None
+def _mark(x: int, outcome: GroupOutcome, drop: PlaceLoss) -> Mark:
     group = outcome.group
+    ratio, offered = outcome.ratio(drop), _offered(outcome)
+    verdict = "suspicious" if outcome.doubtful else "valid"
     numbers: Numbers = {
         "uut": group.uut,
         "scenario": group.scenario,
@@ -64,25 +71,20 @@ def _mark(x: int, outcome: GroupOutcome, place: PlaceLoss) -> Mark | None:
         "frame_size": size_text(group.frame_size),
         "load": str(group.load),
         "trials": outcome.trials,
-        "verdict": "suspicious" if outcome.doubtful else "valid",
-        "offered_mbps": _offered(outcome),
+        "verdict": verdict,
+        "offered_mbps": offered,
         "place": drop.place.name,
         "lost_frames": drop.frames,
         "sent_frames": outcome.sent,
-        "loss_ratio": outcome.ratio(drop),
+        "loss_ratio": ratio,
     }
-    return Mark(x, max(0.0, 100 * outcome.ratio(drop)), _tooltip(outcome, drop), numbers)
-
-
-def _load(outcome: GroupOutcome) -> str:
-    return mbps(_offered(outcome)) + (" ?" if outcome.doubtful else "")
-
-
-def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[FrameSize, list[GroupOutcome]]:
-    """Outcomes by rising offered load of each frame size with lost frames, the smallest size first."""
-    in_order = sorted(outcomes, key=lambda outcome: (rising(outcome.group.frame_size), _offered(outcome)))
-    by_size = grouped(in_order, lambda outcome: outcome.group.frame_size)
-    return {size: members for size, members in by_size.items() if any(outcome.drops for outcome in members)}
+    lines = (
+        f"{drop.place.name}, {drop.side.value}",
+        f"{group.load}, offered {mbps(offered)} Mbit/s",
+        f"{frames(drop.frames)} of {frames(outcome.sent)} frames = {rough_percent(ratio)}",
+        f"in {count(outcome.trials, f'{verdict} trial')}",
+    )
+    return Mark(x, max(0.0, 100 * ratio), "\n".join(lines), numbers)
 
 
 def _offered(outcome: GroupOutcome) -> float:
@@ -98,26 +100,12 @@ def _name(drop: PlaceLoss) -> str:
     return drop.place.name if drop.side in (Side.UNKNOWN, Side.HOST) else f"{drop.place.name}: {drop.side.value}"
 
 
-def _tooltip(outcome: GroupOutcome, drop: PlaceLoss) -> str:
-    kind = "suspicious trial" if outcome.doubtful else "valid trial"
-    return "\n".join(
-        (
-            f"{drop.place.name}, {drop.side.value}",
-            f"{outcome.group.load}, offered {mbps(_offered(outcome))} Mbit/s",
-            f"{frames(drop.frames)} of {frames(outcome.sent)} frames = {rough_percent(outcome.ratio(drop))}",
-            f"in {count(outcome.trials, kind)}",
-        )
-    )
-
-
 def lossy_outcomes(groups: Iterable[Group], guests: Iterable[str]) -> dict[str, list[GroupOutcome]]:
     """The outcomes of the measurements of each UUT that lost frames."""
     with_guest = set(guests)
-    by_uut = {
-        uut: [outcome for group in members if (outcome := group_outcome(group, guest=uut in with_guest))]
-        for uut, members in groups_by_uut(groups).items()
-    }
-    return {uut: outcomes for uut, outcomes in by_uut.items() if any(outcome.drops for outcome in outcomes)}
+    outcomes = (outcome for group in groups if (outcome := group_outcome(group, guest=group.uut in with_guest)))
+    by_uut = grouped(outcomes, lambda outcome: outcome.group.uut)
+    return {uut: of_uut for uut, of_uut in by_uut.items() if any(outcome.drops for outcome in of_uut)}
 
 
 def _build(model: ReportModel) -> Iterator[NamedChart]:

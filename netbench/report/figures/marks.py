@@ -1,6 +1,5 @@
 """The numbers behind the marks of figures, under the names of `export --aggregate`, and their tooltips."""
 
-from collections.abc import Iterable
 from textwrap import wrap
 
 from netbench.model.frame_mix import size_text
@@ -23,11 +22,13 @@ from netbench.statistics.totals import TrialTotals
 
 _COLUMNS = {column.name: column for column in GROUP_COLUMNS}
 _WHICH = ("uut", "scenario", "streams", "frame_size", "frame_mix", "load", "valid_trials")
+LOADS = ("offered_mbps", "throughput_mbps", "offered_fps", "throughput_fps", "loss_ratio")
 
 
 def numbers_of(group: Group, *names: str) -> Numbers:
     """The identity of a group and its numbers of these names, each as a mean and, if known, a half width."""
-    return {name: _COLUMNS[name].read(group) for name in (*_WHICH, *_with_half_widths(names))}
+    with_widths = (column for name in names for column in (name, f"{name}_ci95") if column in _COLUMNS)
+    return {name: _COLUMNS[name].read(group) for name in (*_WHICH, *with_widths)}
 
 
 def of_interval(name: str, interval: Interval | None) -> Numbers:
@@ -64,13 +65,6 @@ def numbers_of_trial(trial: TrialTotals) -> Numbers:
         "verdict": trial.trial.verdict.value,
         "repetition": spec.repetition,
     }
-
-
-def _with_half_widths(names: Iterable[str]) -> Iterable[str]:
-    for name in names:
-        yield name
-        if f"{name}_ci95" in _COLUMNS:
-            yield f"{name}_ci95"
 
 
 def _each(load: str, sources: int) -> str:

@@ -1,7 +1,8 @@
 """Small multiples: a panel per frame size or another key, the scales of its axes, and one legend for all panels."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from math import floor, log10
 from string import ascii_lowercase
 from typing import Generic, TypeVar
@@ -9,7 +10,7 @@ from typing import Generic, TypeVar
 from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, rising
 from netbench.model.units import l1_bits
 from netbench.model.verdict import Verdict
-from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Numbers, Panel
+from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, emulation_note
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval
@@ -28,33 +29,6 @@ _FEWEST_DECADES = 3
 _MOST_DECADES = 9
 _BAND = 0.7  # height of the band for zero
 _GAP = 0.15  # between that band and the lowest decade
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A mean to be drawn, with the intervals of both coordinates, and its tooltip.
-
-    The mean of a `ringed` point includes saturated trials. `kfps` is that of `y` where frame sizes vary.
-    """
-
-    x: Interval
-    y: Interval
-    hover: str
-    numbers: Numbers = field(default_factory=dict)
-    ringed: bool = False
-    kfps: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar with its text and tooltip; `ends` are those of its interval, or None."""
-
-    height: float | None
-    text: str
-    hover: str
-    numbers: Numbers = field(default_factory=dict)
-    ends: tuple[float, float] | None = None
-    kfps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +56,16 @@ class LossScale:
         """The lower edge of the band for zero, and of the scale."""
         return self.border - _BAND
 
-    @property
-    def top(self) -> float:
-        """The upper end of the scale, a little above 100 %."""
-        return 0.2
-
     def height(self, ratio: float, row: float) -> float:
         """The height of a loss ratio; a ratio of zero or less is in its row of the band."""
         if ratio <= 0:
             return self.bottom + row * _BAND
         return max(log10(ratio), float(self.lowest))
 
-    def ends(self, loss: Interval, row: float) -> tuple[float, float] | None:
-        """The heights of the ends of the interval of a loss; None where that is unknown."""
+    def ends(self, loss: Interval, row: float) -> tuple[float | None, float | None]:
+        """The heights of the ends of the interval of a loss; None where those are unknown."""
         if loss.half_width is None:
-            return None
+            return None, None
         here = self.height(loss.mean, row)
         above = self.height(min(1.0, loss.mean + loss.half_width), row)
         below = self.height(max(0.0, loss.mean - loss.half_width), row)
@@ -113,188 +82,159 @@ def least_loss(loss: Interval | None) -> float:
     return 0.0 if loss is None else loss.mean or loss.half_width or 0.0
 
 
-def rows_of_zero(number: int) -> list[float]:
-    """The rows of the band for zero that separate this number of UUTs, the first one highest."""
-    return [1 - place / (number + 1) for place in range(1, number + 1)]
+def rows_of_zero(uuts: Iterable[str]) -> dict[str, float]:
+    """The rows of the band for zero that separate these UUTs, the first one highest."""
+    names = list(dict.fromkeys(uuts))
+    return {uut: 1 - place / (len(names) + 1) for place, uut in enumerate(names, start=1)}
 
 
-def end_of_axis(intervals: Iterable[Interval | None], trials: Iterable[float | None] = ()) -> float:
-    """The end of an axis from 0: beyond all means and single trials. A huge error bar does not stretch it."""
-    known = [interval for interval in intervals if interval is not None]
-    drawn = max([interval.mean for interval in known] + [value for value in trials if value], default=0.0)
-    tip = max([interval.mean + (interval.half_width or 0.0) for interval in known], default=0.0)
+def end_of_axis(values: Iterable[float], tips: Iterable[float | None] = ()) -> float:
+    """The end of an axis from 0: beyond all values. The tip of a huge error bar does not stretch it."""
+    drawn = max(values, default=0.0)
+    tip = max((tip for tip in tips if tip is not None), default=0.0)
     return _HEADROOM * max(drawn, min(tip, 1.3 * drawn)) or 1.0
 
 
-def by_rising_size(items: Iterable[Item], size_of: Callable[[Item], FrameSize]) -> dict[FrameSize, list[Item]]:
-    """The items of each frame size, the smallest size first."""
-    return grouped(sorted(items, key=lambda item: rising(size_of(item))), size_of)
-
-
-def size_titles(sizes: Iterable[FrameSize]) -> dict[FrameSize, str]:
-    """The panel titles of these frame sizes."""
-    return {size: frames_text(size) for size in sizes}
-
-
-def ends_of(interval: Interval | None) -> tuple[float, float] | None:
+def ends_of(interval: Interval) -> tuple[float | None, float | None]:
     """The ends of the interval of a value that is never below 0; None where they are unknown."""
-    if interval is None or interval.half_width is None:
-        return None
+    if interval.half_width is None:
+        return None, None
     return max(0.0, interval.mean - interval.half_width), interval.mean + interval.half_width
 
 
-def kfps_of_mix(size: FrameSize, fps: Interval | None) -> float | None:
+def kfps_of_mix(size: FrameSize, fps: float | None) -> float | None:
     """The thousand frames/s of a rate in frames of several sizes; None where the size of the frames gives them."""
-    return fps.mean / 1000 if fps is not None and isinstance(size, FrameMix) else None
+    return fps / 1000 if fps is not None and isinstance(size, FrameMix) else None
 
 
-class Panels(Generic[Key]):
-    """A figure with a panel for each title, in the order given.
+class Panels(Generic[Key, Item]):
+    """A chart with a panel for each key of some items: frame sizes rise, names keep their order.
 
-    `uuts` are those that it shows. The figure itself names the emulated ones, because figures are used outside of
+    Draw the `cells`, then call `finished`. The chart itself names its emulated UUTs, because charts are used outside of
     their page.
     """
 
     def __init__(
-        self, titles: Mapping[Key, str], uuts: Iterable[str], styles: Mapping[str, Style], x_title: str, y_title: str
+        self,
+        items: Iterable[Item],
+        styles: Mapping[str, Style],
+        x_title: str,
+        y_title: str,
+        *,
+        key_of: Callable[[Item], Key],
+        uut_of: Callable[[Item], str],
     ) -> None:
-        self._uuts = list(dict.fromkeys(uuts))
-        self._styles = styles
-        self._in_legend: set[str] = set()
-        self._panels: dict[Key, Panel] = {}
-        for letter, (key, title) in zip(_letters(), titles.items(), strict=False):
-            lettered = f"({letter}) {title}" if len(titles) > 1 else title
-            kfps = None if isinstance(key, str) or not l1_bits(key) else 1000 / l1_bits(key)
-            self._panels[key] = Panel(lettered, Axis(x_title), Axis(y_title), kfps_per_mbps=kfps)
-        emulated = [uut for uut in self._uuts if styles[uut].emulated]
-        self.figure = Chart(list(self._panels.values()), note=emulation_note(emulated) if emulated else "")
+        self._styles, self._uut_of = styles, uut_of
+        by_key = grouped(items, key_of)
+        in_order = sorted(by_key, key=lambda key: (0.0, "") if isinstance(key, str) else rising(key))
+        self.members = {key: by_key[key] for key in in_order}
+        self.panels: dict[Key, Panel] = {}
+        letters = ("".join(letters) for letters in product(("", *ascii_lowercase), ascii_lowercase))
+        for key, letter in zip(self.members, letters, strict=False):
+            title, kfps = (key, None) if isinstance(key, str) else (frames_text(key), _kfps_per_mbps(key))
+            lettered = f"({letter}) {title}" if len(self.members) > 1 else title
+            self.panels[key] = Panel(lettered, Axis(x_title, 0, 0), Axis(y_title, 0, 0), kfps_per_mbps=kfps)
+        uuts = dict.fromkeys(uut_of(item) for members in by_key.values() for item in members)
+        emulated = [uut for uut in uuts if styles[uut].emulated]
+        self.chart = Chart(list(self.panels.values()), note=emulation_note(emulated) if emulated else "")
 
-    def panel(self, key: Key) -> Panel:
-        """The panel of a key."""
-        return self._panels[key]
+    @property
+    def cells(self) -> Iterator[tuple[Key, str, list[Item]]]:
+        """The items by panel and UUT."""
+        for key, members in self.members.items():
+            for uut, of_uut in grouped(members, self._uut_of).items():
+                yield key, uut, of_uut
 
-    def rates(self, *, x: bool = False, y: bool = True) -> None:
-        """Let readers switch axes to frames/s and to logarithms; these come first where a UUT would be crushed.
-
-        Call it when all is drawn. An axis in other units than Mbit/s is switched to logarithms only.
-        """
-        panels = self.figure.panels
-        wide = any(_is_wide(panel) for panel in panels)
-        for panel in panels:
-            for axis in [panel.x] * x + [panel.y] * y:
-                axis.switchable, axis.is_rate = True, "Mbit/s" in axis.title and panel.kfps_per_mbps is not None
-                axis.logarithmic = wide
-
-    def line(
-        self, key: Key, uut: str, points: Sequence[Point], *, dash: str = "", ends: bool = True, name: str = ""
-    ) -> None:
-        """The line of a UUT through its means, with their intervals where `ends`; its `name` is that of the UUT."""
-        marks = []
-        for point in points:
-            low, high = (ends_of(point.y) if ends else None) or (None, None)
-            marks.append(_mark(point, point.y.mean, low, high))
-        self._line(key, uut, marks, dash, name)
-
-    def line_of_loss(self, key: Key, uut: str, points: Sequence[Point], scale: LossScale, row: float) -> None:
-        """The line of a UUT through its losses on their scale, zero in a `row` of the band for it."""
-        marks = [
-            _mark(point, scale.height(point.y.mean, row), *(scale.ends(point.y, row) or (None, None)))
-            for point in points
-        ]
-        self._line(key, uut, marks)
+    def line(self, key: Key, uut: str, marks: Sequence[Mark], *, dash: str = "", name: str = "") -> None:
+        """The line of a UUT through its means; `dash` and `name` replace those of the UUT."""
+        style = self._styles[uut]
+        drawn = replace(style, dash=dash) if dash else style
+        self.panels[key].series.append(ChartSeries(name or style.label, drawn, Form.LINE, tuple(marks), style.label))
+        self.in_legend(style.label, style, Form.LINE)
+        if any(mark.ringed for mark in marks):
+            small = MarkerStyle(GREY, size=SMALLEST_MARKER)
+            self.in_legend("saturated: less offered than intended", small, Form.POINTS, ringed=True)
 
     def points(self, key: Key, uut: str, marks: Sequence[Mark], style: MarkerStyle | None = None) -> None:
         """Marks of a UUT without lines between them."""
         if marks:
-            label, own = self._styles[uut].label, style or self._styles[uut].marker
-            self.panel(key).series.append(ChartSeries(label, own, Form.POINTS, tuple(marks)))
+            own = self._styles[uut]
+            self.panels[key].series.append(ChartSeries(own.label, style or own, Form.POINTS, tuple(marks)))
 
-    def bars(self, key: Key, uut: str, bars: Sequence[Bar]) -> None:
-        """The bars of a UUT, one a category; none where a height is unknown."""
-        marks = []
-        for place, bar in enumerate(bars):
-            low, high = bar.ends or (None, None)
-            if bar.height is not None:
-                mark = Mark(place, bar.height, bar.hover, bar.numbers, low, high, text=bar.text, y_kfps=bar.kfps)
-                marks.append(mark)
-        self._form(key, self._styles[uut].label, self._styles[uut].marker, Form.BARS, marks)
+    def bars(self, key: Key, uut: str, marks: Iterable[Mark | None]) -> None:
+        """The bars of a UUT, at most one a category."""
+        style = self._styles[uut]
+        self.series(key, style.label, style, Form.BARS, marks)
 
-    def stack(self, key: Key, name: str, style: MarkerStyle, marks: Sequence[Mark]) -> None:
-        """Parts of bars, on top of those of the stacks before."""
-        self._form(key, name, style, Form.STACK, marks)
+    def series(self, key: Key, name: str, style: MarkerStyle, form: Form, marks: Iterable[Mark | None]) -> None:
+        """Bars, or parts of bars on top of those before."""
+        drawn = tuple(mark for mark in marks if mark)
+        self.panels[key].series.append(ChartSeries(name, style, form, drawn))
+        self.in_legend(name, style, form)
 
     def categories(self, names: Sequence[str]) -> None:
         """Set the categories of bars, in the order given."""
-        for panel in self.figure.panels:
+        for panel in self.chart.panels:
             panel.x.categories = tuple(names)
 
-    def scale(self, key: Key, x: Sequence[float] | None, y: Sequence[float]) -> None:
-        """Set the ranges of the axes of a panel."""
-        panel = self.panel(key)
+    def scale(self, key: Key, x: Sequence[float] | None = None, y: Sequence[float] | None = None) -> None:
+        """Set the ranges of the axes of a panel; others reach from 0 to the highest mark."""
+        panel = self.panels[key]
         if x is not None:
             panel.x.low, panel.x.high = x
-        panel.y.low, panel.y.high = y
+        if y is not None:
+            panel.y.low, panel.y.high = y
 
-    def scale_of_loss(self, key: Key, x: Sequence[float], ratios: Iterable[float]) -> LossScale:
-        """Set the range of a panel's x axis, and make its y axis a scale of losses with a shaded band for zero."""
-        loss = LossScale.over(ratios)
-        self.scale(key, x, [loss.bottom, loss.top])
-        panel = self.panel(key)
+    def scale_of_loss(self, key: Key, ratios: Iterable[float]) -> LossScale:
+        """Make the y axis of a panel a scale of losses with a shaded band for zero."""
+        loss, panel = LossScale.over(ratios), self.panels[key]
+        self.scale(key, y=[loss.bottom, 0.2])  # a little above 100 %
         panel.y.ticks = loss.ticks()
         panel.band = (loss.bottom, loss.border)
         return loss
 
     def rule(self, key: Key, y: float) -> None:
         """A dotted line across a panel."""
-        axis = self.panel(key).x
+        axis = self.panels[key].x
         ends = (-0.5, len(axis.categories) - 0.5) if axis.categories else (axis.low, axis.high)
         self.guide(key, Guide(tuple((x, y) for x in ends)))
 
     def guide(self, key: Key, guide: Guide) -> None:
         """A dotted line; one that has a name is in the legend."""
-        self.panel(key).guides.append(guide)
+        self.panels[key].guides.append(guide)
         if guide.name:
-            self._in_legend_once(LegendEntry(guide.name, MarkerStyle(GREY, symbol=""), None))
+            self.in_legend(guide.name, MarkerStyle(GREY, symbol=""), None)
 
-    def legend(self, verdicts: Iterable[Verdict] = (), *, rings: bool = False) -> None:
-        """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels.
+    def in_legend(self, name: str, style: MarkerStyle, form: Form | None, *, ringed: bool = False) -> None:
+        """Explain a sign in the legend, once."""
+        if name not in (entry.name for entry in self.chart.legend):
+            self.chart.legend.append(LegendEntry(name, style, form, ringed))
 
-        A valid one is marked as it is an outlier. `rings`: whether any point is ringed.
+    def finished(self, rates: str = "") -> Chart:
+        """The chart with all ranges set, and its UUTs first in the legend.
+
+        Readers can switch the axes named in `rates` (`x`, `y`, `xy`) to frames/s and to logarithms; these come first
+        where a UUT would be crushed. An axis in other units than Mbit/s is switched to logarithms only.
         """
-        shown = [self._styles[uut] for uut in self._uuts]
-        entries: list[LegendEntry] = [LegendEntry(style.label, style.marker, Form.LINE) for style in shown]
-        if rings:
-            marker = MarkerStyle(GREY, size=SMALLEST_MARKER)
-            entries.append(LegendEntry("saturated: less offered than intended", marker, Form.POINTS, ringed=True))
-        for verdict in verdicts:
-            marker = MarkerStyle(GREY, mark_of(verdict, "circle"), size=SMALLEST_MARKER + 2)
-            text = "outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)"
-            entries.append(LegendEntry(text, marker, Form.POINTS))
-        self.figure.legend = [*entries, *self.figure.legend]
-
-    def _line(self, key: Key, uut: str, marks: Sequence[Mark], dash: str = "", name: str = "") -> None:
-        style = self._styles[uut]
-        marker = replace(style.marker, dash=dash) if dash else style.marker
-        series = ChartSeries(name or style.label, marker, Form.LINE, tuple(marks), style.label)
-        self.panel(key).series.append(series)
-
-    def _form(self, key: Key, name: str, style: MarkerStyle, form: Form, marks: Sequence[Mark]) -> None:
-        self.panel(key).series.append(ChartSeries(name, style, form, tuple(marks)))
-        self._in_legend_once(LegendEntry(name, style, form))
-
-    def _in_legend_once(self, entry: LegendEntry) -> None:
-        if entry.name not in self._in_legend:
-            self._in_legend.add(entry.name)
-            self.figure.legend.append(entry)
+        wide = any(map(_is_wide, self.chart.panels))
+        for panel in self.chart.panels:
+            marks = list(panel.marks)
+            panel.x.high = panel.x.high or end_of_axis(mark.x for mark in marks)
+            panel.y.high = panel.y.high or end_of_axis((mark.y for mark in marks), (mark.high for mark in marks))
+            for axis in [panel.x] * ("x" in rates) + [panel.y] * ("y" in rates):
+                axis.switchable, axis.logarithmic = True, wide
+                axis.is_rate = "Mbit/s" in axis.title and panel.kfps_per_mbps is not None
+        self.chart.legend.sort(key=lambda entry: not isinstance(entry.style, Style))
+        return self.chart
 
 
-def mark_of(verdict: Verdict, symbol: str) -> str:
+def symbol_of(verdict: Verdict, symbol: str) -> str:
     """The symbol of a single trial: hollow when suspicious, a cross when invalid, hollow with a dot for an outlier."""
     return {Verdict.SUSPICIOUS: f"{symbol}-open", Verdict.INVALID: "x", Verdict.VALID: f"{symbol}-open-dot"}[verdict]
 
 
-def _mark(point: Point, y: float, low: float | None, high: float | None) -> Mark:
-    return Mark(point.x.mean, y, point.hover, point.numbers, low, high, ringed=point.ringed, y_kfps=point.kfps)
+def _kfps_per_mbps(size: FrameSize) -> float | None:
+    return 1000 / l1_bits(size) if l1_bits(size) else None
 
 
 def _is_wide(panel: Panel) -> bool:
@@ -303,9 +243,3 @@ def _is_wide(panel: Panel) -> bool:
     highest = [max((mark.y for series in members for mark in series.marks), default=0) for members in by_group.values()]
     positive = [value for value in highest if value > 0]
     return bool(positive) and max(positive) > _WIDE * min(positive)
-
-
-def _letters() -> Iterator[str]:
-    for first in ("", *ascii_lowercase):
-        for second in ascii_lowercase:
-            yield first + second

@@ -3,11 +3,12 @@
 Figures are registered under the entry points `netbench.figures`, the built-in ones too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from netbench.config import plugins
+from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import Chart
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
@@ -69,15 +70,27 @@ def by_setting(
 ) -> Iterator[NamedChart]:
     """A chart for each setting of UUTs, because readers compare the UUTs within one; nothing without items."""
     settings = sorted(grouped(items, lambda item: styles[uut_of(item)].setting).items())
+    several = len(settings) > 1
     for place, (setting, members) in enumerate(settings):
-        several = len(settings) > 1
-        headings = [heading, str(setting) if several else ""]
-        yield NamedChart(
-            f"{name}-{place}" if several else name,
-            draw(members, styles),
-            view,
-            ", ".join(text for text in headings if text),
-        )
+        headings = [text for text in (heading, str(setting) if several else "") if text]
+        chart = draw(members, styles)
+        yield NamedChart(f"{name}-{place}" if several else name, chart, view, ", ".join(headings))
+
+
+def by_part(
+    items: Iterable[Item],
+    part_of: Callable[[Item], Hashable],
+    heading_of: Callable[[Item], str],
+    uut_of: Callable[[Item], str],
+    styles: Mapping[str, Style],
+    draw: Draw[Item],
+    name: str,
+) -> Iterator[NamedChart]:
+    """Charts for each part of the items, each under its heading where there are several."""
+    parts = grouped(items, part_of)
+    for place, members in enumerate(parts.values()):
+        heading = heading_of(members[0]) if len(parts) > 1 else ""
+        yield from by_setting(members, uut_of, styles, draw, f"{name}-{place}", heading=heading)
 
 
 def requires_trials(model: "ReportModel") -> str:
@@ -104,3 +117,8 @@ def figure_of_views(
 def uut_of_group(group: Group) -> str:
     """The UUT of a group."""
     return group.uut
+
+
+def size_of_group(group: Group) -> FrameSize:
+    """The frame size of a group."""
+    return group.frame_size

@@ -1,4 +1,4 @@
-"""Offered load against throughput, as Figure 3 of Schlosser et al. 2011, and what loss figures share with it.
+"""Offered load against throughput, as Figure 3 of Schlosser et al. 2011, and what the figure of loss shares with it.
 
 Only valid trials are averaged and connected. Suspicious and invalid trials are single marks at their measured values.
 """
@@ -7,85 +7,57 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
-from netbench.report.figures.chart import Chart, Guide, Mark
-from netbench.report.figures.marks import group_tooltip, numbers_of, numbers_of_trial, trial_tooltip
-from netbench.report.figures.panels import (
-    OFFERED,
-    THROUGHPUT,
-    Panels,
-    Point,
-    by_rising_size,
-    end_of_axis,
-    kfps_of_mix,
-    mark_of,
-    size_titles,
-)
-from netbench.report.figures.registry import figure_of_views
-from netbench.report.styles import Style
-from netbench.statistics.groups import Group, grouped
+from netbench.report.figures.chart import Chart, Form, Guide, Mark
+from netbench.report.figures.marks import LOADS, group_tooltip, numbers_of, numbers_of_trial, trial_tooltip
+from netbench.report.figures.panels import OFFERED, THROUGHPUT, Panels, end_of_axis, ends_of, kfps_of_mix, symbol_of
+from netbench.report.figures.registry import figure_of_views, size_of_group, uut_of_group
+from netbench.report.formats import mean
+from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style
+from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
 
-LOADS = ("offered_mbps", "throughput_mbps", "offered_fps", "throughput_fps", "loss_ratio")
+LoadPanels = Panels[FrameSize, Group]
+# The height of a mean and of the ends of its interval.
+Heights = Callable[[Interval], tuple[float, float | None, float | None]]
 
 
 def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    panels, by_size = panels_of_loads(groups, styles, THROUGHPUT, outliers=bool(_outliers(groups)))
-    for size, members in by_size.items():
-        left_out = [trial.offered_mbps for group in members for trial in (*group.suspicious, *group.invalid)]
-        end = max(
-            end_of_axis([group.offered_mbps for group in members], left_out),
-            end_of_axis([group.throughput_mbps for group in members]),
-        )
+    panels = panels_of_loads(groups, styles, THROUGHPUT)
+    for size, uut, of_uut in panels.cells:
+        add_means(panels, size, uut, of_uut, "throughput_mbps", lambda mean: (mean.mean, *ends_of(mean)))
+        outliers = [trial for group in of_uut if (marked := outliers_of(group)) for trial in marked.marked]
+        trials = {**not_averaged(of_uut), Verdict.VALID: outliers}
+        add_trials(panels, size, styles[uut], trials, lambda trial: trial.throughput_mbps)
+    for size, panel in panels.panels.items():
+        marks = list(panel.marks)
+        end = max(end_of_axis(mark.x for mark in marks), end_of_axis((m.y for m in marks), (m.high for m in marks)))
         panels.scale(size, [0, end], [0, end])
         panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
-        for uut, of_uut in groups_by_uut(members).items():
-            panels.line(size, uut, points_of_loads(of_uut, lambda group: group.throughput_mbps))
-            apart = {**not_averaged(of_uut), Verdict.VALID: _outliers(of_uut)}
-            panels.points(size, uut, marks_of_trials(styles[uut], apart, lambda trial: trial.throughput_mbps))
-    panels.rates(x=True)
-    return panels.figure
+    return panels.finished("xy")
 
 
-def groups_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """The groups of each UUT, in the order they come."""
-    return grouped(groups, lambda group: group.uut)
+def panels_of_loads(groups: Sequence[Group], styles: Mapping[str, Style], y_title: str) -> LoadPanels:
+    """Panels with the offered load as x axis."""
+    return Panels(groups, styles, OFFERED, y_title, key_of=size_of_group, uut_of=uut_of_group)
 
 
-def panels_of_loads(
-    groups: Sequence[Group], styles: Mapping[str, Style], y_title: str, *, outliers: bool = False
-) -> tuple[Panels[FrameSize], dict[FrameSize, list[Group]]]:
-    """Panels with the offered load as x axis and their legend, and the groups of each."""
-    by_size = by_rising_size(groups, lambda group: group.frame_size)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), styles, OFFERED, y_title)
-    apart = {
-        Verdict.VALID: outliers,
-        Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
-        Verdict.INVALID: any(group.invalid for group in groups),
-    }
-    panels.legend(
-        (verdict for verdict, is_shown in apart.items() if is_shown), rings=any(group.saturated for group in groups)
-    )
-    return panels, by_size
-
-
-def points_of_loads(groups: Iterable[Group], read: Callable[[Group], Interval | None]) -> list[Point]:
-    """The groups that have a mean, by rising offered load."""
-    points = [
-        Point(
-            offered,
-            mean,
-            group_tooltip(group),
-            numbers_of(group, *LOADS),
-            ringed=group.saturated > 0,
-            kfps=kfps_of_mix(group.frame_size, group.throughput_fps),
-        )
-        for group in groups
-        if group.loss_ratio and (offered := group.offered_mbps) and (mean := read(group))
-    ]
-    return sorted(points, key=lambda point: point.x.mean)
+def add_means(
+    panels: LoadPanels, size: FrameSize, uut: str, groups: Iterable[Group], quantity: str, heights: Heights
+) -> None:
+    """The line of a UUT through the means of a quantity of its groups, by rising offered load."""
+    marks = []
+    for group in groups:
+        interval: Interval | None = getattr(group, quantity)
+        if group.loss_ratio and group.offered_mbps and interval:
+            y, low, high = heights(interval)
+            kfps = kfps_of_mix(group.frame_size, mean(group.throughput_fps))
+            numbers, ringed = numbers_of(group, *LOADS), group.saturated > 0
+            hover = group_tooltip(group)
+            marks.append(Mark(group.offered_mbps.mean, y, hover, numbers, low, high, ringed=ringed, y_kfps=kfps))
+    panels.line(size, uut, sorted(marks, key=lambda mark: mark.x))
 
 
 def not_averaged(groups: Sequence[Group]) -> dict[Verdict, list[TrialTotals]]:
@@ -96,32 +68,27 @@ def not_averaged(groups: Sequence[Group]) -> dict[Verdict, list[TrialTotals]]:
     }
 
 
-def marks_of_trials(
-    style: Style, apart: Mapping[Verdict, Sequence[TrialTotals]], height: Callable[[TrialTotals], float | None]
-) -> list[Mark]:
-    """A mark for each single trial with known coordinates."""
+def add_trials(
+    panels: LoadPanels,
+    size: FrameSize,
+    style: Style,
+    by_verdict: Mapping[Verdict, Sequence[TrialTotals]],
+    height: Callable[[TrialTotals], float | None],
+) -> None:
+    """A mark for each single trial with known coordinates; a valid one is marked as it is an outlier."""
     marks = []
-    for verdict, trials in apart.items():
+    for verdict, trials in by_verdict.items():
         for trial in trials:
             x, y = trial.offered_mbps, height(trial)
-            if x is None or y is None:
-                continue
-            fps = None if trial.throughput_fps is None else Interval(trial.throughput_fps, None, 1)
-            mark = Mark(
-                x,
-                y,
-                trial_tooltip(trial),
-                numbers_of_trial(trial),
-                symbol=mark_of(verdict, style.symbol),
-                y_kfps=kfps_of_mix(trial.trial.spec.frame_size, fps),
-            )
-            marks.append(mark)
-    return marks
-
-
-def _outliers(groups: Iterable[Group]) -> list[TrialTotals]:
-    """The valid trials whose throughput is an outlier; they are part of the mean."""
-    return [trial for group in groups if (outliers := outliers_of(group)) for trial in outliers.marked]
+            if x is not None and y is not None:
+                symbol, kfps = symbol_of(verdict, style.symbol), kfps_of_mix(size, trial.throughput_fps)
+                mark = Mark(x, y, trial_tooltip(trial), numbers_of_trial(trial), symbol=symbol, y_kfps=kfps)
+                marks.append(mark)
+        if trials:
+            text = "outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)"
+            sign = MarkerStyle(GREY, symbol_of(verdict, "circle"), size=SMALLEST_MARKER + 2)
+            panels.in_legend(text, sign, Form.POINTS)
+    panels.points(size, style.uut, marks)
 
 
 FIGURE = figure_of_views("throughput", "Offered load and throughput", throughput_chart)

@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from netbench.model.distributions import DelayClass, SoftwareDelay
 from netbench.model.frame_mix import rising, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Column, Table, table
-from netbench.report.formats import UNKNOWN, frames, mbps, mean, microseconds, rough_percent
+from netbench.report.formats import UNKNOWN, frames, mean, microseconds, rough_percent
 from netbench.report.model import ReportModel
-from netbench.report.tables.columns import block_of, largest_first, number, uut_column, words
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import number, report_table, tables_of_groups, uut_column, words
 from netbench.statistics.delay_percentiles import (
     ReadSpread,
     ReadTime,
@@ -28,32 +26,30 @@ from netbench.statistics.frame_order import FrameOrder, order_of
 from netbench.statistics.groups import Group, grouped
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
-    """A column of the table of delays: a time that each stream has."""
+@report_table("delay", "Delay", "a source and a sink with the same clock")
+def delay(model: ReportModel) -> Iterator[Table]:
+    """Percentiles of the delay and its variation in µs, for each view."""
 
-    title: str
-    spread: ReadSpread
-    time: ReadTime
+    def time(title: str, spread: ReadSpread, read: ReadTime) -> Column[Group]:
+        """The mean of a time that each stream has, over the valid trials."""
+        return number(title, lambda group: microseconds(mean(mean_time(group, spread, read))))
 
-    def of(self, group: Group) -> str:
-        """The mean over the valid trials, in µs."""
-        return microseconds(mean(mean_time(group, self.spread, self.time)))
-
-
-_MEANS = (
-    _Time("Mean", delay_of, lambda delay: delay.mean_ns),
-    _Time("Median", delay_of, lambda delay: delay.median_ns),
-    _Time("90 %", delay_of, lambda delay: delay.p90_ns),
-    _Time("99 %", delay_of, lambda delay: delay.p99_ns),
-    _Time("99.9 %", delay_of, lambda delay: delay.p999_ns),
-)
-_VARIATIONS = (
-    _Time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
-    _Time("PDV 99.9 %", pdv_of, lambda pdv: pdv.p999_ns),
-    _Time("IPDV median", ipdv_of, lambda ipdv: ipdv.median_ns),
-    _Time("IPDV 99 %", ipdv_of, lambda ipdv: ipdv.p99_ns),
-)
+    return tables_of_groups(
+        model,
+        has_delay,
+        number("Smallest", lambda group: microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns))),
+        time("Mean", delay_of, lambda delay: delay.mean_ns),
+        time("Median", delay_of, lambda delay: delay.median_ns),
+        time("90 %", delay_of, lambda delay: delay.p90_ns),
+        time("99 %", delay_of, lambda delay: delay.p99_ns),
+        time("99.9 %", delay_of, lambda delay: delay.p999_ns),
+        number("Largest", lambda group: microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))),
+        number("Clocks ±", lambda group: microseconds(clock_bound(group))),
+        time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
+        time("PDV 99.9 %", pdv_of, lambda pdv: pdv.p999_ns),
+        time("IPDV median", ipdv_of, lambda ipdv: ipdv.median_ns),
+        time("IPDV 99 %", ipdv_of, lambda ipdv: ipdv.p99_ns),
+    )
 
 
 def has_delay(group: Group) -> bool:
@@ -61,49 +57,19 @@ def has_delay(group: Group) -> bool:
     return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
 
 
-@report_table("delay", "Delay", "a source and a sink with the same clock")
-def delay(model: ReportModel) -> Iterator[Table]:
-    """Percentiles of the delay and its variation in µs, for each view."""
-    columns: tuple[Column[Group], ...] = (
-        uut_column(model.styles, lambda group: group.uut),
-        Column("Load per source", lambda group: str(group.load)),
-        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
-        number(
-            "Smallest",
-            lambda group: microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns)),
-        ),
-        *(number(time.title, time.of) for time in _MEANS),
-        number(
-            "Largest",
-            lambda group: microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns)),
-        ),
-        number("Clocks ±", lambda group: microseconds(clock_bound(group))),
-        *(number(time.title, time.of) for time in _VARIATIONS),
-        number("Valid", lambda group: str(len(group.valid))),
-    )
-    for view in model.views:
-        if groups := [group for group in view.groups if has_delay(group)]:
-            groups = list(largest_first(groups, lambda group: group.frame_size))
-            yield table(columns, groups, "results", block=block_of, view=view.name)
-
-
 @report_table("software-delay", "Delay by the generator's clock", "a generator that measures delay")
 def software_delay(model: ReportModel) -> Iterator[Table]:
     """Delay as measured by the generator, in µs, for each view."""
-    columns: tuple[Column[Group], ...] = (
-        uut_column(model.styles, lambda group: group.uut),
-        Column("Load per source", lambda group: str(group.load)),
+    return tables_of_groups(
+        model,
+        software_delays,
         number("Frames", lambda group: frames(sum(delay.frames for delay in software_delays(group)))),
         number("Smallest", lambda group: _us(min(_values(group, "smallest_us"), default=None))),
-        number("Mean", _mean),
+        number("Mean", lambda group: _us(_mean(_values(group, "smoothed_mean_us")))),
         number("Largest", lambda group: _us(max(_values(group, "largest_us"), default=None))),
         number("Jitter", lambda group: _us(max(_values(group, "jitter_us"), default=None))),
         words("Frames by their delay", _classes),
     )
-    for view in model.views:
-        if groups := [group for group in view.groups if software_delays(group)]:
-            groups = list(largest_first(groups, lambda group: group.frame_size))
-            yield table(columns, groups, "results", block=block_of, view=view.name)
 
 
 def software_delays(group: Group) -> list[SoftwareDelay]:
@@ -116,9 +82,8 @@ def _values(group: Group, name: str) -> list[float]:
     return [time for delay in software_delays(group) if (time := getattr(delay, name)) is not None]
 
 
-def _mean(group: Group) -> str:
-    means = _values(group, "smoothed_mean_us")
-    return _us(sum(means) / len(means) if means else None)
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _us(time_us: float | None) -> str:
@@ -147,7 +112,7 @@ def order(model: ReportModel) -> Iterator[Table]:
     rows = [(uut, size, order) for (uut, size), trials in in_order if (order := order_of(trials)) is not None]
     if rows:
         yield table(
-            (
+            rows,
                 uut_column(model.styles, lambda row: row[0]),
                 number("Frame size", lambda row: size_text(row[1])),
                 number("Received", lambda row: frames(row[2].received)),
@@ -158,8 +123,6 @@ def order(model: ReportModel) -> Iterator[Table]:
                 number("Loss runs", lambda row: frames(row[2].loss_runs)),
                 number("Longest run", lambda row: frames(row[2].longest_run_frames)),
                 words("Loss runs by their frames", lambda row: _run_lengths(row[2])),
-            ),
-            rows,
         )
 
 

@@ -1,7 +1,6 @@
 """The tables of interference: isolation, the matrix, fairness, and the layouts of Tables 1 to 3 of Schlosser et al."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import FrameSize, rising, size_text
@@ -22,12 +21,11 @@ from netbench.report.formats import (
     mean,
     percent,
 )
-from netbench.report.model import ReportModel, uut_cell
+from netbench.report.model import ReportModel, baselines, uut_cell
 from netbench.report.published import PublishedTable
 from netbench.report.sentences import sentence
 from netbench.report.styles import Style
-from netbench.report.tables.columns import number, size_column, uut_column
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import number, report_table, size_column, uut_column
 from netbench.statistics.groups import Victim
 from netbench.statistics.interference import RelativeMaximum, matrix, worst_isolation
 from netbench.statistics.intervals import Interval, RatioOfMeans, statement
@@ -37,16 +35,11 @@ _STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
 _UNKNOWN = Cell(UNKNOWN, css="number")
 
 
-def baselines(maxima: Iterable[RelativeMaximum]) -> str:
-    """The scenarios that these maxima are compared to."""
-    return " or ".join(dict.fromkeys(maximum.baseline for maximum in maxima))
-
-
 @report_table("worst-isolation", "Lowest isolation index", "a neighbour")
 def worst(model: ReportModel) -> Iterator[Table]:
     """The lowest isolation index of each UUT, with its scenario and frame size."""
     if model.maxima:
-        yield table(_isolation_columns(model.styles), worst_isolation(model.maxima))
+        yield table(worst_isolation(model.maxima), *_isolation_columns(model.styles))
 
 
 @report_table("isolation", "Isolation indices", "a neighbour", is_exported=True)
@@ -54,7 +47,7 @@ def isolation(model: ReportModel) -> Iterator[Table]:
     """The isolation index of each UUT, scenario and frame size."""
     if maxima := model.maxima:
         caption = sentence("captions.isolation", ratios=count(len(maxima), "ratio"), baselines=baselines(maxima))
-        yield table(_isolation_columns(model.styles), maxima, name="isolation", caption=caption)
+        yield table(maxima, *_isolation_columns(model.styles), name="isolation", caption=caption)
 
 
 def _isolation_columns(styles: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
@@ -87,20 +80,17 @@ def matrix_table(model: ReportModel) -> Iterator[Table]:
             for scenario in cells.scenarios
         ),
     )
-    yield table(columns, cells.victims, "matrix", block=lambda victim: victim.uut, shows_blocks=False)
+    yield table(cells.victims, *columns, css="matrix", block=lambda victim: victim.uut, shows_blocks=False)
 
 
 def _matrix_cell(maximum: RelativeMaximum | None) -> Cell:
     if maximum is None or maximum.isolation_index is None:
         return Cell(UNKNOWN, tooltip="" if maximum is None else statement(maximum.ratio))
     ratio = maximum.ratio
-    if ratio.unknown is not None:
-        limits = ratio.why_unknown
-    else:
-        limits = index_limits(ratio) if ratio.significant or ratio.bound else "not significant"
+    limits = index_limits(ratio) if ratio.significant or ratio.bound else "not significant"
     return Cell(
         bounded(index(maximum.isolation_index), ratio),
-        small=limits,
+        small=limits if ratio.unknown is None else ratio.why_unknown,
         tooltip=f"{statement(ratio)}; relative to {maximum.baseline}",
         shade=_STRONGEST * min(1.0, max(0.0, 1 - maximum.isolation_index)),
     )
@@ -115,11 +105,14 @@ def fairness_tables(model: ReportModel) -> Iterator[Table]:
         Column("Load per source", lambda row: str(row.load)),
         Column("Fairness index", lambda row: index(row.index.mean), Kind.NUMBER, lambda row: index_spread(row.index)),
         number("Forwarded by the UUT", lambda row: percent(row.victim_share.mean)),
-        Column("Forwarded by its neighbours", _neighbour_shares),
+        Column(
+            "Forwarded by its neighbours",
+            lambda row: ", ".join(f"{name}: {percent(mean(share))}" for name, share in row.neighbour_shares.items()),
+        ),
     )
     rows = fairness(model.groups)
     for scenario in dict.fromkeys(row.scenario for row in rows):
-        yield table(columns, [row for row in rows if row.scenario == scenario], caption=scenario)
+        yield table([row for row in rows if row.scenario == scenario], *columns, caption=scenario)
 
 
 @report_table("load-maxima", "Maxima that loads refer to", "loads as shares of a maximum")
@@ -127,7 +120,7 @@ def load_maxima(model: ReportModel) -> Iterator[Table]:
     """The maxima that loads given as shares refer to."""
     if maxima := model.results.maxima:
         yield table(
-            (
+            maxima,
                 uut_column(model.styles, lambda maximum: maximum.uut),
                 size_column(lambda maximum: maximum.frame_size),
                 number("Sources", lambda maximum: str(maximum.sources)),
@@ -146,8 +139,6 @@ def load_maxima(model: ReportModel) -> Iterator[Table]:
                         else f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
                     ),
                 ),
-            ),
-            maxima,
         )
 
 
@@ -156,11 +147,12 @@ def change_table(maxima: Sequence[RelativeMaximum], columns: Mapping[str, str], 
     cells = {
         (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario): _change(maximum.ratio) for maximum in maxima
     }
-    layout = _Layout("Measured here, %", tuple(columns.values()), "paper")
     uuts = list(dict.fromkeys(maximum.victim.uut for maximum in maxima))
     sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
-    return layout.table(
+    return _paper_table(
+        "Measured here, %",
         [uut_cell(uut, styles) for uut in uuts],
+        list(columns.values()),
         {size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns] for size in sizes},
     )
 
@@ -173,8 +165,10 @@ def background_table(backgrounds: Sequence[Background], styles: Mapping[str, Sty
     }
     uuts = list(dict.fromkeys(row.victim.uut for row in backgrounds))
     sizes = sorted({row.victim.frame_size for row in backgrounds}, key=rising, reverse=True)
-    return _Layout("Measured here, Mbit/s (L1)", ("in", "out"), "paper").table(
+    return _paper_table(
+        "Measured here, Mbit/s (L1)",
         [uut_cell(uut, styles) for uut in uuts],
+        ["in", "out"],
         {size: [cell for uut in uuts for cell in cells.get((uut, size), [_UNKNOWN, _UNKNOWN])] for size in sizes},
     )
 
@@ -182,33 +176,31 @@ def background_table(backgrounds: Sequence[Background], styles: Mapping[str, Sty
 def published_table(published: PublishedTable) -> Table:
     """A table of the paper as printed."""
     show: Callable[[float], str] = (lambda value: change(value / 100)) if published.unit == "%" else mbps
-    caption = f"Table {published.number} of the paper, {published.unit}"
-    return _Layout(caption, tuple(published.columns), "paper published").table(
+    return _paper_table(
+        f"Table {published.number} of the paper, {published.unit}",
         [Cell(uut) for uut in published.uuts],
+        list(published.columns),
         {size: [Cell(show(value), css="number") for value in values] for size, values in published.rows.items()},
+        "paper published",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+def _paper_table(
+    caption: str,
+    uuts: Sequence[Cell],
+    columns: Sequence[str],
+    rows: Mapping[FrameSize, Sequence[Cell]] | Mapping[int, Sequence[Cell]],
+    css: str = "paper",
+) -> Table:
     """The layout of the paper's tables: a row per frame size, the same columns for each UUT."""
-
-    caption: str
-    columns: tuple[str, ...]
-    css: str
-
-    def table(self, uuts: Sequence[Cell], rows: Mapping[FrameSize, Sequence[Cell]]) -> Table:
-        """The table with these cells."""
-        return Table(
-            (
-                ColumnHeading("packet size", Kind.TEXT),
-                *(ColumnHeading(name, Kind.NUMBER) for _ in uuts for name in self.columns),
-            ),
-            tuple(Row((Cell(str(size)), *cells)) for size, cells in rows.items()),
-            self.css,
-            caption=self.caption,
-            spans=tuple((uut, len(self.columns)) for uut in uuts),
-        )
+    numbers = [ColumnHeading(name, Kind.NUMBER) for _ in uuts for name in columns]
+    return Table(
+        (ColumnHeading("packet size", Kind.TEXT), *numbers),
+        tuple(Row((Cell(str(size)), *cells)) for size, cells in rows.items()),
+        css,
+        caption=caption,
+        spans=tuple((uut, len(columns)) for uut in uuts),
+    )
 
 
 def _change(ratio: RatioOfMeans) -> Cell:
@@ -219,10 +211,6 @@ def _change(ratio: RatioOfMeans) -> Cell:
 
 def _rate(interval: Interval | None) -> Cell:
     return _UNKNOWN if interval is None else Cell(mbps(mean(interval)), small=mbps_spread(interval), css="number")
-
-
-def _neighbour_shares(row: Fairness) -> str:
-    return ", ".join(f"{name}: {percent(mean(share))}" for name, share in row.neighbour_shares.items())
 
 
 def _size(victim: Victim) -> str:

@@ -1,7 +1,8 @@
 """The tables of lost frames: by place, as a waterfall for each measurement, and the finding of the paper."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
@@ -12,8 +13,7 @@ from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough
 from netbench.report.model import ReportModel, View, uut_cell
 from netbench.report.sentences import sentence
 from netbench.report.styles import label
-from netbench.report.tables.columns import largest_first, number, uut_column
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import largest_first, number, report_table, uut_column
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import (
     Answer,
@@ -26,9 +26,8 @@ from netbench.statistics.lost_frames import (
     lost_frames_by_place,
 )
 
-_SIDES_OF_GUEST = (Side.BEFORE, Side.INSIDE, Side.AFTER, Side.UNKNOWN)
 _ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPEN: "open", None: "not tested"}
-_SIDES = {
+_SIDES_OF_GUEST = {
     Side.BEFORE: "were lost before they entered the guest",
     Side.INSIDE: "inside",
     Side.AFTER: "after they had left it",
@@ -36,8 +35,7 @@ _SIDES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _PlaceRow:
+class _PlaceRow(NamedTuple):
     """The frames that a guest lost at a place."""
 
     guest: Cell
@@ -58,11 +56,13 @@ def losses(model: ReportModel) -> Iterator[Table]:
         trials = by_uut.get(uut, [])
         if trials:
             rows += _places(uut_cell(uut, model.styles), trials)
-        for neighbour, trials_of_neighbour in _of_neighbours(trials).items():
-            if any(trial.streams for trial in trials_of_neighbour):
-                rows += _places(uut_cell(uut, model.styles, f", {neighbour}"), trials_of_neighbour)
+        pairs = grouped(((trial, guest) for trial in trials for guest in trial.neighbours), lambda pair: pair[1].name)
+        for neighbour, members in pairs.items():
+            of_neighbour = [replace(trial, guests=(guest,), machine_cpu_s=None) for trial, guest in members]
+            if any(trial.streams for trial in of_neighbour):
+                rows += _places(uut_cell(uut, model.styles, f", {neighbour}"), of_neighbour)
     yield table(
-        (
+        rows,
             Column("UUT, neighbour", lambda row: row.guest),
             Column("Place of the loss", lambda row: row.place),
             number("In valid trials", lambda row: row.valid),
@@ -72,9 +72,7 @@ def losses(model: ReportModel) -> Iterator[Table]:
             ),
             number("Share of offered frames", lambda row: row.of_offered),
             number("In suspicious trials", lambda row: row.suspicious),
-        ),
-        rows,
-        "lost",
+        css="lost",
         block=lambda row: row.guest.text,
         shows_blocks=False,
     )
@@ -104,51 +102,30 @@ def _places(guest: Cell, trials: Sequence[TrialResult]) -> list[_PlaceRow]:
     ]
 
 
-def _of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
-    """The trials of each neighbour by its name, with the neighbour's streams, counters and CPU time as the trial's."""
-    pairs = grouped(((trial, guest) for trial in trials for guest in trial.neighbours), lambda pair: pair[1].name)
-    return {
-        name: [replace(trial, guests=(guest,), machine_cpu_s=None) for trial, guest in of_name]
-        for name, of_name in pairs.items()
-    }
-
-
 def waterfalls(model: ReportModel, view: View) -> Choice:
     """A waterfall per UUT for a frame size and load to be selected; the smallest frames at the highest load first."""
-    measurements = grouped(
-        largest_first(view.groups, lambda group: group.frame_size),
-        lambda group: (group.frame_size, str(group.load)),
-    )
-    outcomes = {
-        key: [(group, group_outcome(group, guest=group.uut in model.guests)) for group in groups]
-        for key, groups in measurements.items()
-    }
-    options = [
-        Option(f"{size}-{load}", f"{size_text(size, ' bytes')}, {load}{_in_mbps(groups)}", frames_text(size))
-        for (size, load), groups in measurements.items()
-    ]
-    return Choice(
-        "Frame size and load per source",
-        options,
-        [[Grid([_outcome(model, *pair) for pair in pairs], "outcomes")] for pairs in outcomes.values()],
-        name=f"outcomes-{view.name}",
-        start=_start(outcomes) or options[0].value,
-    )
-
-
-def _start(outcomes: dict[tuple[FrameSize, str], list[tuple[Group, GroupOutcome | None]]]) -> str:
-    measured = [key for key, pairs in outcomes.items() if any(outcome for _, outcome in pairs)]
-    smallest = min((size for size, _ in measured), key=rising, default=0)
-    return next((f"{size}-{load}" for size, load in reversed(measured) if size == smallest), "")
+    groups = largest_first(view.groups, lambda group: group.frame_size)
+    options, parts = [], []
+    measured: dict[FrameSize, str] = {}
+    for (size, load), members in grouped(groups, lambda group: (group.frame_size, str(group.load))).items():
+        title = f"{size_text(size, ' bytes')}, {load}{_in_mbps(members)}"
+        options.append(Option(f"{size}-{load}", title, frames_text(size)))
+        outcomes = [group_outcome(group, guest=group.uut in model.guests) for group in members]
+        cells = [_outcome(model, *pair) for pair in zip(members, outcomes, strict=True)]
+        parts.append([Grid(cells, "outcomes")])
+        if any(outcomes):
+            measured[size] = f"{size}-{load}"
+    start = measured[min(measured, key=rising)] if measured else options[0].value
+    return Choice("Frame size and load per source", options, parts, name=f"outcomes-{view.name}", start=start)
 
 
 def _in_mbps(groups: Sequence[Group]) -> str:
     """The load of a measurement in Mbit/s; empty where it is in bit/s already, or differs by UUT."""
-    if groups[0].load.kind is LoadKind.OF_MAXIMUM:  # differs by UUT
-        return ""
+    load = groups[0].load
     intended = next((group.intended_mbps for group in groups if group.intended_mbps is not None), None)
-    per_source = None if intended is None else intended / groups[0].sources
-    return "" if per_source is None or "bit/s" in str(groups[0].load) else f" = {mbps(per_source)} Mbit/s"
+    if load.kind is LoadKind.OF_MAXIMUM or intended is None or "bit/s" in str(load):
+        return ""
+    return f" = {mbps(intended / groups[0].sources)} Mbit/s"
 
 
 def _outcome(model: ReportModel, group: Group, outcome: GroupOutcome | None) -> list[Block]:
@@ -159,49 +136,52 @@ def _outcome(model: ReportModel, group: Group, outcome: GroupOutcome | None) -> 
     return [heading, _waterfall(outcome), Note(_trials_text(outcome))]
 
 
+class _Step(NamedTuple):
+    """A step of a waterfall: its frames, and the ends of its bar."""
+
+    title: str
+    frames: int
+    low: int
+    high: int
+    css: str
+
+
 def _waterfall(outcome: FrameBalance) -> Table:
     """The steps from the frames sent to those received; the bar of each begins where the one above it ends."""
-    steps: list[tuple[str, int, int, int, str]] = [("sent", outcome.sent, 0, outcome.sent, "arrived")]
+    steps = [_Step("sent", outcome.sent, 0, outcome.sent, "arrived")]
     left = outcome.sent
     for drop in outcome.drops:
         side = "" if drop.side in (Side.HOST, Side.UNKNOWN) else f", {drop.side.value}"
-        steps.append((f"lost: {drop.place.name}{side}", drop.frames, left - drop.frames, left, "lost"))
+        low, high = sorted((left - drop.frames, left))
+        steps.append(_Step(f"lost: {drop.place.name}{side}", drop.frames, low, high, "lost"))
         left -= drop.frames
-    steps.append(("received", outcome.received, 0, outcome.received, "arrived"))
+    steps.append(_Step("received", outcome.received, 0, outcome.received, "arrived"))
 
     def part(number: int) -> float:
         return min(1.0, max(0.0, number / outcome.sent)) if outcome.sent else 0.0
 
     return table(
-        (
-            Column("Step", lambda step: step[0]),
-            number("Frames", lambda step: frames(step[1])),
-            number("of sent", lambda step: rough_percent(step[1] / outcome.sent) if outcome.sent else ""),
-            Column("", lambda step: Cell("", bar=(part(min(step[2:4])), part(max(step[2:4]))), css=f"step {step[4]}")),
-        ),
         steps,
-        "waterfall",
+            Column("Step", lambda step: step.title),
+            number("Frames", lambda step: frames(step.frames)),
+            number("of sent", lambda step: rough_percent(step.frames / outcome.sent) if outcome.sent else ""),
+            Column("", lambda step: Cell("", bar=(part(step.low), part(step.high)), css=f"step {step.css}")),
+        css="waterfall",
     )
 
 
 def _trials_text(outcome: GroupOutcome) -> str:
-    kind = "suspicious trial" if outcome.doubtful else "valid trial"
-    left_out = [
-        f"{len(trials):,} {word}"
-        for word, trials in (
-            ("suspicious", () if outcome.doubtful else outcome.group.suspicious),
-            ("invalid", outcome.group.invalid),
-        )
-        if trials
-    ]
-    text = count(outcome.trials, kind) + (", added up" if outcome.trials > 1 else "")
-    return f"{text}; left out: {', '.join(left_out)}." if left_out else f"{text}."
+    kind, suspicious = ("suspicious", ()) if outcome.doubtful else ("valid", outcome.group.suspicious)
+    counted = (("suspicious", suspicious), ("invalid", outcome.group.invalid))
+    left_out = ", ".join(f"{len(trials):,} {word}" for word, trials in counted if trials)
+    text = count(outcome.trials, f"{kind} trial") + (", added up" if outcome.trials > 1 else "")
+    return f"{text}; left out: {left_out}." if left_out else f"{text}."
 
 
 def paper_finding_table(finding: PaperFinding, model: ReportModel) -> Table:
     """A row per UUT with a guest: the share of its loss before, inside and after it, and the answer."""
     return table(
-        (
+        list(finding.by_uut.items()),
             uut_column(model.styles, lambda row: row[0]),
             number("Valid trials", lambda row: f"{row[1].trials:,}"),
             number("Lost frames", lambda row: frames(row[1].lost)),
@@ -211,9 +191,7 @@ def paper_finding_table(finding: PaperFinding, model: ReportModel) -> Table:
             ),
             Column("Main place of loss", lambda row: _worst_place(row[1])),
             Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
-        ),
-        list(finding.by_uut.items()),
-        "lost",
+        css="lost",
     )
 
 
@@ -222,32 +200,26 @@ def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> s
 
     `emulated` are the UUTs with an emulated CPU. UUTs with another conclusion are named.
     """
-    together = finding.together
-    guests = ", ".join(label(uut, emulated) for uut in finding.by_uut)
-    result = answer(together)
-    trials = count(together.trials, "valid trial")
+    together, result = finding.together, answer(finding.together)
+    guests, trials = ", ".join(label(uut, emulated) for uut in finding.by_uut), count(together.trials, "valid trial")
     if result is None:
         return sentence("losses.finding_untested", trials=trials, guests=guests)
-    shares = ", ".join(
-        f"{rough_percent(together.share_on(side))} {_SIDES[side]}"
-        for side in _SIDES_OF_GUEST
+    shares = (
+        f"{rough_percent(together.share_on(side))} {text}"
+        for side, text in _SIDES_OF_GUEST.items()
         if side is Side.BEFORE or together.on(side)
     )
     exceptions = [uut for uut, outcome in finding.by_uut.items() if answer(outcome) not in (result, None)]
     with_emulation = [uut for uut in finding.by_uut if uut in emulated]
-    condition = (
-        "with no CPU emulated"
-        if not with_emulation
-        else "with their CPUs emulated"
-        if len(with_emulation) == len(finding.by_uut)
-        else f"with the CPU of {', '.join(with_emulation)} emulated"
-    )
+    condition = f"with the CPU of {', '.join(with_emulation)} emulated" if with_emulation else "with no CPU emulated"
+    if with_emulation and len(with_emulation) == len(finding.by_uut):
+        condition = "with their CPUs emulated"
     return sentence(
         "losses.finding",
         lost=frames(together.lost),
         trials=trials,
         guests=guests,
-        shares=shares,
+        shares=", ".join(shares),
         condition=condition,
         answer=result.value,
         exceptions=f" (not so: {', '.join(exceptions)})" if exceptions else "",

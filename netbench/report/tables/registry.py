@@ -1,11 +1,18 @@
-"""The registry of tables: name, title, requirement, and the function that makes them from the results of a campaign."""
+"""The registry of tables: name, title, requirement, and the function that makes them; and columns that several share."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from netbench.report.blocks import Table
-from netbench.report.model import ReportModel
+from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
+from netbench.report.blocks import Cell, Column, Kind, Table, table
+from netbench.report.formats import mbps, mean
+from netbench.report.model import ReportModel, uut_cell
+from netbench.report.styles import Style
+from netbench.statistics.groups import Group
+from netbench.statistics.intervals import Interval
 
+Item = TypeVar("Item")
 Make = Callable[[ReportModel], Iterable[Table]]
 
 
@@ -39,3 +46,74 @@ def report_table(name: str, title: str, requirement: str, *, is_exported: bool =
 def tables_of(name: str, model: ReportModel) -> list[Table]:
     """The tables of this name."""
     return list(TABLES[name].make(model))
+
+
+def number(title: str, cell: Callable[[Item], Cell | str]) -> Column[Item]:
+    """A column of numbers."""
+    return Column(title, cell, Kind.NUMBER)
+
+
+def words(title: str, cell: Callable[[Item], Cell | str]) -> Column[Item]:
+    """A column of longer texts."""
+    return Column(title, cell, Kind.WORDS)
+
+
+def means(
+    title: str,
+    read: Callable[[Item], Interval | None],
+    show: Callable[[float | None], str],
+    show_spread: Callable[[Interval | None], str],
+) -> Column[Item]:
+    """A column of means, with their spreads behind them."""
+    return Column(title, lambda item: show(mean(read(item))), Kind.NUMBER, lambda item: show_spread(read(item)))
+
+
+def uut_column(styles: Mapping[str, Style], uut_of: Callable[[Item], str]) -> Column[Item]:
+    """The UUT with the colour of its figures."""
+    return Column("UUT", lambda item: uut_cell(uut_of(item), styles))
+
+
+def size_column(size_of: Callable[[Item], FrameSize]) -> Column[Item]:
+    """The frame size with its unit."""
+    return number("Frame size", lambda item: size_text(size_of(item), " B"))
+
+
+def group_columns(styles: Mapping[str, Style], group_of: Callable[[Item], Group]) -> tuple[Column[Item], ...]:
+    """UUT, scenario, sources and frame size of a group."""
+    return (
+        uut_column(styles, lambda item: group_of(item).uut),
+        Column("Scenario", lambda item: group_of(item).scenario),
+        number("Sources", lambda item: str(group_of(item).sources)),
+        size_column(lambda item: group_of(item).frame_size),
+    )
+
+
+def largest_first(items: Iterable[Item], size_of: Callable[[Item], FrameSize]) -> Sequence[Item]:
+    """The items by frame size, the largest first."""
+    return sorted(items, key=lambda item: rising(size_of(item)), reverse=True)
+
+
+def block_of(group: Group) -> str:
+    """The heading of the block of a group's frame size."""
+    return frames_text(group.frame_size)
+
+
+def tables_of_groups(
+    model: ReportModel, is_shown: Callable[[Group], object], *columns: Column[Group], css: str = "results"
+) -> Iterator[Table]:
+    """A table for each view with groups to show: UUT, load and offered load, then these columns."""
+    first: tuple[Column[Group], ...] = (
+        uut_column(model.styles, lambda group: group.uut),
+        Column("Load per source", lambda group: str(group.load)),
+        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+    )
+    valid: Column[Group] = number("Valid", lambda group: str(len(group.valid)))
+    for view in model.views:
+        if groups := [group for group in view.groups if is_shown(group)]:
+            rows = largest_first(groups, lambda group: group.frame_size)
+            yield table(rows, *first, *columns, valid, css=css, block=block_of, view=view.name)
+
+
+def stream_label(stream: str, reverse_of: str) -> str:
+    """The name of a stream, and the stream that it is the reverse of, if any."""
+    return f"{stream}, reverse of {reverse_of}" if reverse_of else stream

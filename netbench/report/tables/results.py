@@ -1,9 +1,7 @@
 """The tables of throughput and loss: all results, maxima, lower bounds, skipped loads, directions and frame mixes."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from netbench.model.counts import SizeCounts
 from netbench.model.frame_mix import FrameMix, mixes_among
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
@@ -22,18 +20,18 @@ from netbench.report.formats import (
 )
 from netbench.report.model import ReportModel
 from netbench.report.sentences import sentence
-from netbench.report.tables.columns import (
+from netbench.report.tables.registry import (
     block_of,
     group_columns,
     largest_first,
     means,
     number,
+    report_table,
     size_column,
     stream_label,
     uut_column,
     words,
 )
-from netbench.report.tables.registry import report_table
 from netbench.statistics.delay_percentiles import delay_of, time_of
 from netbench.statistics.frame_order import Direction, directions
 from netbench.statistics.groups import Group, best_groups
@@ -63,11 +61,10 @@ def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
         number("Invalid", lambda group: _marked(len(group.invalid), Verdict.INVALID)),
     )
     for view in model.views:
-        groups = view.groups if is_file else largest_first(view.groups, lambda group: group.frame_size)
         yield table(
-            columns,
-            groups,
-            "results",
+            view.groups if is_file else largest_first(view.groups, lambda group: group.frame_size),
+            *columns,
+            css="results",
             block=block_of,
             row_css=lambda group: "" if group.valid else "nothing-valid",
             name=f"results-{view.name}",
@@ -92,16 +89,14 @@ def results_for_files(model: ReportModel) -> Iterator[Table]:
 def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
     yield table(
-        (
-            *group_columns(model.styles),
+        best_groups(model.groups),
+            *group_columns(model.styles, _same),
             Column("≥", lambda group: "≥" if group.limited_by else ""),
             means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
             Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
             number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
             number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
             Column("Limited by", lambda group: group.limited_by or "the UUT"),
-        ),
-        best_groups(model.groups),
         name="maximum",
         caption=sentence("captions.maximum"),
     )
@@ -111,7 +106,12 @@ def maximum(model: ReportModel) -> Iterator[Table]:
 def lower_bounds(model: ReportModel) -> Iterator[Table]:
     """The maxima that were not limited by the UUT."""
     if limited := [group for group in model.groups if group.limited_by]:
-        yield table((*group_columns(model.styles), Column("Highest throughput", maximum_text)), limited)
+        columns = (*group_columns(model.styles, _same), Column("Highest throughput", maximum_text))
+        yield table(limited, *columns)
+
+
+def _same(group: Group) -> Group:
+    return group
 
 
 def maximum_text(group: Group) -> str:
@@ -125,7 +125,7 @@ def skipped_loads(model: ReportModel) -> Iterator[Table]:
     """The loads that were skipped because lower ones were saturated."""
     if ended := model.results.ended_sweeps:
         yield table(
-            (
+            ended,
                 uut_column(model.styles, lambda sweep: sweep.uut),
                 Column("Scenario", lambda sweep: sweep.scenario),
                 number("Sources", lambda sweep: str(len(sweep.streams))),
@@ -133,8 +133,6 @@ def skipped_loads(model: ReportModel) -> Iterator[Table]:
                 Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
                 Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
                 number("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}"),
-            ),
-            ended,
         )
 
 
@@ -155,7 +153,7 @@ def directions_tables(model: ReportModel) -> Iterator[Table]:
     )
     for view in model.views:
         if rows := largest_first(directions(view.groups), lambda direction: direction.group.frame_size):
-            yield table(columns, rows, "results", block=lambda direction: block_of(direction.group), view=view.name)
+            yield table(rows, *columns, css="results", block=lambda direction: block_of(direction.group), view=view.name)
 
 
 def _median_ns(direction: Direction) -> float | None:
@@ -169,68 +167,47 @@ def mixes(model: ReportModel) -> Iterator[Table]:
     sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
     if mixes := mixes_among(sizes):
         yield table(
-            (
+            mixes,
                 Column("Mix", lambda mix: mix.name),
                 number("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B"),
                 Column("Frames of each size", lambda mix: mix.shares),
                 words("Sequence that repeats", lambda mix: mix.in_letters),
-            ),
-            mixes,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _SizeTotals:
-    """The frames of one size of a group, summed over the streams of its valid trials; None: unknown."""
-
-    group: Group
-    size: int
-    sent: int | None
-    received: int | None
-    lost: int | None
 
 
 @report_table("mix-sizes", "Frames by size", "frames of several sizes in one stream")
 def mix_sizes(model: ReportModel) -> Iterator[Table]:
-    """The frames of each size of a mix."""
-    if rows := [row for group in model.groups for row in _by_size(group)]:
+    """The frames of each size of a mix, summed over the streams of its valid trials."""
+    rows = [
+        (group, size)
+        for group in model.groups
+        if group.valid and isinstance(group.frame_size, FrameMix)
+        for size in group.frame_size.sizes
+    ]
+    if rows:
         yield table(
-            (
-                uut_column(model.styles, lambda row: row.group.uut),
-                Column("Scenario", lambda row: row.group.scenario),
-                number("Sources", lambda row: str(row.group.sources)),
-                Column("Load per source", lambda row: str(row.group.load)),
-                number("Frame size", lambda row: f"{row.size:,} B"),
-                number("Sent", lambda row: frames(row.sent)),
-                number("Received", lambda row: frames(row.received)),
-                number("Lost", lambda row: frames(row.lost)),
-                number("of sent", lambda row: rough_percent(ratio(row.lost, row.sent))),
-            ),
             rows,
-            block=lambda row: str(row.group.frame_size),
+                uut_column(model.styles, lambda row: row[0].uut),
+                Column("Scenario", lambda row: row[0].scenario),
+                number("Sources", lambda row: str(row[0].sources)),
+                Column("Load per source", lambda row: str(row[0].load)),
+                number("Frame size", lambda row: f"{row[1]:,} B"),
+                number("Sent", lambda row: frames(_of_size(*row, "sent_frames"))),
+                number("Received", lambda row: frames(_of_size(*row, "received_frames"))),
+                number("Lost", lambda row: frames(_of_size(*row, "lost_frames"))),
+                number(
+                    "of sent",
+                    lambda row: rough_percent(ratio(_of_size(*row, "lost_frames"), _of_size(*row, "sent_frames"))),
+                ),
+            block=lambda row: str(row[0].frame_size),
         )
 
 
-def _by_size(group: Group) -> Iterable[_SizeTotals]:
-    if not isinstance(group.frame_size, FrameMix) or not group.valid:
-        return
-    for size in group.frame_size.sizes:
-        counts = [
-            _of_size(size, None if stream is None else stream.by_size)
-            for trial in group.valid
-            for stream in trial.streams
-        ]
-        yield _SizeTotals(
-            group,
-            size,
-            total(None if stream is None else stream.sent_frames for stream in counts),
-            total(None if stream is None else stream.received_frames for stream in counts),
-            total(None if stream is None else stream.lost_frames for stream in counts),
-        )
-
-
-def _of_size(size: int, counts: Sequence[SizeCounts] | None) -> SizeCounts | None:
-    return next((entry for entry in counts or () if entry.size == size), None)
+def _of_size(group: Group, size: int, quantity: str) -> int | None:
+    """The sum of a quantity of the frames of one size; None where a stream does not know it."""
+    streams = [stream for trial in group.valid for stream in trial.streams]
+    by_size = [{} if stream is None else {entry.size: entry for entry in stream.by_size or ()} for stream in streams]
+    return total(getattr(counts.get(size), quantity, None) for counts in by_size)
 
 
 def _outliers(group: Group) -> str:

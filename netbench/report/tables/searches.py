@@ -1,35 +1,24 @@
 """The tables of searches: the highest loads, each stream, delay under load, and the other tests of RFC 2544."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import size_text
-from netbench.model.search import (
-    BackToBack,
-    Latency,
-    LoadedDelay,
-    Recovery,
-    Reset,
-    Rfc2544Tests,
-    SearchedStream,
-    SearchResult,
-    SearchState,
-)
+from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchedStream, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent
 from netbench.report.model import ReportModel
 from netbench.report.sentences import sentence
-from netbench.report.tables.columns import stream_label, uut_column, words
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import report_table, stream_label, uut_column, words
 from netbench.statistics.groups import grouped
 
 TestRow = tuple[SearchResult, Rfc2544Tests]
-TestCell = tuple[str, Callable[[TestRow], str]]
-Test = TypeVar("Test")
 Entry = TypeVar("Entry", SearchedStream, LoadedDelay)
+# The cells of a test of RFC 2544 by the titles of their columns.
+TestCells = Mapping[str, Callable[[SearchResult, Any], str]]
 
 _NOTES = "Notes"
 _METHODS = {
@@ -43,23 +32,21 @@ _METHODS = {
 
 def bounds_text(search: SearchResult) -> str:
     """The bounds of a limit so far, in thousands of frames/s of each stream."""
-    if search.state is SearchState.FAILED and search.lower_fps is None:
-        return UNKNOWN
-    if search.state is SearchState.AT_LEAST:
-        return f"≥ {kfps(search.lower_fps)} kfps"
-    if search.lower_fps is None:
-        return f"< {kfps(search.upper_fps)} kfps" if search.upper_fps is not None else UNKNOWN
-    upper = "?" if search.upper_fps is None else kfps(search.upper_fps)
-    return f"{kfps(search.lower_fps)} … {upper} kfps"
+    lower, upper = search.lower_fps, search.upper_fps
+    if search.state is SearchState.AT_LEAST and lower is not None:
+        return f"≥ {kfps(lower)} kfps"
+    if lower is None:
+        return UNKNOWN if upper is None or search.state is SearchState.FAILED else f"< {kfps(upper)} kfps"
+    return f"{kfps(lower)} … {'?' if upper is None else kfps(upper)} kfps"
 
 
 def remark(search: SearchResult) -> str:
     """The caveats of a result; empty where there are none."""
     given_up = "nothing measured" if search.lower_fps is None else "search aborted"
+    far_apart = "" if search.is_regular else f"bounds further apart than {percent(search.width)}"
     texts = {
         SearchState.SEARCHING: "not finished",
-        SearchState.FOUND: search.why
-        or ("" if search.is_regular else f"bounds further apart than {percent(search.width)}"),
+        SearchState.FOUND: search.why or far_apart,
         SearchState.AT_LEAST: f"limited by {search.limited_by}",
         SearchState.AT_MOST: "goal missed even at the lowest load tried",
         SearchState.FAILED: f"{given_up}: {search.why or search.limited_by or 'no trial counts for the UUT'}",
@@ -81,12 +68,13 @@ def throughput_mbps(search: SearchResult) -> float | None:
     return search.throughput_fps * len(search.streams) * l1_bits(search.frame_size) / 1e6
 
 
+def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
+    return (*model.results.searches, *model.results.maxima_searches)
+
+
 @report_table("searches", "Highest loads", "searches")
 def searches(model: ReportModel) -> Iterator[Table]:
     """A row per search and goal, by scenario."""
-    rows = (*model.results.searches, *model.results.maxima_searches)
-    if not rows:
-        return
     columns: tuple[Column[SearchResult], ...] = (
         uut_column(model.styles, lambda search: search.uut),
         Column("Sources", lambda search: str(len(search.streams))),
@@ -100,8 +88,9 @@ def searches(model: ReportModel) -> Iterator[Table]:
         Column("Traffic", lambda search: f"{search.seconds:,.1f} s"),
         words(_NOTES, remark),
     )
-    several = len({search.scenario for search in rows}) > 1
-    yield table(columns, rows, block=(lambda search: search.scenario) if several else None)
+    if rows := _searches(model):
+        several = len({search.scenario for search in rows}) > 1
+        yield table(rows, *columns, block=(lambda search: search.scenario) if several else None)
 
 
 def _width(search: SearchResult) -> str:
@@ -111,48 +100,46 @@ def _width(search: SearchResult) -> str:
     return percent((search.upper_fps - search.lower_fps) / search.upper_fps)
 
 
-def _of_searches(model: ReportModel, _entry: type[Entry]) -> tuple[Column[tuple[SearchResult, Entry]], ...]:
-    """The columns that identify a search."""
-    return (
+def _of_searches(
+    model: ReportModel, rows: Sequence[tuple[SearchResult, Entry]], *columns: Column[tuple[SearchResult, Entry]]
+) -> Iterator[Table]:
+    """A table whose first columns identify a search."""
+    repeated = len({search.repetition for search, _ in rows}) > 1
+    first: tuple[Column[tuple[SearchResult, Entry]], ...] = (
         uut_column(model.styles, lambda row: row[0].uut),
         words("Scenario", lambda row: row[0].scenario),
         Column("Sources", lambda row: str(len(row[0].streams))),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
+        *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
     )
+    if rows:
+        yield table(rows, *first, *columns)
 
 
 @report_table("search-streams", "Each stream at its highest load", "searches with several streams")
 def search_streams(model: ReportModel) -> Iterator[Table]:
     """A row per stream of searches with several."""
-    rows = [(search, stream) for search in _all(model) for stream in search.each]
-    repeated = len({search.repetition for search, _ in rows}) > 1
-    columns: tuple[Column[tuple[SearchResult, SearchedStream]], ...] = (
-        *_of_searches(model, SearchedStream),
-        *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
+    return _of_searches(
+        model,
+        [(search, stream) for search in _searches(model) for stream in search.each],
         words("Goal", lambda row: row[0].goal),
         words("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of)),
         Column("Offered, kfps", lambda row: kfps(row[1].offered_fps)),
         Column("Received, kfps", lambda row: kfps(row[1].forwarded_fps)),
         Column("Lost", lambda row: percent(row[1].loss_ratio)),
     )
-    if rows:
-        yield table(columns, rows)
-
-
-def _all(model: ReportModel) -> Iterable[SearchResult]:
-    return (*model.results.searches, *model.results.maxima_searches)
 
 
 @report_table("search-delays", "Delay under load", "delay trials after a search")
 def search_delays(model: ReportModel) -> Iterator[Table]:
     """A row per load at which delays were measured after a search."""
-    rows = [(search, loaded) for search in _all(model) for loaded in search.delays]
 
     def time(title: str, of: Callable[[Spread], float | None]) -> Column[tuple[SearchResult, LoadedDelay]]:
         return Column(title, lambda row: UNKNOWN if row[1].delay is None else microseconds(of(row[1].delay)))
 
-    columns: tuple[Column[tuple[SearchResult, LoadedDelay]], ...] = (
-        *_of_searches(model, LoadedDelay),
+    return _of_searches(
+        model,
+        [(search, loaded) for search in _searches(model) for loaded in search.delays],
         words("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}"),
         Column("kfps each", lambda row: kfps(row[1].load_fps)),
         time("Median, µs", lambda delay: delay.median_ns),
@@ -162,8 +149,6 @@ def search_delays(model: ReportModel) -> Iterator[Table]:
         time("Longest, µs", lambda delay: delay.largest_ns),
         words(_NOTES, lambda row: row[1].refused),
     )
-    if rows:
-        yield table(columns, rows)
 
 
 def tested(searches: Iterable[SearchResult]) -> list[TestRow]:
@@ -185,7 +170,7 @@ def latency_text(tests: Rfc2544Tests) -> str:
 
 
 def bursts_text(tests: Rfc2544Tests) -> str:
-    """The mean of the longest bursts, in frames."""
+    """The mean of the longest bursts, in frames; empty where they were not tested."""
     bursts = tests.back_to_back
     if bursts is None:
         return ""
@@ -230,26 +215,25 @@ def refusals(tests: Rfc2544Tests) -> Iterator[str]:
         "system recovery": tests.recovery,
         "reset": tests.reset,
     }
-    for name, test in named.items():
-        if test is not None and test.refused:
-            yield f"{name}: {test.refused}"
-    for loss in tests.losses:
-        if loss.refused:
-            yield f"frame loss at {loss.share:.0%}: {loss.refused}"
+    yield from (f"{name}: {test.refused}" for name, test in named.items() if test is not None and test.refused)
+    yield from (f"frame loss at {loss.share:.0%}: {loss.refused}" for loss in tests.losses if loss.refused)
 
 
 def test_tables(rows: Sequence[TestRow], model: ReportModel) -> Iterator[tuple[str, Table]]:
     """A table per test, with its title; a row per UUT, frame size and search."""
-    for name, (measured, cells) in _TESTS.items():
-        if of_test := [row for row in rows if measured(row[1])]:
+    for name, cells in _TESTS.items():
+        of_test = [(search, test) for search, tests in rows if (test := getattr(tests, name)) is not None]
+        if of_test:
             repeated = len({search.repetition for search, _ in of_test}) > 1
-            columns: tuple[Column[TestRow], ...] = (
+            columns: list[Column[tuple[SearchResult, Any]]] = [
                 uut_column(model.styles, lambda row: row[0].uut),
                 Column("Frame size", lambda row: size_text(row[0].frame_size)),
                 *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
-                *(Column(title, cell, Kind.WORDS if title == _NOTES else Kind.TEXT) for title, cell in cells),
-            )
-            yield sentence(f"rfc2544.{name}"), table(columns, of_test)
+            ]
+            for title, cell in cells.items():
+                kind = Kind.WORDS if title == _NOTES else Kind.TEXT
+                columns.append(Column(title, lambda row, cell=cell: cell(*row), kind))  # type: ignore[misc]
+            yield sentence(f"rfc2544.{name}"), table(of_test, *columns)
 
 
 @report_table("rfc2544", "Tests of RFC 2544", "the tests of RFC 2544")
@@ -259,100 +243,58 @@ def rfc2544(model: ReportModel) -> Iterator[Table]:
         yield from (of_test for _, of_test in test_tables(rows, model))
 
 
-def _of(read: Callable[[Rfc2544Tests], Test | None], cell: Callable[[Test], str]) -> Callable[[TestRow], str]:
-    """A cell about one test; empty where that was not made."""
-
-    def of_row(row: TestRow) -> str:
-        test = read(row[1])
-        return "" if test is None else cell(test)
-
-    return of_row
-
-
-def _latency(cell: Callable[[Latency], str]) -> Callable[[TestRow], str]:
-    return _of(lambda tests: tests.latency, cell)
-
-
-def _bursts(cell: Callable[[BackToBack], str]) -> Callable[[TestRow], str]:
-    return _of(lambda tests: tests.back_to_back, cell)
-
-
-def _recovery(cell: Callable[[Recovery], str]) -> Callable[[TestRow], str]:
-    return _of(lambda tests: tests.recovery, cell)
-
-
-def _reset(cell: Callable[[Reset], str]) -> Callable[[TestRow], str]:
-    return _of(lambda tests: tests.reset, cell)
+def _of_tests(show: Callable[[Rfc2544Tests], str]) -> Callable[[SearchResult, object], str]:
+    """A cell that the terminal shows too."""
+    return lambda search, _: "" if search.tests is None else show(search.tests)
 
 
 def _frames(mean: float | None) -> str:
     return UNKNOWN if mean is None else f"{mean:,.1f}"
 
 
-def _resolution(row: TestRow) -> str:
+def _us(seconds: float | None) -> str:
+    return microseconds(None if seconds is None else seconds * 1e9)
+
+
+def _resolution(search: SearchResult, bursts: Sequence[int]) -> str:
     """The step of RFC 9004: the largest distance between the burst without loss and that with loss, in frames."""
-    search, tests = row
-    bursts = tests.back_to_back
-    return f"{max(1, int(search.width * max(bursts.frames))):,}" if bursts and bursts.frames else UNKNOWN
+    return f"{max(1, int(search.width * max(bursts))):,}" if bursts else UNKNOWN
 
 
-def _each(values: Sequence[float], show: Callable[[float], str]) -> str:
-    return ", ".join(map(show, values)) or UNKNOWN
-
-
-_TESTS: dict[str, tuple[Callable[[Rfc2544Tests], bool], tuple[TestCell, ...]]] = {
-    "latency": (
-        lambda tests: tests.latency is not None,
-        (
-            ("Load, kfps", _latency(lambda latency: kfps(latency.load_fps or None))),
-            ("Latency, µs", lambda row: latency_text(row[1])),
-            ("Trials", _latency(lambda latency: str(len(latency.means_ns)))),
-            ("Each of", _latency(lambda latency: f"{latency.trial_s:g} s")),
-            (_NOTES, _latency(lambda latency: latency.refused)),
-        ),
-    ),
-    "back_to_back": (
-        lambda tests: tests.back_to_back is not None,
-        (
-            ("Rate, kfps", _bursts(lambda bursts: kfps(bursts.rate_fps))),
-            ("Mean burst, frames", lambda row: bursts_text(row[1])),
-            ("Smallest", _bursts(lambda bursts: frames(min(bursts.frames, default=None)))),
-            ("Largest", _bursts(lambda bursts: frames(max(bursts.frames, default=None)))),
-            ("Standard deviation", _bursts(lambda bursts: _frames(bursts.deviation_frames))),
-            ("Searches", _bursts(lambda bursts: str(len(bursts.frames)))),
-            ("Resolution, frames", lambda row: _resolution(row)),
-            ("Longest tried", _bursts(lambda bursts: frames(bursts.longest_frames))),
-            (
-                "Implied buffer, µs",
-                _bursts(
-                    lambda bursts: (
-                        UNKNOWN if bursts.implied_buffer_s is None else microseconds(bursts.implied_buffer_s * 1e9)
-                    )
-                ),
-            ),
-            ("Corrected buffer, µs", lambda row: buffer_text(row[1])),
-            ("In frames", _bursts(lambda bursts: _frames(bursts.corrected_buffer_frames))),
-            (_NOTES, _bursts(lambda bursts: bursts.refused)),
-        ),
-    ),
-    "recovery": (
-        lambda tests: tests.recovery is not None,
-        (
-            ("Throughput, kfps", lambda row: kfps(row[0].lower_fps)),
-            ("Overload, kfps", _recovery(lambda recovery: kfps(recovery.overload_fps or None))),
-            ("Then, kfps", _recovery(lambda recovery: kfps(recovery.reduced_fps or None))),
-            ("Recovery", lambda row: recovery_text(row[1])),
-            ("Each", _recovery(lambda recovery: _each(recovery.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
-            (_NOTES, _recovery(lambda recovery: recovery.refused)),
-        ),
-    ),
-    "reset": (
-        lambda tests: tests.reset is not None,
-        (
-            ("Load, kfps", _reset(lambda reset: kfps(reset.load_fps or None))),
-            ("Reset", lambda row: reset_text(row[1])),
-            ("Each", _reset(lambda reset: _each(reset.seconds, lambda seconds: f"{seconds:,.2f} s"))),
-            (_NOTES, _reset(lambda reset: reset.refused)),
-        ),
-    ),
+_TESTS: Mapping[str, TestCells] = {
+    "latency": {
+        "Load, kfps": lambda _, latency: kfps(latency.load_fps or None),
+        "Latency, µs": _of_tests(latency_text),
+        "Trials": lambda _, latency: str(len(latency.means_ns)),
+        "Each of": lambda _, latency: f"{latency.trial_s:g} s",
+        _NOTES: lambda _, latency: latency.refused,
+    },
+    "back_to_back": {
+        "Rate, kfps": lambda _, bursts: kfps(bursts.rate_fps),
+        "Mean burst, frames": _of_tests(bursts_text),
+        "Smallest": lambda _, bursts: frames(min(bursts.frames, default=None)),
+        "Largest": lambda _, bursts: frames(max(bursts.frames, default=None)),
+        "Standard deviation": lambda _, bursts: _frames(bursts.deviation_frames),
+        "Searches": lambda _, bursts: str(len(bursts.frames)),
+        "Resolution, frames": lambda search, bursts: _resolution(search, bursts.frames),
+        "Longest tried": lambda _, bursts: frames(bursts.longest_frames),
+        "Implied buffer, µs": lambda _, bursts: _us(bursts.implied_buffer_s),
+        "Corrected buffer, µs": _of_tests(buffer_text),
+        "In frames": lambda _, bursts: _frames(bursts.corrected_buffer_frames),
+        _NOTES: lambda _, bursts: bursts.refused,
+    },
+    "recovery": {
+        "Throughput, kfps": lambda search, _: kfps(search.lower_fps),
+        "Overload, kfps": lambda _, recovery: kfps(recovery.overload_fps or None),
+        "Then, kfps": lambda _, recovery: kfps(recovery.reduced_fps or None),
+        "Recovery": _of_tests(recovery_text),
+        "Each": lambda _, recovery: ", ".join(f"{1000 * s:,.1f} ms" for s in recovery.seconds) or UNKNOWN,
+        _NOTES: lambda _, recovery: recovery.refused,
+    },
+    "reset": {
+        "Load, kfps": lambda _, reset: kfps(reset.load_fps or None),
+        "Reset": _of_tests(reset_text),
+        "Each": lambda _, reset: ", ".join(f"{s:,.2f} s" for s in reset.seconds) or UNKNOWN,
+        _NOTES: lambda _, reset: reset.refused,
+    },
 }

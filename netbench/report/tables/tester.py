@@ -1,22 +1,24 @@
-"""The tables about the tester: self-test, ceilings, stalls, and the identities of sources, sinks, links and hosts."""
+"""The tables about the tester: self-test, ceilings, stalls, sources and sinks, hosts, and settings of the host."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import size_text
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.source_ceiling import SourceCeiling
-from netbench.model.tester import HostIdentity, Identities, LinkIdentity
+from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.report.blocks import Cell, Column, Table, table
 from netbench.report.formats import UNKNOWN, kfps, mbps, percent
 from netbench.report.model import ReportModel
-from netbench.report.tables.columns import number, words
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import number, report_table, words
 from netbench.results.manifest import ceilings_of
+from netbench.statistics.groups import grouped
 
+UNKNOWN_SETTING = "unknown"
+_ALWAYS_CHANGING = "activity"  # load and CPU ticks: the activity of the host, not its settings
 _OUTCOMES = {
     True: Cell("pass", badge="badge"),
     False: Cell("FAIL", badge="badge invalid"),
@@ -24,11 +26,13 @@ _OUTCOMES = {
 }
 _VM_FACTS_IN_COLUMNS = ("vm", "accelerator", "emulated", "guest_kernel")
 
+SettingPath = tuple[str, ...]  # the names under which a setting is nested
+
 
 def checks_table(record: SelftestRecord) -> Table:
     """Truth, measurement and error of each check, those that failed first."""
     return table(
-        (
+        sorted(record.checks, key=lambda check: (check.passed is not False, check.passed is None)),
             Column("Check", lambda check: check.name),
             Column("UUT", lambda check: check.uut),
             words("Truth", lambda check: check.truth),
@@ -36,9 +40,7 @@ def checks_table(record: SelftestRecord) -> Table:
             Column("Error", lambda check: check.error),
             Column("Result", lambda check: _OUTCOMES[check.passed]),
             words("Remark", lambda check: check.detail),
-        ),
-        sorted(record.checks, key=lambda check: (check.passed is not False, check.passed is None)),
-        "checks",
+        css="checks",
         row_css=lambda check: "changed" if check.passed is False else "",
     )
 
@@ -46,13 +48,11 @@ def checks_table(record: SelftestRecord) -> Table:
 def ceilings_table(record: SelftestRecord) -> Table:
     """The tester's rates without a UUT."""
     return table(
-        (
+        record.ceilings,
             Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
             number("Frame size", lambda ceiling: f"{ceiling.frame_size:,}"),
             number("kfps of each source", lambda ceiling: kfps(ceiling.fps)),
             number("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size))),
-        ),
-        record.ceilings,
     )
 
 
@@ -61,7 +61,7 @@ def source_ceilings(model: ReportModel) -> Iterator[Table]:
     """The highest rates of the campaign's sources, with each sample."""
     if ceilings := ceilings_of(model.results.manifest):
         yield table(
-            (
+            ceilings,
                 Column("Source", lambda ceiling: ceiling.source),
                 Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
                 number("Frame size", lambda ceiling: size_text(ceiling.frame_size)),
@@ -74,95 +74,157 @@ def source_ceilings(model: ReportModel) -> Iterator[Table]:
                     lambda ceiling: ", ".join(f"{at.name} {kfps(at.fps)}" for at in ceiling.compared_with),
                 ),
                 words("Doubt", lambda ceiling: ceiling.doubt),
-            ),
-            ceilings,
         )
 
 
 def _samples(ceiling: SourceCeiling) -> str:
     """All samples in kfps, in time order; rejected ones in brackets."""
-    texts = (
-        kfps(sample.offered_fps) if sample.accepted else f"({kfps(sample.offered_fps)})" for sample in ceiling.samples
-    )
-    return ", ".join(texts)
-
-
-@dataclass(slots=True)
-class _Stalls:
-    """The stalls of the tester in the trials of a UUT; `parts` are relative to the duration of each trial."""
-
-    uut: str
-    parts: list[float] = field(default_factory=list)
-    steal_s: float = 0.0
-    throttled_s: float = 0.0
-
-    def add(self, trial: TrialResult) -> None:
-        """Add the stalls of a trial."""
-        disturbance = trial.disturbance
-        if disturbance is None:
-            return
-        stalled = [seconds for stream in trial.spec.streams if (seconds := disturbance.stalled_of(stream)) is not None]
-        if stalled:
-            self.parts.append(max(stalled) / trial.spec.duration_s)
-        self.steal_s += disturbance.steal_s or 0.0
-        self.throttled_s += disturbance.throttled_s or 0.0
+    rates = ((kfps(sample.offered_fps), sample.accepted) for sample in ceiling.samples)
+    return ", ".join(rate if accepted else f"({rate})" for rate, accepted in rates)
 
 
 @report_table("stalls", "Stalls of the tester", "CPU wait times of the tester's threads")
 def stalls(model: ReportModel) -> Iterator[Table]:
-    """How long the tester's threads waited for a CPU, by UUT."""
-    by_uut = {uut: _Stalls(uut) for uut in model.results.uuts}
-    for trial in model.results.trials:
-        by_uut.setdefault(trial.spec.uut, _Stalls(trial.spec.uut)).add(trial)
-    if rows := [row for row in by_uut.values() if row.parts]:
+    """How long the tester's threads waited for a CPU, by UUT; parts are relative to the duration of each trial."""
+    by_uut = grouped(model.results.trials, lambda trial: trial.spec.uut)
+    order = dict.fromkeys((*model.results.uuts, *by_uut))
+    rows = [
+        (uut, parts, trials)
+        for uut in order
+        if (trials := by_uut.get(uut)) and (parts := [part for trial in trials for part in _stalled_part(trial)])
+    ]
+    if rows:
         yield table(
-            (
-                Column("UUT", lambda row: row.uut),
-                number("Trials", lambda row: f"{len(row.parts):,}"),
-                number("Stalled, median", lambda row: percent(median(row.parts))),
-                number("Stalled, most", lambda row: percent(max(row.parts))),
-                number("Steal time, s", lambda row: f"{row.steal_s:.2f}"),
-                number("Stopped by CPU limits, s", lambda row: f"{row.throttled_s:.2f}"),
-            ),
             rows,
+                Column("UUT", lambda row: row[0]),
+                number("Trials", lambda row: f"{len(row[1]):,}"),
+                number("Stalled, median", lambda row: percent(median(row[1]))),
+                number("Stalled, most", lambda row: percent(max(row[1]))),
+                number("Steal time, s", lambda row: f"{_sum(row[2], 'steal_s'):.2f}"),
+                number("Stopped by CPU limits, s", lambda row: f"{_sum(row[2], 'throttled_s'):.2f}"),
         )
+
+
+def _stalled_part(trial: TrialResult) -> Iterator[float]:
+    """The longest stall of the sources relative to the duration of the trial, where it is known."""
+    if disturbance := trial.disturbance:
+        stalled = [seconds for name in trial.spec.streams if (seconds := disturbance.stalled_of(name)) is not None]
+        if stalled:
+            yield max(stalled) / trial.spec.duration_s
+
+
+def _sum(trials: Sequence[TrialResult], quantity: str) -> float:
+    return sum(getattr(trial.disturbance, quantity) or 0.0 for trial in trials if trial.disturbance)
 
 
 def identity_tables(tester: Identities) -> Sequence[Table]:
     """The sources and sinks, links and hosts of a tester."""
-    ends = [
-        (stream, role, end)
-        for stream, of_stream in tester.streams.items()
-        for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
-    ]
-    tables = [
-        table(
-            (
-                Column("Stream", lambda end: end[0]),
-                Column("End", lambda end: end[1]),
-                Column("Kind", lambda end: end[2].kind),
-                words("Version, options, threads, CPUs", lambda end: end[2].details),
-            ),
-            ends,
-            "checks",
-        )
-    ]
-    if tester.links:
-        links: tuple[Column[tuple[str, LinkIdentity]], ...] = (
+    ends = table(
+        [
+            (stream, role, end)
+            for stream, of_stream in tester.streams.items()
+            for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
+        ],
+            Column("Stream", lambda end: end[0]),
+            Column("End", lambda end: end[1]),
+            Column("Kind", lambda end: end[2].kind),
+            words("Version, options, threads, CPUs", lambda end: end[2].details),
+        css="checks",
+    )
+    links = table(
+        list(tester.links.items()),
             Column("Stream", lambda link: link[0]),
             words("Ingress of the UUT", lambda link: link[1].details),
             words("Remark", lambda link: link[1].remark),
-        )
-        tables.append(table(links, list(tester.links.items()), "checks"))
-    hosts: tuple[Column[tuple[str, HostIdentity]], ...] = (
-        Column("Host", lambda host: host[0]),
-        Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
-        words("Where", lambda host: host[1].where),
-        words(
-            "VM",
-            lambda host: ", ".join(
-                f"{name} {value}" for name, value in host[1].facts.items() if name not in _VM_FACTS_IN_COLUMNS
-            ),
-        ),
+        css="checks",
     )
-    return [*tables, table(hosts, list(tester.hosts.items()), "checks")]
+    hosts = table(
+        list(tester.hosts.items()),
+            Column("Host", lambda host: host[0]),
+            Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
+            words("Where", lambda host: host[1].where),
+            words(
+                "VM",
+                lambda host: ", ".join(
+                    f"{name} {value}" for name, value in host[1].facts.items() if name not in _VM_FACTS_IN_COLUMNS
+                ),
+            ),
+        css="checks",
+    )
+    return [ends, *([links] if tester.links else []), hosts]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The settings of the host before and after a campaign; `after` is empty if it is not finished."""
+
+    before: Mapping[SettingPath, str]
+    after: Mapping[SettingPath, str]
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, object]) -> "Environment":
+        """Read a manifest."""
+        return cls(dict(_leaves(manifest.get("before"), ())), dict(_leaves(manifest.get("after"), ())))
+
+    def values(self, path: SettingPath) -> tuple[str, str]:
+        """The values of a setting before and after the campaign."""
+        return self.before.get(path, UNKNOWN_SETTING), self.after.get(path, UNKNOWN_SETTING)
+
+    @property
+    def known(self) -> list[SettingPath]:
+        """The settings with a value."""
+        paths = dict.fromkeys((*self.before, *self.after))
+        return [path for path in paths if set(self.values(path)) != {UNKNOWN_SETTING}]
+
+    @property
+    def changed(self) -> list[SettingPath]:
+        """The settings that changed during the campaign."""
+        return [
+            path
+            for path in self.known
+            if self.after and path[0] != _ALWAYS_CHANGING and len(set(self.values(path))) > 1
+        ]
+
+
+@report_table("environment", "Environment", "a manifest")
+def environment(model: ReportModel) -> Iterator[Table]:
+    """Settings with both values, the changed ones marked; then settings with a single value."""
+    state = Environment.of(model.results.manifest)
+    changed = set(state.changed)
+    both: tuple[Column[SettingPath], ...] = (
+        Column("Setting", ".".join),
+        Column("Before", lambda path: state.values(path)[0]),
+        Column("After", lambda path: state.values(path)[1] if state.after else UNKNOWN),
+    )
+    single: tuple[Column[SettingPath], ...] = (
+        Column("Setting, the same before and after", ".".join),
+        Column("Value", lambda path: state.values(path)[0]),
+    )
+    is_changing = {path: not state.after or len(set(state.values(path))) > 1 for path in state.known}
+    for columns, changing in ((both, True), (single, False)):
+        if paths := [path for path in state.known if is_changing[path] is changing]:
+            yield table(
+                paths,
+                *columns,
+                css="environment",
+                block=lambda path: path[0],
+                row_css=lambda path: "changed" if path in changed else "",
+                shows_blocks=False,
+            )
+
+
+def _leaves(value: object, path: SettingPath) -> Iterator[tuple[SettingPath, str]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves(inner, (*path, str(name)))
+    elif path:
+        yield path, text_of(value)
+
+
+def text_of(value: object) -> str:
+    """A value of the manifest as text."""
+    if value is None:
+        return UNKNOWN_SETTING
+    if isinstance(value, list | tuple):
+        return ", ".join(text_of(item) for item in value)
+    return str(value)

@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
-from netbench.model.campaign import Boot
 from netbench.model.virtualisation import Virtualisation
-from netbench.report.blocks import Cell, Column, Kind, Table, table
-from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mbps, mean
+from netbench.report.blocks import Cell, Column, Table, table
+from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames
 from netbench.report.model import KINDS, ReportModel, uut_cell, virtualisation
-from netbench.report.tables.columns import block_of, largest_first, means, number, uut_column, words
-from netbench.report.tables.registry import report_table
-from netbench.statistics.groups import Group, grouped
-from netbench.statistics.lost_frames import CounterSums, UutCounter
+from netbench.report.tables.registry import means, number, report_table, tables_of_groups, uut_column, words
+from netbench.statistics.groups import grouped
 from netbench.statistics.sharing import CpuUse, NeighbourCpu, cpu_use
 
 _ROLES = {"repeated": "dropped (in another counter too)"}
@@ -37,13 +34,13 @@ def facts(model: ReportModel) -> Iterator[Table]:
     shared = [name for name in every if len(uuts) > 1 and len({facts[uut].get(name) for uut in uuts}) == 1]
     name: Column[str] = Column("Fact", lambda fact: fact.replace("_", " "))
     if shared:
-        yield table((name, Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact])), shared, "facts")
+        yield table(shared, name, Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact]), css="facts")
     if different := [name for name in every if name not in shared]:
         columns = (
             Column(model.styles[uut].label, lambda fact, uut=uut: facts[uut].get(fact, UNKNOWN))  # type: ignore[misc]
             for uut in uuts
         )
-        yield table((name, *columns), different, "facts")
+        yield table(different, name, *columns, css="facts")
 
 
 @report_table("platforms", "Platforms", "UUTs of known virtualisation")
@@ -51,22 +48,17 @@ def platforms(model: ReportModel) -> Iterator[Table]:
     """A row per UUT of known virtualisation, by its kind."""
     facts = model.results.facts
     kinds = {uut: kind for uut in model.styles if (kind := virtualisation(facts.get(uut, {}))) is not None}
-
-    def boots(uut: str) -> list[Boot]:
-        return [boot for boot in model.results.boots if boot.uut == uut]
-
+    boots = grouped(model.results.boots, lambda boot: boot.uut)
     if kinds:
         yield table(
-            (
+            sorted(kinds, key=lambda uut: KINDS.index(kinds[uut])),
                 uut_column(model.styles, lambda uut: uut),
                 words("CPU", lambda uut: _cpu(facts[uut])),
                 words("Machine", lambda uut: _machine(facts[uut])),
                 words("NICs", lambda uut: _nics(facts[uut])),
-                words("Start to forwarding", lambda uut: _spread((boot.start_s for boot in boots(uut)), 1, "s")),
-                words("Memory", lambda uut: _spread((boot.memory_bytes for boot in boots(uut)), 2**20, "MiB")),
-            ),
-            sorted(kinds, key=lambda uut: KINDS.index(kinds[uut])),
-            "platforms",
+                words("Start to forwarding", lambda uut: _spread((boot.start_s for boot in boots.get(uut, ())), 1, "s")),
+                words("Memory", lambda uut: _spread((boot.memory_bytes for boot in boots.get(uut, ())), 2**20, "MiB")),
+            css="platforms",
             block=lambda uut: _TITLES[kinds[uut]],
         )
 
@@ -113,62 +105,46 @@ def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
     uses = cpu_use(model.groups)
     if not any(use.machine is not None or use.neighbours for use in uses):
         return
-    rows: list[tuple[CpuUse, CpuUse | NeighbourCpu]] = []
-    for use in uses:
-        rows += [(use, use), *((use, neighbour) for neighbour in use.neighbours)]
-    columns: tuple[Column[tuple[CpuUse, CpuUse | NeighbourCpu]], ...] = (
-        Column("UUT", lambda row: uut_cell(row[0].uut, model.styles) if row[0] is row[1] else Cell("")),
-        Column("Scenario", lambda row: row[0].scenario if row[0] is row[1] else ""),
-        Column("Guest", lambda row: "itself" if isinstance(row[1], CpuUse) else row[1].name),
-        words("Activity", lambda row: "" if isinstance(row[1], CpuUse) else row[1].activity),
-        means("Guest CPU", lambda row: row[1].guest, cpu, cpu_spread),
-        means("Load of it", lambda row: None if isinstance(row[1], CpuUse) else row[1].load, cpu, cpu_spread),
-        means("Host CPU", lambda row: row[1].host, cpu, cpu_spread),
-        Column(
-            "Whole machine",
-            lambda row: cpu(mean(row[1].machine)) if isinstance(row[1], CpuUse) else "",
-            Kind.NUMBER,
-            lambda row: cpu_spread(row[1].machine) if isinstance(row[1], CpuUse) else "",
-        ),
+    rows = [(use, guest) for use in uses for guest in (None, *use.neighbours)]
+    columns: tuple[Column[tuple[CpuUse, NeighbourCpu | None]], ...] = (
+        Column("UUT", lambda row: uut_cell(row[0].uut, model.styles) if row[1] is None else Cell("")),
+        Column("Scenario", lambda row: row[0].scenario if row[1] is None else ""),
+        Column("Guest", lambda row: "itself" if row[1] is None else row[1].name),
+        words("Activity", lambda row: "" if row[1] is None else row[1].activity),
+        means("Guest CPU", lambda row: (row[1] or row[0]).guest, cpu, cpu_spread),
+        means("Load of it", lambda row: None if row[1] is None else row[1].load, cpu, cpu_spread),
+        means("Host CPU", lambda row: (row[1] or row[0]).host, cpu, cpu_spread),
+        means("Whole machine", lambda row: row[0].machine if row[1] is None else None, cpu, cpu_spread),
     )
-    yield table(columns, rows, "cpu", block=lambda row: row[0].uut, shows_blocks=False)
+    yield table(rows, *columns, css="cpu", block=lambda row: row[0].uut, shows_blocks=False)
 
 
 @report_table("cpu", "CPU time", "CPU time of guests")
 def cpu_tables(model: ReportModel) -> Iterator[Table]:
     """Mean CPU time of the valid trials with its 95 % interval, a block per frame size, for each view."""
-    columns: tuple[Column[Group], ...] = (
-        uut_column(model.styles, lambda group: group.uut),
-        Column("Load per source", lambda group: str(group.load)),
-        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+    return tables_of_groups(
+        model,
+        lambda group: group.cpu_share("guest") or group.cpu_share("host"),
         means("Guest CPU", lambda group: group.cpu_share("guest"), cpu, cpu_spread),
         means("Host CPU", lambda group: group.cpu_share("host"), cpu, cpu_spread),
-        number("Valid", lambda group: str(len(group.valid))),
+        css="cpu",
     )
-    for view in model.views:
-        if groups := [group for group in view.groups if group.cpu_share("guest") or group.cpu_share("host")]:
-            groups = list(largest_first(groups, lambda group: group.frame_size))
-            yield table(columns, groups, "cpu", block=block_of, view=view.name)
 
 
 @report_table("counters", "Counters inside the UUTs", "UUTs that count frames")
 def counters(model: ReportModel) -> Iterator[Table]:
     """For each guest that counts frames itself, the sum of each of its counters."""
-    columns: tuple[Column[tuple[UutCounter, CounterSums]], ...] = (
-        Column("Place", lambda row: row[0].point),
-        Column("Counter", lambda row: row[0].counter),
-        Column("Role", lambda row: _ROLES.get(row[0].role, row[0].role)),
-        number("Sum", lambda row: frames(row[0].frames)),
-        number("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}"),
-    )
     uuts = list(model.styles)
     by_guest = sorted(model.counters.sums.items(), key=lambda item: uuts.index(item[0][0]))
     for (uut, neighbour), sums in by_guest:
         if rows := [(counter, sums) for counter in sums.counters()]:
-            name = model.styles[uut].label + (f", {neighbour}" if neighbour else "")
-            yield table(columns, rows, "counters", caption=name)
-
-
-def distinct_settings(model: ReportModel) -> int:
-    """The number of settings that the UUTs run in."""
-    return len(grouped(model.styles.values(), lambda style: style.setting))
+            yield table(
+                rows,
+                    Column("Place", lambda row: row[0].point),
+                    Column("Counter", lambda row: row[0].counter),
+                    Column("Role", lambda row: _ROLES.get(row[0].role, row[0].role)),
+                    number("Sum", lambda row: frames(row[0].frames)),
+                    number("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}"),
+                css="counters",
+                caption=model.styles[uut].label + (f", {neighbour}" if neighbour else ""),
+            )

@@ -1,7 +1,7 @@
 """The tables of verdicts: reasons against trials, by kind, and against discarded attempts."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
@@ -9,14 +9,11 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.blocks import Column, Folded, Table, table
 from netbench.report.formats import count
 from netbench.report.model import ReportModel
-from netbench.report.styles import Style
-from netbench.report.tables.columns import number, words
-from netbench.report.tables.registry import report_table
+from netbench.report.tables.registry import number, report_table, words
 from netbench.statistics.groups import grouped
 
 
-@dataclass(frozen=True, slots=True)
-class TrialReason:
+class TrialReason(NamedTuple):
     """A reason against an attempt at a trial."""
 
     trial: TrialResult
@@ -41,28 +38,25 @@ def reasons_of_discarded(trials: Iterable[TrialResult]) -> list[TrialReason]:
 
 def reasons_by_kind(model: ReportModel, reasons: Sequence[TrialReason]) -> list[Folded]:
     """The reasons by kind under summaries, the worst first."""
-    scenarios = {trial.spec.scenario for trial in model.results.trials}
     by_kind = grouped(reasons, lambda entry: entry.reason.kind)
     worst_first = sorted(ReasonKind, key=lambda kind: list(Verdict).index(kind.verdict), reverse=True)
-    parts = []
-    for kind in worst_first:
-        if entries := by_kind.get(kind):
-            summary = f"{kind.value} – {count(len(entries), 'time')}"
-            folded = _reasons_table(entries, model.styles, scenarios).folded("time")
-            parts.append(Folded(summary, folded.parts, folded.is_open, badge=kind.verdict.value))
-    return parts
+    return [
+        _reasons_table(by_kind[kind], model).folded("time", f"{kind.value} – ", badge=kind.verdict.value)
+        for kind in worst_first
+        if kind in by_kind
+    ]
 
 
 @report_table("verdicts", "Verdicts and reasons", "a trial with a reason")
 def verdicts(model: ReportModel) -> Iterator[Table]:
     """All reasons against trials."""
     if reasons := reasons_against(model.results.trials):
-        yield _reasons_table(reasons, model.styles, {trial.spec.scenario for trial in model.results.trials})
+        yield _reasons_table(reasons, model)
 
 
-def _reasons_table(reasons: Sequence[TrialReason], styles: Mapping[str, Style], scenarios: Collection[str]) -> Table:
+def _reasons_table(reasons: Sequence[TrialReason], model: ReportModel) -> Table:
     every: tuple[Column[TrialReason], ...] = (
-        Column("UUT", lambda entry: styles[entry.trial.spec.uut].label),
+        Column("UUT", lambda entry: model.styles[entry.trial.spec.uut].label),
         Column("Scenario", lambda entry: entry.trial.spec.scenario),
         number("Frame size", lambda entry: size_text(entry.trial.spec.frame_size, " B")),
         Column("Load per source", lambda entry: str(entry.trial.spec.load)),
@@ -72,16 +66,17 @@ def _reasons_table(reasons: Sequence[TrialReason], styles: Mapping[str, Style], 
         Column("Stream", lambda entry: _stream(entry.trial, entry.reason.stream)),
         words("Reason", lambda entry: entry.reason.detail),
     )
+    scenarios = {trial.spec.scenario for trial in model.results.trials}
     shown = {"Scenario": len(scenarios) > 1, "Attempt": any(entry.attempt > 1 for entry in reasons)}
-    return table([column for column in every if shown.get(column.title, True)], reasons)
+    return table(reasons, *(column for column in every if shown.get(column.title, True)))
 
 
 def _stream(trial: TrialResult, stream: str) -> str:
     """The name of a stream, of the stream that it is the reverse of, and of the neighbour it runs through."""
-    neighbours = [
-        neighbour.name for neighbour in trial.neighbours if stream in {counts.stream for counts in neighbour.streams}
-    ]
-    counts_of_stream = (counts for guest in trial.guests for counts in guest.streams if counts.stream == stream)
+    counts_of_stream = [counts for guest in trial.guests for counts in guest.streams if counts.stream == stream]
     remarks = [f"reverse of {counts.reverse_of}" for counts in counts_of_stream if counts.reverse_of]
-    remarks += [f"of {name}" for name in neighbours[:1]]
+    neighbours = (
+        neighbour.name for neighbour in trial.neighbours if any(counts.stream == stream for counts in neighbour.streams)
+    )
+    remarks += [f"of {name}" for name in neighbours][:1]
     return f"{stream} ({', '.join(remarks)})" if remarks else stream or "all"
