@@ -35,7 +35,7 @@ from netbench.statistics.compared_cells import (
     Tested,
 )
 from netbench.statistics.comparison import number_of_tests
-from netbench.statistics.groups import Group, grouped
+from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult
 from netbench.statistics.search_comparison import (
@@ -116,36 +116,48 @@ class ComparedRow:
 
 def throughput_row(difference: Difference) -> ComparedRow:
     """The throughputs of a cell."""
-    base, new = difference.base, difference.new
-    return ComparedRow(
-        difference.place,
-        at_least(mbps(mean(base.throughput_mbps)), base.limited_by),
-        at_least(mbps(mean(new.throughput_mbps)), new.limited_by),
-        change_words(difference),
-        difference.change,
-        mbps_spread(base.throughput_mbps),
-        mbps_spread(new.throughput_mbps),
-        loads_text(difference),
-        p_words(difference.throughput_test),
-        difference.throughput_test.test.value,
-        repetitions_words(base, new),
-    )
+    sides = [
+        (at_least(mbps(mean(side.throughput_mbps)), side.limited_by), mbps_spread(side.throughput_mbps))
+        for side in (difference.base, difference.new)
+    ]
+    tested = difference.throughput_test
+    return _row(difference, sides, change_words(difference), difference.change, tested, tested.test.value)
 
 
 def loss_row(difference: Difference) -> ComparedRow:
     """The losses of a cell."""
-    base, new = difference.base, difference.new
+    sides = [
+        (percent(mean(side.loss_ratio)), percent_spread(side.loss_ratio)) for side in (difference.base, difference.new)
+    ]
+    worse = None if difference.change_of_loss is None else -difference.change_of_loss
+    return _row(difference, sides, loss_words(difference), worse, difference.loss_test)
+
+
+def _row(
+    difference: Difference,
+    sides: Sequence[tuple[str, str]],
+    words: str,
+    change: float | None,
+    tested: Tested | None,
+    test: str = "",
+) -> ComparedRow:
+    """A row with its load and its number of valid repetitions, on both sides where these differ."""
+    (base, base_spread), (new, new_spread) = sides
+    groups = (difference.base, difference.new)
+    loads = dict.fromkeys(str(group.load) for group in groups)
+    repetitions = dict.fromkeys(str(len(group.valid)) for group in groups)
     return ComparedRow(
         difference.place,
-        percent(mean(base.loss_ratio)),
-        percent(mean(new.loss_ratio)),
-        loss_words(difference),
-        None if difference.change_of_loss is None else -difference.change_of_loss,
-        percent_spread(base.loss_ratio),
-        percent_spread(new.loss_ratio),
-        loads_text(difference),
-        p_words(difference.loss_test),
-        n=repetitions_words(base, new),
+        base,
+        new,
+        words,
+        change,
+        base_spread,
+        new_spread,
+        load=" → ".join(loads),
+        p=p_value(None if tested is None else tested.corrected),
+        test=test,
+        n=", ".join(repetitions),
     )
 
 
@@ -160,12 +172,6 @@ def search_row(difference: SearchDifference) -> ComparedRow:
         load=difference.what.goal,
         note="unstable" if difference.unstable else "",
     )
-
-
-def loads_text(difference: Difference) -> str:
-    """The load with the highest throughput on each side, or the load of the cell."""
-    base, new = str(difference.base.load), str(difference.new.load)
-    return base if base == new else f"{base} → {new}"
 
 
 def change_words(difference: Difference) -> str:
@@ -221,17 +227,6 @@ def loss_words(difference: Difference) -> str:
     spread = UNKNOWN if not loss.half_width else f"± {percent(loss.half_width).removesuffix(' %')}"
     sign = "+" if loss.difference > 0 else "−" if loss.difference < 0 else ""
     return f"{sign}{percent(abs(loss.difference)).removesuffix(' %')} pp ({spread})"
-
-
-def p_words(tested: Tested | None) -> str:
-    """The corrected p, to three decimals."""
-    return p_value(None if tested is None else tested.corrected)
-
-
-def repetitions_words(base: Group, new: Group) -> str:
-    """The number of valid repetitions in both groups."""
-    numbers = [len(base.valid), len(new.valid)]
-    return str(numbers[0]) if numbers[0] == numbers[1] else f"{numbers[0]}, {numbers[1]}"
 
 
 def verdict_words(comparison: Comparison) -> str:

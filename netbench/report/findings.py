@@ -140,44 +140,40 @@ def _of_setting(
     `xdp forwards most: 749 ± 139 Mbit/s, 1.62 × bridge (1.29 … 2.00).` With other settings, the number of UUTs that
     are compared is part of the sentence.
     """
-    baseline, *_ = uuts  # even without data
-    measured = sorted((group_of[uut] for uut in uuts if uut in group_of), key=_height, reverse=True)
-    details = []
+    baseline, base = uuts[0], group_of.get(uuts[0])  # a baseline without data is None
+    top, *others = sorted((group_of[uut] for uut in uuts if uut in group_of), key=_height, reverse=True)
 
     def name(uut: str) -> str:
         return label(uut, results.emulated)
 
-    top, *others = measured
-    if baseline not in group_of:
-        more = "; ".join(f"{name(group.uut)} {_amount(group)}" for group in others[:_MOST_NAMED])
-        lead = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
+    def relative(group: Group) -> str:
+        if base is None or group is base:
+            return ""
+        return f", {times_base(compared(group, base, counted), name(baseline))}"
+
+    texts = {group.uut: f"{name(group.uut)} {_amount(group)}{relative(group)}" for group in others}
+    if base is None:
+        more = "; ".join(list(texts.values())[:_MOST_NAMED])
         no_baseline = sentence("findings.no_baseline", baseline=name(baseline))
-        return lead, f"{more}. {no_baseline}" if more else no_baseline
+        only = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
+        return only, f"{more}. {no_baseline}" if more else no_baseline
     if not others:
         return sentence("findings.only", uut=name(top.uut), amount=_amount(top)), ""
-    base = group_of[baseline]
-    tied = [group for group in measured if top.limited_by and group.limited_by and group.load == top.load]
-    if len(tied) == 1 or baseline not in {group.uut for group in tied}:
-        tied = []
-    of = "" if is_alone else f" of {len(measured)} alike"
-    if tied:
+    of = "" if is_alone else f" of {len(others) + 1} alike"
+    tied = [group for group in (top, *others) if top.limited_by and group.limited_by and group.load == top.load]
+    if len(tied) > 1 and baseline in {group.uut for group in tied}:
         amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)
         limits = enumerated(list(dict.fromkeys(str(group.limited_by).partition(":")[0] for group in tied)))
         lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:_MOST_NAMED]]), of=of)
         details = [sentence("findings.tied_details", amounts=amounts, limits=limits)]
     else:
-        relative = "" if top is base else f", {times_base(compared(top, base, counted), name(baseline))}"
-        lead = sentence("findings.most", uut=name(top.uut), of=of, amount=_amount(top), relative=relative)
-    shown = {group.uut for group in tied} or {top.uut}
-    rest = [
-        f"{name(group.uut)} {_amount(group)}"
-        + ("" if group is base else f", {times_base(compared(group, base, counted), name(baseline))}")
-        for group in others
-        if group.uut not in shown
-    ]
+        tied, details = [top], []
+        lead = sentence("findings.most", uut=name(top.uut), of=of, amount=_amount(top), relative=relative(top))
+    rest = [text for uut, text in texts.items() if uut not in {group.uut for group in tied}]
     left = len(rest) - _MOST_NAMED + 1
-    last = [sentence("findings.more_uuts", number=f"{left:,}")] if left > 1 else rest[_MOST_NAMED - 1 :]
-    details += [f"{'; '.join((*rest[: _MOST_NAMED - 1], *last))}."] if rest else []
+    if left > 1:
+        rest = [*rest[: _MOST_NAMED - 1], sentence("findings.more_uuts", number=f"{left:,}")]
+    details += [f"{'; '.join(rest)}."] if rest else []
     return lead, " ".join(details)
 
 
@@ -222,23 +218,24 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
     if conditions is None:
         return
     onsets: list[tuple[float, str]] = []
-    never: list[tuple[float, str]] = []
+    never: dict[str, float] = {}
     backpressure: list[str] = []
     judged: list[Group] = []
-    for uut, of_uut in grouped((group for group in groups if conditions.include(group)), lambda g: g.uut).items():
+    for uut, of_uut in grouped(filter(conditions.include, groups), lambda group: group.uut).items():
         loads = sorted((group for group in of_uut if group.valid and group.offered_mbps), key=_offered)
         if not loads:
             continue
         name = label(uut, results.emulated)
         first = next((index for index, group in enumerate(loads) if would_not_take_more(group)), None)
-        judged.append(loads[-1 if first is None else first])
+        group = loads[-1 if first is None else first]
+        judged.append(group)
         if first is None:
-            never.append((_offered(loads[-1]), name))
-        elif (loss := loads[first].loss_ratio) is not None and loss.mean > LOST:
-            onset = f"{name} {_between(loads[: first + 1])} ({_loss_text(loss)} at {mbps(_offered(loads[first]))})"
-            onsets.append((_offered(loads[first]), onset))
+            never[name] = _offered(group)
+        elif (loss := group.loss_ratio) is not None and loss.mean > LOST:
+            onset = f"{name} {_between(loads[: first + 1])} ({_loss_text(loss)} at {mbps(_offered(group))})"
+            onsets.append((_offered(group), onset))
         else:
-            backpressure.append(f"{name} {mbps(_offered(loads[first]))}")
+            backpressure.append(f"{name} {mbps(_offered(group))}")
     texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
     left = len(texts) - _MOST_NAMED
     texts = [*texts[:_MOST_NAMED], *([sentence("findings.more_onsets", number=f"{left:,}")] if left > 0 else [])]
@@ -247,8 +244,8 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
     if texts:
         parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(texts)))
     if never:
-        names, most = enumerated([name for _, name in never]), mbps(max(load for load, _ in never))
-        parts.append(sentence("findings.no_onset", limit=limit, uuts=names, most=most))
+        most = mbps(max(never.values()))
+        parts.append(sentence("findings.no_onset", limit=limit, uuts=enumerated(list(never)), most=most))
     if backpressure:
         parts.append(sentence("findings.backpressure", loads="; ".join(backpressure)))
     if parts:
@@ -288,19 +285,21 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
         yield Finding("Place of loss", sentence("findings.no_loss", trials=trials), "places")
         return
     (first, most), *others = places.most_common(2)
-    more = "".join(
-        f", {rough_percent(number / total)} at {place.name}"
-        for place, number in others
-        if number >= _WORTH_NAMING * total
+    more = [(place, number) for place, number in others if number >= _WORTH_NAMING * total]
+    elsewhere = [
+        f"{label(uut, results.emulated)} {rough_percent(number / of_uut.total())} at {place.name}"
+        for uut, of_uut in by_uut.items()
+        for place, number in of_uut.most_common(1)
+        if place != first and number > 0
+    ]
+    lead = sentence(
+        "findings.places",
+        share=rough_percent(most / total),
+        lost=frames(total),
+        place=first.name,
+        more="".join(f", {rough_percent(number / total)} at {place.name}" for place, number in more),
+        trials=trials,
     )
-    elsewhere = []
-    for uut, of_uut in by_uut.items():
-        for place, number in of_uut.most_common(1):
-            if place != first and number > 0:
-                share = rough_percent(number / of_uut.total())
-                elsewhere.append(f"{label(uut, results.emulated)} {share} at {place.name}")
-    share = rough_percent(most / total)
-    lead = sentence("findings.places", share=share, lost=frames(total), place=first.name, more=more, trials=trials)
     details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:_MOST_NAMED])) if elsewhere else ""
     yield Finding("Place of loss", lead, "places", details)
 
@@ -308,15 +307,13 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The cost of the costliest neighbour for the highest throughput of each UUT, in topology order."""
     maxima = relative_maxima(groups)
-    if not maxima:
-        return
     costly = [
-        maximum
+        (ratio, maximum)
         for maximum in maxima
-        if maximum.ratio.significant and maximum.ratio.ratio is not None and maximum.ratio.ratio < 1
+        if maximum.ratio.significant and (ratio := maximum.ratio.ratio) is not None and ratio < 1
     ]
     if costly:
-        worst = min(costly, key=lambda maximum: maximum.ratio.ratio or 0.0)
+        _, worst = min(costly, key=lambda pair: pair[0])
         alike = [maximum for maximum in maxima if maximum is worst or _same_conditions(maximum, worst)]
         several = len({maximum.scenario for maximum in maxima}) > 1
         lead, details = _costs(results, worst, alike, several=several)
@@ -324,14 +321,14 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         conditions = f"{frames_text(worst.victim.frame_size)}, {repetitions}"
         about = sentence("findings.conditions", conditions=conditions)
         yield Finding("Neighbours", lead, "isolation", " ".join((*details, about)))
-        return
-    by_uut = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
-    texts = []
-    for uut, of_uut in list(by_uut.items())[:_MOST_NAMED]:
-        by_scenario = grouped(of_uut, lambda maximum: maximum.scenario)
-        ratios = {scenario: [maximum.ratio for maximum in same] for scenario, same in by_scenario.items()}
-        texts.append(f"{uut}: {excluded(ratios)}")
-    yield Finding("Neighbours", sentence("findings.no_cost"), "isolation", f"{'; '.join(texts)}.")
+    elif maxima:
+        texts = []
+        by_uut = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
+        for uut, of_uut in list(by_uut.items())[:_MOST_NAMED]:
+            by_scenario = grouped(of_uut, lambda maximum: maximum.scenario)
+            ratios = {scenario: [maximum.ratio for maximum in same] for scenario, same in by_scenario.items()}
+            texts.append(f"{uut}: {excluded(ratios)}")
+        yield Finding("Neighbours", sentence("findings.no_cost"), "isolation", f"{'; '.join(texts)}.")
 
 
 def _costs(
@@ -353,8 +350,7 @@ def _costs(
             gains.append(f"{uut} {times_base(ratio, worst.baseline)}")
         else:
             same.append(f"{uut} (changes above {limit_excluded([ratio])} % are excluded)")
-    left = len(cuts) - _MOST_NAMED
-    if left > 0:
+    if (left := len(cuts) - _MOST_NAMED) > 0:
         cuts = [*cuts[:_MOST_NAMED], f"of {left:,} more UUTs"]
     lead = sentence(
         "findings.costs_most" if several else "findings.costs",
@@ -369,12 +365,10 @@ def _costs(
 
 def _same_conditions(maximum: RelativeMaximum, worst: RelativeMaximum) -> bool:
     """Whether both have the same neighbour and frames, and different UUTs."""
-    this, other = maximum.victim, worst.victim
-    return (
-        maximum.scenario == worst.scenario
-        and (this.sources, this.frame_size) == (other.sources, other.frame_size)
-        and this.uut != other.uut
+    this, other = (
+        (of.scenario, of.victim.sources, of.victim.frame_size, of.victim.uut) for of in (maximum, worst)
     )
+    return this[:-1] == other[:-1] and this[-1] != other[-1]
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
@@ -383,28 +377,26 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
     ]
     if not known:
-        why = [
+        why = "; ".join(
             f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}"
             for search in results.searches[:_MOST_NAMED]
-        ]
-        yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{'; '.join(why)}.")
+        )
+        yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{why}.")
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
     fewest = min(len(search.streams) for search in alike)
-    alike = [search for search in alike if len(search.streams) == fewest]
-    size = min((search.frame_size for search in alike), key=rising)
-    searched = grouped((search for search in alike if search.frame_size == size), lambda search: search.uut)
+    size = min((search.frame_size for search in alike if len(search.streams) == fewest), key=rising)
+    shown = (search for search in alike if (len(search.streams), search.frame_size) == (fewest, size))
+    searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
     per_stream = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
     for uuts in _by_setting(results, merged):
         base = merged.get(uuts[0])
-        highest_first = sorted(
-            (merged[uut] for uut in uuts if uut in merged), key=lambda search: search.lower_fps or 0.0, reverse=True
-        )
-        for search in highest_first:
+        of_setting = [merged[uut] for uut in uuts if uut in merged]
+        for search in sorted(of_setting, key=lambda search: search.lower_fps or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)

@@ -24,6 +24,9 @@ from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, s
 pytestmark = pytest.mark.chromium
 
 Browse = Callable[..., subprocess.CompletedProcess[str]]
+_QUIET_AND_OFFLINE = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
+  --disable-background-networking --disable-component-update --enable-logging=stderr --v=0
+  --virtual-time-budget=3000000 --window-size=1300,4000"""
 
 PROBE = f"""
 <pre id="probe"></pre>
@@ -44,20 +47,9 @@ def browse(tmp_path: Path) -> Browse:
         return subprocess.run(
             [
                 chromium,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
+                *_QUIET_AND_OFFLINE.split(),
                 "--host-resolver-rules=MAP * ~NOTFOUND",
                 f"--user-data-dir={tmp_path / 'browser'}",
-                "--enable-logging=stderr",
-                "--v=0",
-                "--virtual-time-budget=3000000",
-                "--window-size=1300,4000",
                 *arguments,
                 address,
             ],

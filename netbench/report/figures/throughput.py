@@ -27,7 +27,7 @@ def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Ch
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
     panels = panels_of_loads(groups, styles, THROUGHPUT)
     for size, uut, of_uut in panels.cells:
-        add_means(panels, size, uut, of_uut, "throughput_mbps", lambda mean: (mean.mean, *ends_of(mean)))
+        add_means(panels, size, uut, of_uut, "throughput_mbps", lambda interval: (interval.mean, *ends_of(interval)))
         outliers = [trial for group in of_uut if (marked := outliers_of(group)) for trial in marked.marked]
         trials = {**not_averaged(of_uut), Verdict.VALID: outliers}
         add_trials(panels, size, styles[uut], trials, lambda trial: trial.throughput_mbps)

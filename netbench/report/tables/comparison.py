@@ -78,11 +78,11 @@ def _compared(
     )
     return table(
         rows,
-        *place,
-        *columns,
-        css="results",
-        block=block,
-        row_css=lambda row: "" if row.change is None else "changed",
+    *place,
+    *columns,
+    css="results",
+    block=block,
+    row_css=lambda row: "" if row.change is None else "changed",
     )
 
 
@@ -90,12 +90,12 @@ def gate_table(gate: Gate) -> Table:
     """The result of the gate for each cell, the worst first."""
     return table(
         [cell for outcome in _WORST_FIRST for cell in gate.with_outcome(outcome)],
-            Column("Cell", lambda cell: str(cell.place)),
-            Column("Result", lambda cell: cell.outcome.value),
-            Column("Change", judged_words),
-            Column("Reason", lambda cell: cell.why),
-            number("Smallest detectable change", lambda cell: percent_or_nothing(cell.detectable)),
-            number("Repetitions needed", lambda cell: "" if cell.repetitions is None else f"{cell.repetitions:,}"),
+        Column("Cell", lambda cell: str(cell.place)),
+        Column("Result", lambda cell: cell.outcome.value),
+        Column("Change", judged_words),
+        Column("Reason", lambda cell: cell.why),
+        number("Smallest detectable change", lambda cell: percent_or_nothing(cell.detectable)),
+        number("Repetitions needed", lambda cell: "" if cell.repetitions is None else f"{cell.repetitions:,}"),
         css="results",
         row_css=lambda cell: "changed" if cell.outcome is GateResult.FAILED else "",
     )
@@ -105,9 +105,9 @@ def settings_table(differs: Sequence[Differs]) -> Table:
     """The settings that differ; those that affect rates are marked."""
     return table(
         differs,
-            Column("Setting", lambda setting: setting.setting),
-            Column("Base", lambda setting: setting.base),
-            Column("New", lambda setting: setting.new),
+        Column("Setting", lambda setting: setting.setting),
+        Column("Base", lambda setting: setting.base),
+        Column("New", lambda setting: setting.new),
         css="environment",
         row_css=lambda setting: "changed" if setting.matters else "",
     )

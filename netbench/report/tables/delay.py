@@ -113,16 +113,16 @@ def order(model: ReportModel) -> Iterator[Table]:
     if rows:
         yield table(
             rows,
-                uut_column(model.styles, lambda row: row[0]),
-                number("Frame size", lambda row: size_text(row[1])),
-                number("Received", lambda row: frames(row[2].received)),
-                number("Duplicates", lambda row: frames(row[2].duplicates)),
-                number("Reordered", lambda row: frames(row[2].reordered)),
-                number("of received", lambda row: rough_percent(row[2].reordered_ratio)),
-                number("Largest extent", lambda row: frames(row[2].extent_frames)),
-                number("Loss runs", lambda row: frames(row[2].loss_runs)),
-                number("Longest run", lambda row: frames(row[2].longest_run_frames)),
-                words("Loss runs by their frames", lambda row: _run_lengths(row[2])),
+            uut_column(model.styles, lambda row: row[0]),
+            number("Frame size", lambda row: size_text(row[1])),
+            number("Received", lambda row: frames(row[2].received)),
+            number("Duplicates", lambda row: frames(row[2].duplicates)),
+            number("Reordered", lambda row: frames(row[2].reordered)),
+            number("of received", lambda row: rough_percent(row[2].reordered_ratio)),
+            number("Largest extent", lambda row: frames(row[2].extent_frames)),
+            number("Loss runs", lambda row: frames(row[2].loss_runs)),
+            number("Longest run", lambda row: frames(row[2].longest_run_frames)),
+            words("Loss runs by their frames", lambda row: _run_lengths(row[2])),
         )
 
 

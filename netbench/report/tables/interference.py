@@ -121,24 +121,24 @@ def load_maxima(model: ReportModel) -> Iterator[Table]:
     if maxima := model.results.maxima:
         yield table(
             maxima,
-                uut_column(model.styles, lambda maximum: maximum.uut),
-                size_column(lambda maximum: maximum.frame_size),
-                number("Sources", lambda maximum: str(maximum.sources)),
-                number("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by)),
-                number(
-                    "Mbit/s",
-                    lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
+            uut_column(model.styles, lambda maximum: maximum.uut),
+            size_column(lambda maximum: maximum.frame_size),
+            number("Sources", lambda maximum: str(maximum.sources)),
+            number("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by)),
+            number(
+                "Mbit/s",
+                lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
+            ),
+            Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
+            Column("Reached at a load of", lambda maximum: maximum.load),
+            Column(
+                "Found by",
+                lambda maximum: (
+                    f"a search, {maximum.goal}, {count(maximum.repetitions, 'trial')}"
+                    if maximum.goal
+                    else f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
                 ),
-                Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
-                Column("Reached at a load of", lambda maximum: maximum.load),
-                Column(
-                    "Found by",
-                    lambda maximum: (
-                        f"a search, {maximum.goal}, {count(maximum.repetitions, 'trial')}"
-                        if maximum.goal
-                        else f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
-                    ),
-                ),
+            ),
         )
 
 

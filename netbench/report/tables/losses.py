@@ -63,15 +63,15 @@ def losses(model: ReportModel) -> Iterator[Table]:
                 rows += _places(uut_cell(uut, model.styles, f", {neighbour}"), of_neighbour)
     yield table(
         rows,
-            Column("UUT, neighbour", lambda row: row.guest),
-            Column("Place of the loss", lambda row: row.place),
-            number("In valid trials", lambda row: row.valid),
-            Column(
-                "Share of the loss",
-                lambda row: Cell(row.share_text, bar=None if row.share is None else (0.0, row.share), css="track"),
-            ),
-            number("Share of offered frames", lambda row: row.of_offered),
-            number("In suspicious trials", lambda row: row.suspicious),
+        Column("UUT, neighbour", lambda row: row.guest),
+        Column("Place of the loss", lambda row: row.place),
+        number("In valid trials", lambda row: row.valid),
+        Column(
+            "Share of the loss",
+            lambda row: Cell(row.share_text, bar=None if row.share is None else (0.0, row.share), css="track"),
+        ),
+        number("Share of offered frames", lambda row: row.of_offered),
+        number("In suspicious trials", lambda row: row.suspicious),
         css="lost",
         block=lambda row: row.guest.text,
         shows_blocks=False,
@@ -162,10 +162,10 @@ def _waterfall(outcome: FrameBalance) -> Table:
 
     return table(
         steps,
-            Column("Step", lambda step: step.title),
-            number("Frames", lambda step: frames(step.frames)),
-            number("of sent", lambda step: rough_percent(step.frames / outcome.sent) if outcome.sent else ""),
-            Column("", lambda step: Cell("", bar=(part(step.low), part(step.high)), css=f"step {step.css}")),
+        Column("Step", lambda step: step.title),
+        number("Frames", lambda step: frames(step.frames)),
+        number("of sent", lambda step: rough_percent(step.frames / outcome.sent) if outcome.sent else ""),
+        Column("", lambda step: Cell("", bar=(part(step.low), part(step.high)), css=f"step {step.css}")),
         css="waterfall",
     )
 
@@ -182,15 +182,15 @@ def paper_finding_table(finding: PaperFinding, model: ReportModel) -> Table:
     """A row per UUT with a guest: the share of its loss before, inside and after it, and the answer."""
     return table(
         list(finding.by_uut.items()),
-            uut_column(model.styles, lambda row: row[0]),
-            number("Valid trials", lambda row: f"{row[1].trials:,}"),
-            number("Lost frames", lambda row: frames(row[1].lost)),
-            *(
-                number(side.value.capitalize(), lambda row, side=side: rough_percent(row[1].share_on(side)))  # type: ignore[misc]
-                for side in _SIDES_OF_GUEST
-            ),
-            Column("Main place of loss", lambda row: _worst_place(row[1])),
-            Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
+        uut_column(model.styles, lambda row: row[0]),
+        number("Valid trials", lambda row: f"{row[1].trials:,}"),
+        number("Lost frames", lambda row: frames(row[1].lost)),
+        *(
+            number(side.value.capitalize(), lambda row, side=side: rough_percent(row[1].share_on(side)))  # type: ignore[misc]
+            for side in _SIDES_OF_GUEST
+        ),
+        Column("Main place of loss", lambda row: _worst_place(row[1])),
+        Column("The finding is", lambda row: _ANSWERS[answer(row[1])]),
         css="lost",
     )
 

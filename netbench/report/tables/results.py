@@ -63,13 +63,13 @@ def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
     for view in model.views:
         yield table(
             view.groups if is_file else largest_first(view.groups, lambda group: group.frame_size),
-            *columns,
-            css="results",
-            block=block_of,
-            row_css=lambda group: "" if group.valid else "nothing-valid",
-            name=f"results-{view.name}",
-            caption=sentence("captions.results", view=view.title),
-            view=view.name,
+        *columns,
+        css="results",
+        block=block_of,
+        row_css=lambda group: "" if group.valid else "nothing-valid",
+        name=f"results-{view.name}",
+        caption=sentence("captions.results", view=view.title),
+        view=view.name,
         )
 
 
@@ -90,13 +90,13 @@ def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
     yield table(
         best_groups(model.groups),
-            *group_columns(model.styles, _same),
-            Column("≥", lambda group: "≥" if group.limited_by else ""),
-            means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
-            Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
-            number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
-            number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
-            Column("Limited by", lambda group: group.limited_by or "the UUT"),
+        *group_columns(model.styles, _same),
+        Column("≥", lambda group: "≥" if group.limited_by else ""),
+        means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
+        Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
+        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+        number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
+        Column("Limited by", lambda group: group.limited_by or "the UUT"),
         name="maximum",
         caption=sentence("captions.maximum"),
     )
@@ -126,13 +126,13 @@ def skipped_loads(model: ReportModel) -> Iterator[Table]:
     if ended := model.results.ended_sweeps:
         yield table(
             ended,
-                uut_column(model.styles, lambda sweep: sweep.uut),
-                Column("Scenario", lambda sweep: sweep.scenario),
-                number("Sources", lambda sweep: str(len(sweep.streams))),
-                size_column(lambda sweep: sweep.frame_size),
-                Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
-                Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
-                number("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}"),
+            uut_column(model.styles, lambda sweep: sweep.uut),
+            Column("Scenario", lambda sweep: sweep.scenario),
+            number("Sources", lambda sweep: str(len(sweep.streams))),
+            size_column(lambda sweep: sweep.frame_size),
+            Column("Saturated at", lambda sweep: ", ".join(sweep.saturated_loads)),
+            Column("Skipped, saturated", lambda sweep: ", ".join(sweep.skipped_loads)),
+            number("Trials skipped", lambda sweep: f"{sweep.skipped_trials:,}"),
         )
 
 
@@ -168,10 +168,10 @@ def mixes(model: ReportModel) -> Iterator[Table]:
     if mixes := mixes_among(sizes):
         yield table(
             mixes,
-                Column("Mix", lambda mix: mix.name),
-                number("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B"),
-                Column("Frames of each size", lambda mix: mix.shares),
-                words("Sequence that repeats", lambda mix: mix.in_letters),
+            Column("Mix", lambda mix: mix.name),
+            number("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B"),
+            Column("Frames of each size", lambda mix: mix.shares),
+            words("Sequence that repeats", lambda mix: mix.in_letters),
         )
 
 
@@ -187,18 +187,18 @@ def mix_sizes(model: ReportModel) -> Iterator[Table]:
     if rows:
         yield table(
             rows,
-                uut_column(model.styles, lambda row: row[0].uut),
-                Column("Scenario", lambda row: row[0].scenario),
-                number("Sources", lambda row: str(row[0].sources)),
-                Column("Load per source", lambda row: str(row[0].load)),
-                number("Frame size", lambda row: f"{row[1]:,} B"),
-                number("Sent", lambda row: frames(_of_size(*row, "sent_frames"))),
-                number("Received", lambda row: frames(_of_size(*row, "received_frames"))),
-                number("Lost", lambda row: frames(_of_size(*row, "lost_frames"))),
-                number(
-                    "of sent",
-                    lambda row: rough_percent(ratio(_of_size(*row, "lost_frames"), _of_size(*row, "sent_frames"))),
-                ),
+            uut_column(model.styles, lambda row: row[0].uut),
+            Column("Scenario", lambda row: row[0].scenario),
+            number("Sources", lambda row: str(row[0].sources)),
+            Column("Load per source", lambda row: str(row[0].load)),
+            number("Frame size", lambda row: f"{row[1]:,} B"),
+            number("Sent", lambda row: frames(_of_size(*row, "sent_frames"))),
+            number("Received", lambda row: frames(_of_size(*row, "received_frames"))),
+            number("Lost", lambda row: frames(_of_size(*row, "lost_frames"))),
+            number(
+                "of sent",
+                lambda row: rough_percent(ratio(_of_size(*row, "lost_frames"), _of_size(*row, "sent_frames"))),
+            ),
             block=lambda row: str(row[0].frame_size),
         )
 

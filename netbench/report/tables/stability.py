@@ -21,16 +21,16 @@ def stability(model: ReportModel) -> Iterator[Table]:
     if shown := [steadiness for steadiness in model.steadiness if steadiness.residuals]:
         yield table(
             shown,
-                uut_column(model.styles, lambda row: row.uut),
-                number("Trials", lambda row: f"{len(residuals_below_saturation(row)):,}"),
-                number("Over", lambda row: _duration(row.drift.over_s)),
-                Column("Drift", lambda row: drift_words(row.drift)),
-                Column("An hour", lambda row: drift_an_hour_words(row.drift)),
-                number("p", lambda row: p_of(row.drift)),
-                words("Boots", lambda row: boots_words(row.boots)),
-                number("p", lambda row: p_of(row.boots)),
-                Column("First trials of a boot", lambda row: first_trials_words(row.first)),
-                number("p", lambda row: p_of(row.first)),
+            uut_column(model.styles, lambda row: row.uut),
+            number("Trials", lambda row: f"{len(residuals_below_saturation(row)):,}"),
+            number("Over", lambda row: _duration(row.drift.over_s)),
+            Column("Drift", lambda row: drift_words(row.drift)),
+            Column("An hour", lambda row: drift_an_hour_words(row.drift)),
+            number("p", lambda row: p_of(row.drift)),
+            words("Boots", lambda row: boots_words(row.boots)),
+            number("p", lambda row: p_of(row.boots)),
+            Column("First trials of a boot", lambda row: first_trials_words(row.first)),
+            number("p", lambda row: p_of(row.first)),
             css="steadiness",
             row_css=lambda row: "changed" if row.drift.is_large else "",
         )
@@ -52,17 +52,17 @@ def outliers(model: ReportModel) -> Iterator[Table]:
     if cells := [cell for group in model.groups if (cell := outliers_of(group)) is not None]:
         yield table(
             cells,
-                *group_columns(model.styles, lambda cell: cell.group),
-                Column("Load per source", lambda cell: str(cell.group.load)),
-                Column(
-                    "Repetitions marked",
-                    lambda cell: ", ".join(str(totals.trial.spec.repetition) for totals in cell.marked),
-                ),
-                number("Valid", lambda cell: str(len(cell.group.valid))),
-                number("Their kfps", lambda cell: ", ".join(kfps(totals.throughput_fps) for totals in cell.marked)),
-                number("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps))),
-                number("Mean without", lambda cell: kfps(cell.mean_without)),
-                number("Change", lambda cell: change(cell.change_without)),
+            *group_columns(model.styles, lambda cell: cell.group),
+            Column("Load per source", lambda cell: str(cell.group.load)),
+            Column(
+                "Repetitions marked",
+                lambda cell: ", ".join(str(totals.trial.spec.repetition) for totals in cell.marked),
+            ),
+            number("Valid", lambda cell: str(len(cell.group.valid))),
+            number("Their kfps", lambda cell: ", ".join(kfps(totals.throughput_fps) for totals in cell.marked)),
+            number("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps))),
+            number("Mean without", lambda cell: kfps(cell.mean_without)),
+            number("Change", lambda cell: change(cell.change_without)),
         )
 
 
@@ -73,14 +73,14 @@ def warm_ups(model: ReportModel) -> Iterator[Table]:
     if boots := list(grouped(trials, lambda trial: trial.boot).values()):
         yield table(
             boots,
-                uut_column(model.styles, lambda boot: boot[0].spec.uut),
-                number("Boot", lambda boot: f"{boot[0].boot:,}"),
-                number("Frame size", lambda boot: size_text(boot[0].spec.frame_size, " B")),
-                Column("Load per source", lambda boot: str(boot[0].spec.load)),
-                number("Warm-up trials", lambda boot: str(len(boot))),
-                number("Not valid", lambda boot: str(sum(trial.verdict is not Verdict.VALID for trial in boot))),
-                Column(
-                    "Throughput kfps, in order of time",
-                    lambda boot: ", ".join(kfps(TrialTotals.of(trial).throughput_fps) for trial in boot),
-                ),
+            uut_column(model.styles, lambda boot: boot[0].spec.uut),
+            number("Boot", lambda boot: f"{boot[0].boot:,}"),
+            number("Frame size", lambda boot: size_text(boot[0].spec.frame_size, " B")),
+            Column("Load per source", lambda boot: str(boot[0].spec.load)),
+            number("Warm-up trials", lambda boot: str(len(boot))),
+            number("Not valid", lambda boot: str(sum(trial.verdict is not Verdict.VALID for trial in boot))),
+            Column(
+                "Throughput kfps, in order of time",
+                lambda boot: ", ".join(kfps(TrialTotals.of(trial).throughput_fps) for trial in boot),
+            ),
         )

@@ -33,13 +33,13 @@ def checks_table(record: SelftestRecord) -> Table:
     """Truth, measurement and error of each check, those that failed first."""
     return table(
         sorted(record.checks, key=lambda check: (check.passed is not False, check.passed is None)),
-            Column("Check", lambda check: check.name),
-            Column("UUT", lambda check: check.uut),
-            words("Truth", lambda check: check.truth),
-            words("Measured", lambda check: check.measured),
-            Column("Error", lambda check: check.error),
-            Column("Result", lambda check: _OUTCOMES[check.passed]),
-            words("Remark", lambda check: check.detail),
+        Column("Check", lambda check: check.name),
+        Column("UUT", lambda check: check.uut),
+        words("Truth", lambda check: check.truth),
+        words("Measured", lambda check: check.measured),
+        Column("Error", lambda check: check.error),
+        Column("Result", lambda check: _OUTCOMES[check.passed]),
+        words("Remark", lambda check: check.detail),
         css="checks",
         row_css=lambda check: "changed" if check.passed is False else "",
     )
@@ -49,10 +49,10 @@ def ceilings_table(record: SelftestRecord) -> Table:
     """The tester's rates without a UUT."""
     return table(
         record.ceilings,
-            Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
-            number("Frame size", lambda ceiling: f"{ceiling.frame_size:,}"),
-            number("kfps of each source", lambda ceiling: kfps(ceiling.fps)),
-            number("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size))),
+        Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+        number("Frame size", lambda ceiling: f"{ceiling.frame_size:,}"),
+        number("kfps of each source", lambda ceiling: kfps(ceiling.fps)),
+        number("Mbit/s of each source, L1", lambda ceiling: mbps(l1_mbps(ceiling.fps, ceiling.frame_size))),
     )
 
 
@@ -62,18 +62,18 @@ def source_ceilings(model: ReportModel) -> Iterator[Table]:
     if ceilings := ceilings_of(model.results.manifest):
         yield table(
             ceilings,
-                Column("Source", lambda ceiling: ceiling.source),
-                Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
-                number("Frame size", lambda ceiling: size_text(ceiling.frame_size)),
-                Column("Through", lambda ceiling: ceiling.uut or "no UUT"),
-                number("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN),
-                number("Paced, kfps", lambda ceiling: kfps(ceiling.paced_fps)),
-                words("Samples, kfps", _samples),
-                words(
-                    "Elsewhere, kfps",
-                    lambda ceiling: ", ".join(f"{at.name} {kfps(at.fps)}" for at in ceiling.compared_with),
-                ),
-                words("Doubt", lambda ceiling: ceiling.doubt),
+            Column("Source", lambda ceiling: ceiling.source),
+            Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
+            number("Frame size", lambda ceiling: size_text(ceiling.frame_size)),
+            Column("Through", lambda ceiling: ceiling.uut or "no UUT"),
+            number("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN),
+            number("Paced, kfps", lambda ceiling: kfps(ceiling.paced_fps)),
+            words("Samples, kfps", _samples),
+            words(
+                "Elsewhere, kfps",
+                lambda ceiling: ", ".join(f"{at.name} {kfps(at.fps)}" for at in ceiling.compared_with),
+            ),
+            words("Doubt", lambda ceiling: ceiling.doubt),
         )
 
 
@@ -96,12 +96,12 @@ def stalls(model: ReportModel) -> Iterator[Table]:
     if rows:
         yield table(
             rows,
-                Column("UUT", lambda row: row[0]),
-                number("Trials", lambda row: f"{len(row[1]):,}"),
-                number("Stalled, median", lambda row: percent(median(row[1]))),
-                number("Stalled, most", lambda row: percent(max(row[1]))),
-                number("Steal time, s", lambda row: f"{_sum(row[2], 'steal_s'):.2f}"),
-                number("Stopped by CPU limits, s", lambda row: f"{_sum(row[2], 'throttled_s'):.2f}"),
+            Column("UUT", lambda row: row[0]),
+            number("Trials", lambda row: f"{len(row[1]):,}"),
+            number("Stalled, median", lambda row: percent(median(row[1]))),
+            number("Stalled, most", lambda row: percent(max(row[1]))),
+            number("Steal time, s", lambda row: f"{_sum(row[2], 'steal_s'):.2f}"),
+            number("Stopped by CPU limits, s", lambda row: f"{_sum(row[2], 'throttled_s'):.2f}"),
         )
 
 
@@ -125,30 +125,30 @@ def identity_tables(tester: Identities) -> Sequence[Table]:
             for stream, of_stream in tester.streams.items()
             for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
         ],
-            Column("Stream", lambda end: end[0]),
-            Column("End", lambda end: end[1]),
-            Column("Kind", lambda end: end[2].kind),
-            words("Version, options, threads, CPUs", lambda end: end[2].details),
+        Column("Stream", lambda end: end[0]),
+        Column("End", lambda end: end[1]),
+        Column("Kind", lambda end: end[2].kind),
+        words("Version, options, threads, CPUs", lambda end: end[2].details),
         css="checks",
     )
     links = table(
         list(tester.links.items()),
-            Column("Stream", lambda link: link[0]),
-            words("Ingress of the UUT", lambda link: link[1].details),
-            words("Remark", lambda link: link[1].remark),
+        Column("Stream", lambda link: link[0]),
+        words("Ingress of the UUT", lambda link: link[1].details),
+        words("Remark", lambda link: link[1].remark),
         css="checks",
     )
     hosts = table(
         list(tester.hosts.items()),
-            Column("Host", lambda host: host[0]),
-            Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
-            words("Where", lambda host: host[1].where),
-            words(
-                "VM",
-                lambda host: ", ".join(
-                    f"{name} {value}" for name, value in host[1].facts.items() if name not in _VM_FACTS_IN_COLUMNS
-                ),
+        Column("Host", lambda host: host[0]),
+        Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
+        words("Where", lambda host: host[1].where),
+        words(
+            "VM",
+            lambda host: ", ".join(
+                f"{name} {value}" for name, value in host[1].facts.items() if name not in _VM_FACTS_IN_COLUMNS
             ),
+        ),
         css="checks",
     )
     return [ends, *([links] if tester.links else []), hosts]
@@ -205,11 +205,11 @@ def environment(model: ReportModel) -> Iterator[Table]:
         if paths := [path for path in state.known if is_changing[path] is changing]:
             yield table(
                 paths,
-                *columns,
-                css="environment",
-                block=lambda path: path[0],
-                row_css=lambda path: "changed" if path in changed else "",
-                shows_blocks=False,
+            *columns,
+            css="environment",
+            block=lambda path: path[0],
+            row_css=lambda path: "changed" if path in changed else "",
+            shows_blocks=False,
             )
 
 

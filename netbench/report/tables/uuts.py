@@ -52,12 +52,12 @@ def platforms(model: ReportModel) -> Iterator[Table]:
     if kinds:
         yield table(
             sorted(kinds, key=lambda uut: KINDS.index(kinds[uut])),
-                uut_column(model.styles, lambda uut: uut),
-                words("CPU", lambda uut: _cpu(facts[uut])),
-                words("Machine", lambda uut: _machine(facts[uut])),
-                words("NICs", lambda uut: _nics(facts[uut])),
-                words("Start to forwarding", lambda uut: _spread((boot.start_s for boot in boots.get(uut, ())), 1, "s")),
-                words("Memory", lambda uut: _spread((boot.memory_bytes for boot in boots.get(uut, ())), 2**20, "MiB")),
+            uut_column(model.styles, lambda uut: uut),
+            words("CPU", lambda uut: _cpu(facts[uut])),
+            words("Machine", lambda uut: _machine(facts[uut])),
+            words("NICs", lambda uut: _nics(facts[uut])),
+            words("Start to forwarding", lambda uut: _spread((boot.start_s for boot in boots.get(uut, ())), 1, "s")),
+            words("Memory", lambda uut: _spread((boot.memory_bytes for boot in boots.get(uut, ())), 2**20, "MiB")),
             css="platforms",
             block=lambda uut: _TITLES[kinds[uut]],
         )
@@ -140,11 +140,11 @@ def counters(model: ReportModel) -> Iterator[Table]:
         if rows := [(counter, sums) for counter in sums.counters()]:
             yield table(
                 rows,
-                    Column("Place", lambda row: row[0].point),
-                    Column("Counter", lambda row: row[0].counter),
-                    Column("Role", lambda row: _ROLES.get(row[0].role, row[0].role)),
-                    number("Sum", lambda row: frames(row[0].frames)),
-                    number("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}"),
+                Column("Place", lambda row: row[0].point),
+                Column("Counter", lambda row: row[0].counter),
+                Column("Role", lambda row: _ROLES.get(row[0].role, row[0].role)),
+                number("Sum", lambda row: frames(row[0].frames)),
+                number("Read in valid trials", lambda row: f"{row[0].trials:,} of {row[1].trials:,}"),
                 css="counters",
                 caption=model.styles[uut].label + (f", {neighbour}" if neighbour else ""),
             )
