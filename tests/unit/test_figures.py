@@ -14,15 +14,13 @@ from netbench.model.virtualisation import Setting
 from netbench.report import figures
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Mark, Panel
 from netbench.report.figures.delay import delay_chart
-from netbench.report.figures.interference import relative_chart
-from netbench.report.figures.interference_curves import curve_chart, curve_of_loss_chart
-from netbench.report.figures.loss import loss_chart
+from netbench.report.figures.interference import curve_chart, curve_of_loss_chart, relative_chart
 from netbench.report.figures.loss_by_place import loss_by_place_chart, place_styles
 from netbench.report.figures.maximum import maximum_chart
 from netbench.report.figures.panels import LossScale
 from netbench.report.figures.plotly_json import plotly_json
 from netbench.report.figures.stability import stability_chart
-from netbench.report.figures.throughput import throughput_chart
+from netbench.report.figures.throughput import loss_chart, throughput_chart
 from netbench.report.model import ReportModel
 from netbench.report.styles import MarkerStyle, Style, styles
 from netbench.statistics.drift import steadiness_of

@@ -28,9 +28,9 @@ def stability_chart(cells: Sequence[Steadiness], styles: Mapping[str, Style]) ->
     last_ns = max(steadiness.residuals[-1].trial.started_ns for steadiness in cells)
     unit, unit_s = time_unit((last_ns - first_ns) / 1e9)
 
-    def since(residual: Residual) -> float:
-        """When a trial began, in the unit of the axis."""
-        return (residual.trial.started_ns - first_ns) / 1e9 / unit_s
+    def since_s(residual: Residual) -> float:
+        """When a trial began, in seconds since the first one."""
+        return (residual.trial.started_ns - first_ns) / 1e9
 
     panels = Panels(
         cells,
@@ -47,13 +47,13 @@ def stability_chart(cells: Sequence[Steadiness], styles: Mapping[str, Style]) ->
         residuals, style = shown[steadiness.uut], styles[steadiness.uut]
         panels.scale(label, [-end / 50, end * 1.02], [-reach, reach])
         panels.rule(label, 0)
-        boots = [since(trials[0]) for trials in grouped(residuals, lambda r: r.trial.boot).values()]
+        boots = [since_s(trials[0]) / unit_s for trials in grouped(residuals, lambda r: r.trial.boot).values()]
         if 1 < len(boots) <= _MOST_BOOTS:
             ends = [point for at in boots for point in ((at, -reach), (at, reach), None)]
             panels.guide(label, Guide(tuple(ends), "start of a boot"))
         outliers = set(_outliers(steadiness))
         batches = _batches(residuals, -(-len(residuals) // _MOST_POINTS))
-        marks = [_mark(batch, fmean(map(since, batch)), unit_s, outliers, style.symbol) for batch in batches]
+        marks = [_mark(batch, fmean(map(since_s, batch)), unit_s, outliers, style.symbol) for batch in batches]
         panels.points(label, steadiness.uut, marks, replace(style, size=_POINT))
     return panels.finished()
 
@@ -70,14 +70,14 @@ def _batches(residuals: Sequence[Residual], size: int) -> Iterator[list[Residual
     yield from iter(lambda: list(islice(rest, size)), [])
 
 
-def _mark(batch: Sequence[Residual], since: float, unit_s: float, outliers: set[str], symbol: str) -> Mark:
+def _mark(batch: Sequence[Residual], since_s: float, unit_s: float, outliers: set[str], symbol: str) -> Mark:
     """A trial, or the mean of several."""
     trial, relative = batch[0].trial, fmean(residual.relative for residual in batch)
     spec, alone = trial.spec, len(batch) == 1
     outlier = alone and spec.key in outliers
     numbers: Numbers = {
         "uut": spec.uut,
-        "since_first_s": since * unit_s,
+        "since_first_s": since_s,
         "relative_to_cell": relative,
         "trials": len(batch),
         "trial": spec.index if alone else None,
@@ -88,7 +88,7 @@ def _mark(batch: Sequence[Residual], since: float, unit_s: float, outliers: set[
     lines += [f"{frames_text(spec.frame_size)}, {spec.load}, {spec.scenario}"]
     lines += [f"repetition {spec.repetition}, trial {batch[0].place} of boot {trial.boot}"]
     hover = "\n".join(lines) if alone else f"mean of {len(batch)} trials: {change(relative)}"
-    return Mark(since, 100 * relative, hover, numbers, symbol=f"{symbol}-open" if outlier else "")
+    return Mark(since_s / unit_s, 100 * relative, hover, numbers, symbol=f"{symbol}-open" if outlier else "")
 
 
 FIGURE = Figure(

@@ -1,4 +1,4 @@
-"""Offered load against throughput, as Figure 3 of Schlosser et al. 2011, and what the figure of loss shares with it.
+"""Throughput against offered load, as Figure 3 of Schlosser et al. 2011, and loss against offered load.
 
 Only valid trials are averaged and connected. Suspicious and invalid trials are single marks at their measured values.
 """
@@ -9,11 +9,23 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
 from netbench.report.figures.chart import Chart, Form, Guide, Mark
 from netbench.report.figures.marks import LOADS, group_tooltip, numbers_of, numbers_of_trial, trial_tooltip
-from netbench.report.figures.panels import OFFERED, THROUGHPUT, Panels, end_of_axis, ends_of, kfps_of_mix, symbol_of
+from netbench.report.figures.panels import (
+    LOSS,
+    OFFERED,
+    THROUGHPUT,
+    LossScale,
+    Panels,
+    end_of_axis,
+    ends_of,
+    kfps_of_mix,
+    least_loss,
+    rows_of_zero,
+    symbol_of,
+)
 from netbench.report.figures.registry import figure_of_views, size_of_group, uut_of_group
 from netbench.report.formats import mean
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style
-from netbench.statistics.groups import Group
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
@@ -37,6 +49,34 @@ def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Ch
         panels.scale(size, [0, end], [0, end])
         panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
     return panels.finished("xy")
+
+
+def loss_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
+    """A panel per frame size: loss against offered load, logarithmic with a band for zero, a line per UUT."""
+    panels = panels_of_loads(groups, styles, LOSS)
+    for size, members in panels.members.items():
+        trials = [trial.loss_ratio or 0.0 for group in members for trial in group.everything]
+        scale = panels.scale_of_loss(size, [*trials, *(least_loss(group.loss_ratio) for group in members)])
+        by_uut = grouped(members, lambda group: group.uut)
+        for uut, row in rows_of_zero(by_uut).items():
+            _draw(panels, size, styles[uut], by_uut[uut], scale, row)
+    return panels.finished("x")
+
+
+def _draw(
+    panels: LoadPanels, size: FrameSize, style: Style, groups: Sequence[Group], scale: LossScale, row: float
+) -> None:
+    """The line and the single trials of a UUT, loss of zero in its row."""
+    add_means(
+        panels, size, style.uut, groups, "loss_ratio", lambda loss: (scale.height(loss.mean, row), *scale.ends(loss, row))
+    )
+    add_trials(
+        panels,
+        size,
+        style,
+        not_averaged(groups),
+        lambda trial: None if trial.loss_ratio is None else scale.height(trial.loss_ratio, row),
+    )
 
 
 def panels_of_loads(groups: Sequence[Group], styles: Mapping[str, Style], y_title: str) -> LoadPanels:
@@ -91,4 +131,5 @@ def add_trials(
     panels.points(size, style.uut, marks)
 
 
-FIGURE = figure_of_views("throughput", "Offered load and throughput", throughput_chart)
+THROUGHPUT_FIGURE = figure_of_views("throughput", "Offered load and throughput", throughput_chart)
+LOSS_FIGURE = figure_of_views("loss", "Loss", loss_chart)

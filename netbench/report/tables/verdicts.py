@@ -7,7 +7,6 @@ from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.blocks import Column, Folded, Table, table
-from netbench.report.formats import count
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, report_table, words
 from netbench.statistics.groups import grouped
