@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from netbench.errors import MissingError, UsageError
 from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.search import SearchResult
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry, Mark, Panel
 from netbench.report.figures.registry import charts_of
 from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
-from netbench.statistics.groups import grouped
+from netbench.statistics.groups import Group, grouped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -109,24 +110,24 @@ def write_figures(
 def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) -> ReportModel:
     """The model with these UUTs and frame sizes only; all where empty. UsageError for an unknown one."""
     results = model.results
-    searches = [*results.searches, *results.maxima_searches]
-    known_uuts = list(dict.fromkeys([*(group.uut for group in model.groups), *(search.uut for search in searches)]))
-    sizes_of = [*(group.frame_size for group in model.groups), *(search.frame_size for search in searches)]
-    known_sizes = list(dict.fromkeys(map(_text_of, sizes_of)))
-    for option, wanted, known in (("--series", uuts, known_uuts), ("--sizes", sizes, known_sizes)):
+    items = [*model.groups, *results.searches, *results.maxima_searches]
+    for option, wanted, known in (
+        ("--series", uuts, [item.uut for item in items]),
+        ("--sizes", sizes, [_text_of(item.frame_size) for item in items]),
+    ):
         if unknown := [name for name in wanted if name not in known]:
-            raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(known)}")
+            choices = ", ".join(dict.fromkeys(known))
+            raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {choices}")
 
-    def is_wanted(uut: str, size: FrameSize) -> bool:
-        return (not uuts or uut in uuts) and (not sizes or _text_of(size) in sizes)
+    def is_wanted(item: Group | SearchResult) -> bool:
+        return (not uuts or item.uut in uuts) and (not sizes or _text_of(item.frame_size) in sizes)
 
     wanted_results = replace(
         results,
-        searches=tuple(search for search in results.searches if is_wanted(search.uut, search.frame_size)),
-        maxima_searches=tuple(search for search in results.maxima_searches if is_wanted(search.uut, search.frame_size)),
+        searches=tuple(filter(is_wanted, results.searches)),
+        maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
     )
-    groups = tuple(group for group in model.groups if is_wanted(group.uut, group.frame_size))
-    return replace(model, results=wanted_results, groups=groups, blocks={})
+    return replace(model, results=wanted_results, groups=tuple(filter(is_wanted, model.groups)), blocks={})
 
 
 def _text_of(size: FrameSize) -> str:

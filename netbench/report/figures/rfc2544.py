@@ -1,17 +1,17 @@
 """The graphs that RFC 2544 requires: throughput by frame size (section 26.1) and loss by load (section 26.3)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from netbench.model.frame_mix import mean_bytes, rising, size_text
 from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
 from netbench.report.figures.chart import Chart, Guide, Mark
 from netbench.report.figures.panels import Panels
-from netbench.report.figures.registry import Draw, Figure, NamedChart, by_setting
+from netbench.report.figures.registry import Draw, Figure, NamedChart, by_part
 from netbench.report.formats import count, kfps, percent
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
-from netbench.report.tables.searches import TestRow, by_streams, tested
+from netbench.report.tables.searches import TestRow, tested
 
 _CURVE_STEP = 16  # bytes
 _FAR_APART = 20  # from this ratio of the theoretical rate to the throughput on, the axis is logarithmic
@@ -80,31 +80,31 @@ def _losses(search: SearchResult, tests: Rfc2544Tests) -> Iterator[Mark]:
             yield Mark(100 * at.share, 100 * loss, hover, numbers)
 
 
-def _charts(
-    model: ReportModel, draw: Draw[TestRow], name: str, has: Callable[[TestRow], bool] = lambda _: True
-) -> Iterator[NamedChart]:
-    parts = by_streams(tested(model.results.searches))
-    for place, ((scenario, sources), rows) in enumerate(parts.items()):
-        heading = f"{scenario}, {count(sources, 'source')}" if len(parts) > 1 else ""
-        if any(map(has, rows)):
-            yield from by_setting(
-                rows, lambda row: row[0].uut, model.styles, draw, f"{name}-{place}", heading=heading
-            )
+def _charts(model: ReportModel, rows: Sequence[TestRow], draw: Draw[TestRow], name: str) -> Iterator[NamedChart]:
+    return by_part(
+        rows,
+        lambda row: (row[0].scenario, len(row[0].streams)),
+        lambda row: f"{row[0].scenario}, {count(len(row[0].streams), 'source')}",
+        lambda row: row[0].uut,
+        model.styles,
+        draw,
+        name,
+    )
 
 
-def _has_losses(row: TestRow) -> bool:
-    return bool(row[1].losses)
+def _with_losses(model: ReportModel) -> list[TestRow]:
+    return [row for row in tested(model.results.searches) if row[1].losses]
 
 
 THROUGHPUT_BY_SIZE = Figure(
     "rfc2544-throughput",
     "Throughput by frame size (RFC 2544, section 26.1)",
     lambda model: "" if tested(model.results.searches) else "no test of RFC 2544 was run",
-    lambda model: _charts(model, throughput_by_size_chart, "rfc2544-throughput"),
+    lambda model: _charts(model, tested(model.results.searches), throughput_by_size_chart, "rfc2544-throughput"),
 )
 LOSS_RATE = Figure(
     "rfc2544-loss",
     "Frame loss rate (RFC 2544, section 26.3)",
-    lambda model: "" if any(map(_has_losses, tested(model.results.searches))) else "no loss rate was tested",
-    lambda model: _charts(model, loss_rate_chart, "rfc2544-loss", _has_losses),
+    lambda model: "" if _with_losses(model) else "no loss rate was tested",
+    lambda model: _charts(model, _with_losses(model), loss_rate_chart, "rfc2544-loss"),
 )
