@@ -29,7 +29,7 @@ Document = Callable[[str, CampaignResults, Sequence[Compared]], str]
 
 _MARKDOWN_CELLS = 50  # rows of a table that fit into a comment
 # The element of a test case by the outcome of its cell, and its type.
-_JUNIT = {
+_JUNIT: dict[GateResult | None, tuple[str, str]] = {
     GateResult.FAILED: ("failure", "regression"),
     GateResult.INCONCLUSIVE: ("error", "inconclusive"),
     GateResult.PASSED: ("", ""),
@@ -74,7 +74,7 @@ def junit_document(base: str, results: CampaignResults, compared: Sequence[Compa
             (row.place, *_JUNIT.get(row.outcome, ("skipped", "")), "; ".join(filter(None, (row.words, row.why))))
             for row in _rows(new)
         ]
-        suites.append((f"{new.name} against {base}", cases, Counter(element for _, element, *_ in cases)))
+        suites.append((f"{new.name} against {base}", cases, Counter(case[1] for case in cases)))
     text = template("junit.xml").render(base=base, suites=suites)
     # XML 1.0 excludes the other characters.
     return "".join(char if char in "\t\n" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text) + "\n"
@@ -157,7 +157,11 @@ def _gate(compared: Sequence[Compared]) -> JsonObject | None:
 def _cells(compared: Compared) -> Iterator[JsonObject]:
     results, comparison = _results(compared), compared.comparison
     for difference in compared.differences:
-        place, cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
+        place: ComparedCell | Searched
+        if isinstance(difference, Difference):
+            place, cell = difference.place, _of_difference(difference)
+        else:
+            place, cell = difference.what, _of_search(difference)
         yield {**_place(place), **cell, **_result(results.pop(place, None))}
     left_out: dict[ComparedCell | Searched, str] = (
         {cell.place: cell.why for cell in comparison.left_out}
@@ -193,9 +197,9 @@ def _place(place: ComparedCell | Searched) -> JsonObject:
     }
 
 
-def _of_difference(difference: Difference) -> tuple[ComparedCell, JsonObject]:
+def _of_difference(difference: Difference) -> JsonObject:
     ratio, test, loss = difference.throughput, difference.throughput_test, difference.loss
-    return difference.place, {
+    return {
         "base": _side(difference.base),
         "new": _side(difference.new),
         "change_percent": _percent(ratio.change),
@@ -226,8 +230,8 @@ def _side(group: Group) -> JsonObject:
     }
 
 
-def _of_search(difference: SearchDifference) -> tuple[Searched, JsonObject]:
-    return difference.what, {
+def _of_search(difference: SearchDifference) -> JsonObject:
+    return {
         "base": _limit(difference.base, difference.what),
         "new": _limit(difference.new, difference.what),
         "change_percent": _percent(difference.change),

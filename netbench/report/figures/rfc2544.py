@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from netbench.model.frame_mix import mean_bytes, rising, size_text
 from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
-from netbench.report.figures.chart import Chart, Guide, Mark
+from netbench.report.figures.chart import Chart, Guide, Mark, Numbers
 from netbench.report.figures.panels import Panels
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_part
 from netbench.report.formats import count, kfps, percent
@@ -50,7 +50,7 @@ def _mark(search: SearchResult) -> Mark:
     fps = search.lower_fps or 0.0
     bound = "≥ " if search.state is SearchState.AT_LEAST else ""
     hover = f"{bound}{kfps(fps)} kfps at {size_text(search.frame_size, ' bytes')}"
-    numbers = {"uut": search.uut, "frame_size": size_text(search.frame_size), "throughput_fps": fps}
+    numbers: Numbers = {"uut": search.uut, "frame_size": size_text(search.frame_size), "throughput_fps": fps}
     return Mark(mean_bytes(search.frame_size), fps / 1000, hover, numbers)
 
 
@@ -76,7 +76,7 @@ def _losses(search: SearchResult, tests: Rfc2544Tests) -> Iterator[Mark]:
         if (loss := at.loss_ratio) is not None:
             hover = f"{search.uut}: {percent(loss)} lost of {kfps(at.offered_fps)} kfps"
             size = size_text(search.frame_size)
-            numbers = {"uut": search.uut, "frame_size": size, "share": at.share, "loss_ratio": loss}
+            numbers: Numbers = {"uut": search.uut, "frame_size": size, "share": at.share, "loss_ratio": loss}
             yield Mark(100 * at.share, 100 * loss, hover, numbers)
 
 

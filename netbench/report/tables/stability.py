@@ -10,8 +10,8 @@ from netbench.report.model import ReportModel
 from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, first_trials_words, p_of
 from netbench.report.tables.registry import group_columns, number, report_table, uut_column, words
 from netbench.statistics.drift import Residual, Steadiness
-from netbench.statistics.groups import grouped
-from netbench.statistics.outliers import outliers_of
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.outliers import Outliers, outliers_of
 from netbench.statistics.totals import TrialTotals
 
 
@@ -52,7 +52,7 @@ def outliers(model: ReportModel) -> Iterator[Table]:
     if cells := [cell for group in model.groups if (cell := outliers_of(group)) is not None]:
         yield table(
             cells,
-            *group_columns(model.styles, lambda cell: cell.group),
+            *group_columns(model.styles, _group_of),
             Column("Load per source", lambda cell: str(cell.group.load)),
             Column(
                 "Repetitions marked",
@@ -64,6 +64,10 @@ def outliers(model: ReportModel) -> Iterator[Table]:
             number("Mean without", lambda cell: kfps(cell.mean_without)),
             number("Change", lambda cell: change(cell.change_without)),
         )
+
+
+def _group_of(cell: Outliers) -> Group:
+    return cell.group
 
 
 @report_table("warm-ups", "Warm-up trials", "warm_up_trials in the profile")
