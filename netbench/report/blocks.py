@@ -81,7 +81,7 @@ class ColumnHeading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of a table; `block` is the heading of the rows that it belongs to."""
 
     cells: tuple[Cell, ...]
@@ -98,7 +98,7 @@ class Table(Block):
     """
 
     columns: tuple[ColumnHeading, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     css: str = ""
     name: str = ""
     caption: str = ""
@@ -107,7 +107,7 @@ class Table(Block):
     shows_blocks: bool = True
 
     @property
-    def blocks(self) -> list[tuple[str, list[Row]]]:
+    def blocks(self) -> list[tuple[str, list[TableRow]]]:
         """The rows of each block, by its heading."""
         return list(grouped(self.rows, lambda row: row.block).items()) or [("", [])]
 
@@ -141,7 +141,7 @@ def table(
     for item in items:
         contents = [cell_of(item) for cell_of in cells_of]
         cells = tuple(Cell(content) if isinstance(content, str) else content for content in contents)
-        rows.append(Row(cells, row_css(item), block(item) if block else ""))
+        rows.append(TableRow(cells, row_css(item), block(item) if block else ""))
     return Table(tuple(headings), tuple(rows), css, name, caption, view, shows_blocks=shows_blocks)
 
 

@@ -77,7 +77,7 @@ def junit_document(base: str, results: CampaignResults, compared: Sequence[Compa
         suites.append((f"{new.name} against {base}", cases, Counter(case[1] for case in cases)))
     text = template("junit.xml").render(base=base, suites=suites)
     # XML 1.0 excludes the other characters.
-    return "".join(char if char in "\t\n" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text) + "\n"
+    return "".join(c if c in "\t\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text) + "\n"
 
 
 def markdown_document(base: str, results: CampaignResults, compared: Sequence[Compared]) -> str:

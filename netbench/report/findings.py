@@ -365,9 +365,7 @@ def _costs(
 
 def _same_conditions(maximum: RelativeMaximum, worst: RelativeMaximum) -> bool:
     """Whether both have the same neighbour and frames, and different UUTs."""
-    this, other = (
-        (of.scenario, of.victim.sources, of.victim.frame_size, of.victim.uut) for of in (maximum, worst)
-    )
+    this, other = ((of.scenario, of.victim.sources, of.victim.frame_size, of.victim.uut) for of in (maximum, worst))
     return this[:-1] == other[:-1] and this[-1] != other[-1]
 
 

@@ -70,7 +70,6 @@ def campaign_sections(model: ReportModel) -> list[Section]:
     return [section for part in parts for section in part(model)]
 
 
-
 def main_chart(model: ReportModel) -> FigureMarkup | None:
     """The chart of the first screen: the highest throughput, or the highest loads of searches."""
     charts = figures.blocks("searches" if model.results.searches else "maximum", model)
@@ -354,7 +353,6 @@ def _platforms(model: ReportModel) -> list[Block]:
     return [*(_notes("different_cpus") if tables and apart else []), *tables]
 
 
-
 def _of_other_packages(model: ReportModel) -> Sections:
     for figure, charts in figures.extra(model):
         yield Section(figure.name, figure.title, figure.title, "", charts)
@@ -382,9 +380,7 @@ _MEASURED = (
     _stability,
     _plain("directions", lambda model: _tables_by_view("directions", model, "direction")),
     _plain("mixes", _mixes),
-    _plain(
-        "cpu", lambda model: [*tables_of("cpu-scenarios", model), *_tables_by_view("cpu", model, "measurement")]
-    ),
+    _plain("cpu", lambda model: [*tables_of("cpu-scenarios", model), *_tables_by_view("cpu", model, "measurement")]),
     _plain("counters", lambda model: _captioned("counters", model, "counter")),
     _of_other_packages,
 )

@@ -6,7 +6,7 @@ All colours but those of fills and lines between cells have a contrast of 4.5 : 
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netbench.model.virtualisation import Setting
 
@@ -67,7 +67,7 @@ class Style(MarkerStyle):
 
     uut: str = ""
     label: str = ""
-    setting: Setting = Setting()
+    setting: Setting = field(default_factory=Setting)
 
     @property
     def emulated(self) -> bool:
@@ -109,9 +109,7 @@ def emulation_note(uuts: Iterable[str]) -> str:
 
 def css() -> str:
     """The colours as variables of a style sheet: light, and dark for readers who prefer that."""
-    of_light, of_dark = (
-        "; ".join(f"--{name}: {value}" for name, value in of.items()) for of in (light(), dark())
-    )
+    of_light, of_dark = ("; ".join(f"--{name}: {value}" for name, value in of.items()) for of in (light(), dark()))
     return (
         f":root {{ color-scheme: light dark; {of_light}; }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {of_dark}; }} }}"

@@ -23,7 +23,7 @@ from netbench.report.text_tables import TableFormat, exported_tables
 from tests.unit.charts import figures_on
 from tests.unit.interference_factory import small_campaign
 from tests.unit.report_page import page_of
-from tests.unit.results_factory import campaign
+from tests.unit.results_factory import campaign, guests
 
 RESULTS = small_campaign()
 ASSETS = Path(styles.__file__).parent / "assets" / "plotly"
@@ -77,6 +77,11 @@ def test_every_figure_is_a_file_in_each_format_of_exactly_the_numbers_of_the_pag
         columns, *rows = csv.reader(io.StringIO((tmp_path / f"{name}.csv").read_text()))
         assert columns == list(on_page[name].rows[0])
         assert rows == [["" if value is None else str(value) for value in row.values()] for row in on_page[name].rows]
+
+
+def test_uuts_of_another_setting_are_files_of_their_own(tmp_path):
+    files = write_figures(ReportModel.of(guests()), [FigureFormat.CSV], tmp_path)
+    assert sorted(path.stem for path in files) == sorted(figure.name for figure in figures_on(report_page(guests())))
 
 
 def test_each_format_is_what_it_says_and_the_same_each_time():

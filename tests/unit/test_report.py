@@ -100,6 +100,12 @@ def test_an_unfinished_campaign_without_trials_says_so() -> None:
     assert "throughput" not in page.ids
 
 
+def test_a_campaign_of_invalid_trials_shows_them_and_averages_nothing() -> None:
+    bad = trial(stream_counts(sent=1000, received=900), reasons=INVALID)
+    results = campaign([bad, trial(streams=("s1",), repetition=2, reasons=INVALID)])
+    assert "0 of 2 trials valid, 0 suspicious, 2 invalid" in page_of(results).text
+
+
 def test_attempts_thrown_away_are_told_and_what_they_leave_is_no_maximum() -> None:
     luckily = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
     results = campaign([luckily, trial(stream_counts(), repetition=2)])

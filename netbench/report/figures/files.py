@@ -110,7 +110,7 @@ def write_figures(
 def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) -> ReportModel:
     """The model with these UUTs and frame sizes only; all where empty. UsageError for an unknown one."""
     results = model.results
-    items = [*model.groups, *results.searches, *results.maxima_searches]
+    items: list[Group | SearchResult] = [*model.groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
         ("--sizes", sizes, [_text_of(item.frame_size) for item in items]),

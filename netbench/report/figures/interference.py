@@ -44,7 +44,9 @@ def _bar(x: int, maximum: RelativeMaximum) -> Mark | None:
     if (ratio := maximum.ratio.ratio) is None:
         return None
     low, high = maximum.ratio.low, maximum.ratio.high
-    ends = (None, None) if low is None or high is None else (100 * low, 100 * high)
+    ends: tuple[float | None, float | None] = (None, None)
+    if low is not None and high is not None:
+        ends = (100 * low, 100 * high)
     numbers = {
         **numbers_of(maximum.best, "throughput_mbps"),
         "baseline": maximum.baseline,

@@ -15,7 +15,7 @@ from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, em
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval
 
-Key = TypeVar("Key", FrameSize, str)
+Key = TypeVar("Key", bound=FrameSize | str)
 Item = TypeVar("Item")
 
 THROUGHPUT = "Throughput [Mbit/s, L1]"
@@ -127,7 +127,7 @@ class Panels(Generic[Key, Item]):
         self._styles, self._uut_of = styles, uut_of
         by_key = grouped(items, key_of)
         in_order = sorted(by_key, key=lambda key: (0.0, "") if isinstance(key, str) else rising(key))
-        self.members = {key: by_key[key] for key in in_order}
+        self.members: dict[Key, list[Item]] = {key: by_key[key] for key in in_order}
         self.panels: dict[Key, Panel] = {}
         letters = ("".join(letters) for letters in product(("", *ascii_lowercase), ascii_lowercase))
         for key, letter in zip(self.members, letters, strict=False):

@@ -40,7 +40,8 @@ def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style
     most = max(tests.line_rate_fps for _, tests in rows) / 1000
     far_apart = 0 < max(throughputs) < most / _FAR_APART
     least = min(value for value in (*line_rates.values(), *throughputs) if value)
-    panels.scale("", [0, 1.05 * measured[-1]], [least / 1.5 * far_apart, 1.05 * max(*line_rates.values(), *throughputs)])
+    highest = 1.05 * max(*line_rates.values(), *throughputs)
+    panels.scale("", [0, 1.05 * measured[-1]], [least / 1.5 * far_apart, highest])
     axis = panels.panels[""].y
     axis.logarithmic, axis.switchable = far_apart, True
     return panels.finished()

@@ -68,7 +68,12 @@ def _draw(
 ) -> None:
     """The line and the single trials of a UUT, loss of zero in its row."""
     add_means(
-        panels, size, style.uut, groups, "loss_ratio", lambda loss: (scale.height(loss.mean, row), *scale.ends(loss, row))
+        panels,
+        size,
+        style.uut,
+        groups,
+        "loss_ratio",
+        lambda loss: (scale.height(loss.mean, row), *scale.ends(loss, row)),
     )
     add_trials(
         panels,

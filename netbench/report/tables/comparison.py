@@ -78,11 +78,11 @@ def _compared(
     )
     return table(
         rows,
-    *place,
-    *columns,
-    css="results",
-    block=block,
-    row_css=lambda row: "" if row.change is None else "changed",
+        *place,
+        *columns,
+        css="results",
+        block=block,
+        row_css=lambda row: "" if row.change is None else "changed",
     )
 
 

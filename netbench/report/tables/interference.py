@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import FrameSize, rising, size_text
-from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Row, Table, table
+from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Table, TableRow, table
 from netbench.report.formats import (
     UNKNOWN,
     at_least,
@@ -196,7 +196,7 @@ def _paper_table(
     numbers = [ColumnHeading(name, Kind.NUMBER) for _ in uuts for name in columns]
     return Table(
         (ColumnHeading("packet size", Kind.TEXT), *numbers),
-        tuple(Row((Cell(str(size)), *cells)) for size, cells in rows.items()),
+        tuple(TableRow((Cell(str(size)), *cells)) for size, cells in rows.items()),
         css,
         caption=caption,
         spans=tuple((uut, len(columns)) for uut in uuts),

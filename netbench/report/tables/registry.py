@@ -1,4 +1,4 @@
-"""The registry of tables: name, title, requirement, and the function that makes them; and columns that several share."""
+"""The registry of tables: name, title, requirement and the function that makes them; columns that several share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

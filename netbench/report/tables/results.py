@@ -63,13 +63,13 @@ def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
     for view in model.views:
         yield table(
             view.groups if is_file else largest_first(view.groups, lambda group: group.frame_size),
-        *columns,
-        css="results",
-        block=block_of,
-        row_css=lambda group: "" if group.valid else "nothing-valid",
-        name=f"results-{view.name}",
-        caption=sentence("captions.results", view=view.title),
-        view=view.name,
+            *columns,
+            css="results",
+            block=block_of,
+            row_css=lambda group: "" if group.valid else "nothing-valid",
+            name=f"results-{view.name}",
+            caption=sentence("captions.results", view=view.title),
+            view=view.name,
         )
 
 
@@ -153,7 +153,9 @@ def directions_tables(model: ReportModel) -> Iterator[Table]:
     )
     for view in model.views:
         if rows := largest_first(directions(view.groups), lambda direction: direction.group.frame_size):
-            yield table(rows, *columns, css="results", block=lambda direction: block_of(direction.group), view=view.name)
+            yield table(
+                rows, *columns, css="results", block=lambda direction: block_of(direction.group), view=view.name
+            )
 
 
 def _median_ns(direction: Direction) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import size_text
-from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchedStream, SearchResult, SearchState
+from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent
@@ -16,7 +16,7 @@ from netbench.report.tables.registry import report_table, stream_label, uut_colu
 from netbench.statistics.groups import grouped
 
 TestRow = tuple[SearchResult, Rfc2544Tests]
-Entry = TypeVar("Entry", SearchedStream, LoadedDelay)
+Entry = TypeVar("Entry")
 # The cells of a test of RFC 2544 by the titles of their columns.
 TestCells = Mapping[str, Callable[[SearchResult, Any], str]]
 

@@ -205,11 +205,11 @@ def environment(model: ReportModel) -> Iterator[Table]:
         if paths := [path for path in state.known if is_changing[path] is changing]:
             yield table(
                 paths,
-            *columns,
-            css="environment",
-            block=lambda path: path[0],
-            row_css=lambda path: "changed" if path in changed else "",
-            shows_blocks=False,
+                *columns,
+                css="environment",
+                block=lambda path: path[0],
+                row_css=lambda path: "changed" if path in changed else "",
+                shows_blocks=False,
             )
 
 
