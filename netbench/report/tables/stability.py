@@ -38,7 +38,8 @@ def stability(model: ReportModel) -> Iterator[Table]:
 
 def residuals_below_saturation(steadiness: Steadiness) -> list[Residual]:
     """The residuals of a UUT that depend on its speed, in time order."""
-    return [residual for residual in steadiness.residuals if residual.limited or steadiness.below_saturation]
+    every = steadiness.below_saturation  # passes over all residuals
+    return [residual for residual in steadiness.residuals if residual.limited or every]
 
 
 def _duration(seconds: float) -> str:

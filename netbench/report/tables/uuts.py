@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
 from netbench.model.virtualisation import Virtualisation
-from netbench.report.blocks import Cell, Column, Table, table
-from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames
+from netbench.report.blocks import Cell, Column, Kind, Table, table
+from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mean
 from netbench.report.model import KINDS, ReportModel, uut_cell, virtualisation
 from netbench.report.tables.registry import means, number, report_table, tables_of_groups, uut_column, words
 from netbench.statistics.groups import grouped
@@ -114,7 +114,12 @@ def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
         means("Guest CPU", lambda row: (row[1] or row[0]).guest, cpu, cpu_spread),
         means("Load of it", lambda row: None if row[1] is None else row[1].load, cpu, cpu_spread),
         means("Host CPU", lambda row: (row[1] or row[0]).host, cpu, cpu_spread),
-        means("Whole machine", lambda row: row[0].machine if row[1] is None else None, cpu, cpu_spread),
+        Column(
+            "Whole machine",
+            lambda row: cpu(mean(row[0].machine)) if row[1] is None else "",
+            Kind.NUMBER,
+            lambda row: cpu_spread(row[0].machine) if row[1] is None else "",
+        ),
     )
     yield table(rows, *columns, css="cpu", block=lambda row: row[0].uut, shows_blocks=False)
 
