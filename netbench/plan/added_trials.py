@@ -33,9 +33,9 @@ class AddedTrials:
     resumed.
     """
 
-    def __init__(self, wanted: CampaignPlan, planned: Sequence[TrialSpec]) -> None:
+    def __init__(self, plan: CampaignPlan, planned: Sequence[TrialSpec]) -> None:
         """`planned` are the trials of the plan, all of which are measured first."""
-        self._wanted, self._planned = wanted, planned
+        self._plan, self._planned = plan, planned
         self._added: list[TrialSpec] = []
         self._at = self._rounds = 0
 
@@ -63,7 +63,7 @@ class AddedTrials:
     ) -> Iterator[TrialSpec]:
         measured = (results[trial.key] for trial in (*self._planned, *self._added) if trial.key in results)
         groups = with_limits(gathered(TrialTotals.of(result.without_counters) for result in measured))
-        repetitions = self._wanted.profile.repetitions
+        repetitions = self._plan.profile.repetitions
         cells: list[tuple[int, _Cell]] = []
         for same in grouped(
             groups, lambda group: (group.uut, group.scenario, group.sources, group.frame_size)
@@ -86,12 +86,12 @@ class AddedTrials:
         known = (*self._planned, *self._added)
         index = max((trial.index for trial in known), default=-1) + 1
         boot, phase = max((trial.boot for trial in known), default=0), max((trial.phase for trial in known), default=1)
-        profile = self._wanted.profile
+        profile = self._plan.profile
         for (number, uut), same in groupby(cells, key=lambda entry: (entry[0], entry[1][0])):
             boot += 1
             for _, (_, scenario, sources, size, load) in same:
                 case = profile.scenario(scenario)
-                yield self._wanted.trial(
+                yield self._plan.trial(
                     uut, case, size, load.as_requested, number, index=index, sources=sources, phase=phase, boot=boot
                 )
                 index += 1

@@ -34,7 +34,7 @@ _OVERLOAD = 1.2
 class MaximaFirst(AroundSchedule):
     """The schedule `finding` for the maxima, followed by `main`, whose shares of a maximum become rates.
 
-    `finding` is a schedule for the result of wanted_for_maxima(). Each of the two receives only its own results,
+    `finding` is a schedule for the result of plan_for_maxima(). Each of the two receives only its own results,
     numbered from 0.
     """
 
@@ -46,7 +46,7 @@ class MaximaFirst(AroundSchedule):
         self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
         self._ceilings: dict[tuple[int, FrameSize], SourceCeiling] = {}
-        self._added = AddedTrials(main.wanted, main.planned)
+        self._added = AddedTrials(main.plan, main.planned)
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
         """Return the next trial, those that find maxima first; a result with the reason if there is no maximum."""
@@ -71,7 +71,7 @@ class MaximaFirst(AroundSchedule):
     @property
     def announced(self) -> Sequence[str]:
         """The maxima that are searched for, one per line."""
-        plan = self._finding.wanted
+        plan = self._finding.plan
         (case,) = plan.scenarios
         return [
             f"{uut}  {case.name}  {'+'.join(plan.streams[:sources])}  {size_text(size, ' B')}: the maximum that loads "
@@ -130,7 +130,7 @@ class MaximaFirst(AroundSchedule):
         main = self._main.expected_s([key for key in done if not key_finds_maximum(key)])
         if main is None or finding is None:
             return main if self._found is not None else None
-        return finding + main - self.wanted.costs.start_s
+        return finding + main - self.plan.costs.start_s
 
     @property
     def _calibrated(self) -> dict[CalibrationKey, tuple[str, float]]:
@@ -157,7 +157,7 @@ class MaximaFirst(AroundSchedule):
         try:
             if trial.load.is_unknown:
                 trial = trial.with_maximum(self._maximum(trial, trial.frame_size, len(trial.streams)))
-            fewest = min(self._finding.wanted.scenarios[0].streams)
+            fewest = min(self._finding.plan.scenarios[0].streams)
             sizes = sorted(trial.unknown_sizes, key=rising)
             return trial.with_maxima({size: self._maximum(trial, size, fewest) for size in sizes})
         except _NoMaximumError as why:
@@ -165,7 +165,7 @@ class MaximaFirst(AroundSchedule):
 
     def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> LoadReference:
         # Two compared versions of a UUT are offered the same load.
-        uut = measured_pairs(self.wanted.uuts).get(trial.uut, trial.uut)
+        uut = measured_pairs(self.plan.uuts).get(trial.uut, trial.uut)
         search = (self._found or {}).get((uut, size, sources))
         maximum = None if search is None else maximum_of(search)
         if maximum is None:
@@ -198,39 +198,39 @@ def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
     return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
 
 
-def shares_of_victim(wanted: CampaignPlan) -> list[Load]:
+def shares_of_victim(plan: CampaignPlan) -> list[Load]:
     """Return the victim's loads that are a share of its maximum."""
-    return [load for load in wanted.profile.loads if load.kind is LoadKind.OF_MAXIMUM]
+    return [load for load in plan.profile.loads if load.kind is LoadKind.OF_MAXIMUM]
 
 
-def sizes_referred_to(wanted: CampaignPlan) -> list[FrameSize]:
+def sizes_referred_to(plan: CampaignPlan) -> list[FrameSize]:
     """Return the frame sizes, in rising order, at which loads of neighbours are a share of a maximum."""
-    topology = wanted.topology
+    topology = plan.topology
     activities = (
-        topology.activity(case, neighbour.name) for case in wanted.scenarios for neighbour in topology.neighbours
+        topology.activity(case, neighbour.name) for case in plan.scenarios for neighbour in topology.neighbours
     )
     sizes = {does.frame_size for does in activities if isinstance(does, Network) and does.share is not None}
     return sorted(sizes, key=rising)
 
 
-def fewest_sources(wanted: CampaignPlan) -> int:
+def fewest_sources(plan: CampaignPlan) -> int:
     """Return the fewest sources of `shared-idle`; a maximum is that of one stream of these."""
-    return min(source_numbers(wanted.topology, wanted.profile, wanted.profile.scenario(SHARED_IDLE)))
+    return min(source_numbers(plan.topology, plan.profile, plan.profile.scenario(SHARED_IDLE)))
 
 
-def wanted_for_maxima(wanted: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
+def plan_for_maxima(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     """Return the plan that finds the maxima of the same UUTs, once for each needed frame size and number of sources.
 
     Needed are those at which a load is a share of the maximum. Neighbours are idle if loads of neighbours are shares of
     it; otherwise the victim is alone.
     """
-    profile, sizes = wanted.profile, sizes_referred_to(wanted)
+    profile, sizes = plan.profile, sizes_referred_to(plan)
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
-    numbers = {fewest_sources(wanted)} if sizes else set()
-    if shares_of_victim(wanted):
+    numbers = {fewest_sources(plan)} if sizes else set()
+    if shares_of_victim(plan):
         sizes = sorted({*sizes, *profile.frame_sizes}, key=rising)
         numbers |= {
-            number for scenario in wanted.scenarios for number in source_numbers(wanted.topology, profile, scenario)
+            number for scenario in plan.scenarios for number in source_numbers(plan.topology, profile, scenario)
         }
     seconds = spec.duration or min(_USUAL_S, profile.duration)
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})
@@ -244,15 +244,15 @@ def wanted_for_maxima(wanted: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
         "warm_up": profile.warm_up and profile.warm_up * seconds / profile.duration,
         "stop_when_saturated": None,
     }
-    return replace(wanted, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
+    return replace(plan, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
 
 
-def finding_maxima(wanted: CampaignPlan, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
+def finding_maxima(plan: CampaignPlan, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
     """Return the schedule of that kind that finds the maxima; UsageError if it cannot, or if the schedule raises it."""
     if kind.MaximaOptions is None:
-        raise UsageError(f"profile {wanted.profile.name}: maxima: {spec.kind} finds no maxima")
+        raise UsageError(f"profile {plan.profile.name}: maxima: {spec.kind} finds no maxima")
     options: BaseModel = kind.MaximaOptions.model_validate(spec.options)
-    return kind(wanted_for_maxima(wanted, spec), options)
+    return kind(plan_for_maxima(plan, spec), options)
 
 
 class _Part(Mapping[str, TrialResult]):

@@ -54,6 +54,6 @@ class ReplayedSchedule(AroundSchedule):
             raise UsageError(f"--loads-from {self._loads.directory}: it has no rate for {error.args[0]}") from error
 
 
-def without_maxima(wanted: CampaignPlan) -> CampaignPlan:
+def without_maxima(plan: CampaignPlan) -> CampaignPlan:
     """Return the plan without the search for maxima among the loads, because all rates are known."""
-    return replace(wanted, profile=wanted.profile.model_copy(update={"maxima": None}))
+    return replace(plan, profile=plan.profile.model_copy(update={"maxima": None}))

@@ -103,9 +103,9 @@ class Schedule(ABC):
     # Options of one that finds maxima, as `searches` with one goal for each UUT and frame size; None: it finds none.
     MaximaOptions: ClassVar[type[BaseModel] | None] = None
 
-    def __init__(self, wanted: CampaignPlan, options: BaseModel) -> None:
+    def __init__(self, plan: CampaignPlan, options: BaseModel) -> None:
         """UsageError if the schedule cannot measure this plan."""
-        self.wanted = wanted
+        self.plan = plan
         self.options = options
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Schedule(ABC):
     def scenarios(self) -> tuple[str, ...]:
         """The names of the scenarios of all planned trials; if none are known beforehand, of the whole plan."""
         known = [trial.scenario for trial in self.planned]
-        return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
+        return tuple(dict.fromkeys(known or (case.name for case in self.plan.scenarios)))
 
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
@@ -189,7 +189,7 @@ class Schedule(ABC):
         """Return the expected time of all trials except those with these keys, in seconds; None if unknown."""
         if self.trials is None:
             return None
-        return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
+        return self.plan.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
 class AroundSchedule(Schedule):
@@ -197,7 +197,7 @@ class AroundSchedule(Schedule):
 
     def __init__(self, main: Schedule) -> None:
         """Raises no UsageError."""
-        super().__init__(main.wanted, main.options)
+        super().__init__(main.plan, main.options)
         self._main = main
 
     @property

@@ -9,31 +9,31 @@ from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
 from netbench.plan.schedule import CampaignPlan, Schedule, schedule_kind
 
 
-def make_schedule(wanted: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
+def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
     """Return the schedule of a profile, preceded by one that finds maxima if loads are shares of them.
 
     With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError if the
     schedule cannot measure what the profile requires.
     """
-    spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
+    spec, kind = plan.profile.schedule, schedule_kind(plan.profile.schedule.kind)
     if replayed is not None:
-        main = kind(without_maxima(wanted), kind.Options.model_validate(spec.options))
+        main = kind(without_maxima(plan), kind.Options.model_validate(spec.options))
         return ReplayedSchedule(main, replayed)
-    main = kind(wanted, kind.Options.model_validate(spec.options))
-    of_maximum = shares_of_victim(wanted)
-    if not (of_maximum or sizes_referred_to(wanted)):
+    main = kind(plan, kind.Options.model_validate(spec.options))
+    of_maximum = shares_of_victim(plan)
+    if not (of_maximum or sizes_referred_to(plan)):
         return main
-    maxima = wanted.profile.maxima or MaximaSpec()
+    maxima = plan.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
-        return MaximaFirst(finding_maxima(wanted, maxima, schedule_kind(maxima.kind)), main)
+        return MaximaFirst(finding_maxima(plan, maxima, schedule_kind(maxima.kind)), main)
     if of_maximum:
         raise UsageError(
-            f"profile {wanted.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
+            f"profile {plan.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
             "found; have it searched for (--set maxima=search)"
         )
     if spec.kind != ScheduleSpec().kind:
         raise UsageError(
-            f"profile {wanted.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "
+            f"profile {plan.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "
             "maximum could be found; have it searched for (--set maxima=search)"
         )
     return main

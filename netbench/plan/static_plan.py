@@ -101,14 +101,14 @@ class StaticPlan(Schedule):
     of saturated ones are left out.
     """
 
-    def __init__(self, wanted: CampaignPlan, options: BaseModel | None = None) -> None:
+    def __init__(self, plan: CampaignPlan, options: BaseModel | None = None) -> None:
         """UsageError for too many trials."""
-        super().__init__(wanted, options or self.Options())
-        self._planned = tuple(_planned(wanted))
+        super().__init__(plan, options or self.Options())
+        self._planned = tuple(_planned(plan))
         self._at = 0
-        self._finds_maxima = _finds_maxima(wanted)
+        self._finds_maxima = _finds_maxima(plan)
         self._maxima: dict[tuple[str, FrameSize], Maximum] = {}
-        in_a_row = wanted.profile.stop_when_saturated
+        in_a_row = plan.profile.stop_when_saturated
         self._early = None if in_a_row is None else EarlyEnds(self._planned, in_a_row)
 
     @property
@@ -141,7 +141,7 @@ class StaticPlan(Schedule):
     def expected_s(self, done: Collection[str]) -> float:
         """Return the expected seconds, as for any schedule, without the trials known to be left out."""
         left_out = {trial.key for trial in self._planned if self._early and self._early.has_left_out(trial)}
-        return self.wanted.costs.expected_s(trial for trial in self._planned if trial.key not in left_out | set(done))
+        return self.plan.costs.expected_s(trial for trial in self._planned if trial.key not in left_out | set(done))
 
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))
@@ -161,18 +161,18 @@ class StaticPlan(Schedule):
         return self._maxima[uut, frame_size]
 
 
-def _planned(wanted: CampaignPlan) -> Iterator[TrialSpec]:
-    profile, cases = wanted.profile, wanted.scenarios
-    sources = sum(len(source_numbers(wanted.topology, profile, case)) for case in cases)
-    total = len(wanted.uuts) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
+def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
+    profile, cases = plan.profile, plan.scenarios
+    sources = sum(len(source_numbers(plan.topology, profile, case)) for case in cases)
+    total = len(plan.uuts) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
     if total > MAX_TRIALS:
         raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
-    first = _cells_of_maxima(wanted)
-    others = [cell for case in cases for cell in _cells(wanted, case) if cell not in first]
+    first = _cells_of_maxima(plan)
+    others = [cell for case in cases for cell in _cells(plan, case) if cell not in first]
     phases = [phase for phase in (first, others) if phase]
-    boots = CellOrder(wanted.topology, profile).boots(wanted.uuts, phases)
+    boots = CellOrder(plan.topology, profile).boots(plan.uuts, phases)
     # A running UUT is not restarted, except if versions are compared: then each boot counts.
-    if profile.reboot == "visit" and not measured_pairs(wanted.uuts):
+    if profile.reboot == "visit" and not measured_pairs(plan.uuts):
         boots = (
             (uut, phase, [entry for _, _, measured in same for entry in measured])
             for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])
@@ -180,7 +180,7 @@ def _planned(wanted: CampaignPlan) -> Iterator[TrialSpec]:
     index = 0
     for boot, (uut, phase, measured) in enumerate(boots, start=1):
         for cell, repetition in measured:
-            yield wanted.trial(
+            yield plan.trial(
                 uut,
                 profile.scenario(cell.scenario),
                 cell.frame_size,
@@ -194,23 +194,23 @@ def _planned(wanted: CampaignPlan) -> Iterator[TrialSpec]:
             index += 1
 
 
-def _cells(wanted: CampaignPlan, case: Scenario) -> list[CellKey]:
+def _cells(plan: CampaignPlan, case: Scenario) -> list[CellKey]:
     return [
         CellKey(case.name, number, size, load)
-        for number in source_numbers(wanted.topology, wanted.profile, case)
-        for size in wanted.profile.frame_sizes
-        for load in wanted.profile.loads
+        for number in source_numbers(plan.topology, plan.profile, case)
+        for size in plan.profile.frame_sizes
+        for load in plan.profile.loads
     ]
 
 
-def _cells_of_maxima(wanted: CampaignPlan) -> Sequence[CellKey]:
+def _cells_of_maxima(plan: CampaignPlan) -> Sequence[CellKey]:
     """Return the cells that find the maxima the scenarios refer to, with the fewest sources of `shared-idle`."""
-    if not _finds_maxima(wanted):
+    if not _finds_maxima(plan):
         return ()
-    sizes, fewest = sizes_referred_to(wanted), fewest_sources(wanted)
-    return [CellKey(SHARED_IDLE, fewest, size, load) for size in sizes for load in wanted.profile.loads]
+    sizes, fewest = sizes_referred_to(plan), fewest_sources(plan)
+    return [CellKey(SHARED_IDLE, fewest, size, load) for size in sizes for load in plan.profile.loads]
 
 
-def _finds_maxima(wanted: CampaignPlan) -> bool:
+def _finds_maxima(plan: CampaignPlan) -> bool:
     """Return whether maxima are to be found among the loads of the profile."""
-    return wanted.profile.maxima is not None and wanted.profile.maxima.kind == LOADS
+    return plan.profile.maxima is not None and plan.profile.maxima.kind == LOADS

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -28,10 +28,11 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
     cannot be written to at all, TestbedError if writing is interrupted, for example by a full disk.
     """
     target = path.resolve()  # a symbolic link is kept
-    is_special = path.exists() and not path.is_file()
     try:
         # Not the target of a special file: the target of /dev/stdout may not be a path.
-        with path.open("wb") if is_special else _replacement(target) as file:
+        is_special = path.exists() and not path.is_file()
+        opened: AbstractContextManager[IO[bytes]] = path.open("wb") if is_special else _replacement(target)
+        with opened as file:
             yield file
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: no directory {target.parent}; make it first or name another file") from None

@@ -217,7 +217,9 @@ def _away_s(row: StreamOfTrial) -> float | None:
 
 def _software_delay_classes(row: StreamOfTrial) -> str | None:
     delay = row.counts.software_delay if row.counts else None
-    return delay and ";".join(f"{delays.from_us}-{delays.below_us}={delays.frames}" for delays in delay.classes)
+    if delay is None:
+        return None
+    return ";".join(f"{delays.from_us}-{delays.below_us}={delays.frames}" for delays in delay.classes)
 
 
 def _maximum_loads(group: Group) -> str | None:
