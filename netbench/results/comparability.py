@@ -10,7 +10,7 @@ from netbench.config.document import YAMLError, yaml_value
 from netbench.model.campaign import CampaignResults
 from netbench.model.topology import measured_pairs
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import identities_of, leaves
+from netbench.results.manifest import IDENTITIES, leaves
 
 _UNKNOWN = "unknown"
 _SHOWN = 60  # characters of a value
@@ -109,7 +109,7 @@ def _environment(results: CampaignResults) -> dict[tuple[str, ...], object]:
 
 def _tester(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the last sources, sinks, links, and kernels of hosts that are VMs."""
-    identities = identities_of(manifest)
+    identities = IDENTITIES.of(manifest)
     if not identities:
         return {}
     last = identities[-1]

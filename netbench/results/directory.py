@@ -21,7 +21,7 @@ from netbench.model.topology import Topology
 from netbench.model.trial import key_finds_maximum
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import stored_trials
-from netbench.results.manifest import ManifestHead, ended_sweeps_of, noise_floor_of, searches_of
+from netbench.results.manifest import ManifestHead, ENDED_SWEEPS, NOISE_FLOOR, SEARCHES
 from netbench.results.store import Store, Stored, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
 
@@ -171,7 +171,7 @@ class ResultDirectory:
         Without `counters` trials are read faster; the sums of the counters are included in any case.
         """
         manifest = self.read_manifest()
-        trials, searches = StoredTrials(self.store, counters), searches_of(manifest)
+        trials, searches = StoredTrials(self.store, counters), SEARCHES.of(manifest)
         with self.complete_store(Store.read) as store:
             planned, keys = manifest["planned_trials"], store.keys()
             maxima = MaximumSearch()
@@ -194,13 +194,13 @@ class ResultDirectory:
                 manifest=manifest,
                 facts=store.facts(),
                 maxima=(*maxima.referred_to(), *(maximum for maximum in from_searches if maximum is not None)),
-                ended_sweeps=ended_sweeps_of(manifest),
+                ended_sweeps=ENDED_SWEEPS.of(manifest),
                 searches=tuple(search for search in searches if not search.for_maxima),
                 maxima_searches=tuple(search for search in searches if search.for_maxima),
                 added_up=Stored(self.store, Store.added_up),
                 boots=store.boots(),
                 warm_ups=Stored(self.store, Store.warm_ups),
-                noise_floor=noise_floor_of(manifest),
+                noise_floor=NOISE_FLOOR.of(manifest),
             )
 
 

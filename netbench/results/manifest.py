@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -22,15 +21,36 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.topology import Topology
 
-Part = TypeVar("Part")
+Value = TypeVar("Value")
 
-# The parts that are added while a campaign runs.
-_IDENTITIES: TypeAdapter[tuple[Identities, ...]] = TypeAdapter(tuple[Identities, ...])
-_ENDED_SWEEPS: TypeAdapter[tuple[EndedSweep, ...]] = TypeAdapter(tuple[EndedSweep, ...])
-_SEARCHES: TypeAdapter[tuple[SearchResult, ...]] = TypeAdapter(tuple[SearchResult, ...])
-_CEILINGS: TypeAdapter[tuple[SourceCeiling, ...]] = TypeAdapter(tuple[SourceCeiling, ...])
-_NOISE_FLOOR: TypeAdapter[NoiseFloor | None] = TypeAdapter(NoiseFloor | None)
-_SELFTEST: TypeAdapter[SelftestRecord | None] = TypeAdapter(SelftestRecord | None)
+
+class ManifestPart(Generic[Value]):
+    """A part of a manifest: its key, its type, and its value if it is not recorded or damaged."""
+
+    def __init__(self, key: str, adapter: TypeAdapter[Value], missing: Value) -> None:
+        self.key, self.adapter, self.missing = key, adapter, missing
+
+    def of(self, manifest: Mapping[str, Any]) -> Value:
+        """Return the value in a manifest."""
+        try:
+            return self.adapter.validate_python(manifest.get(self.key, self.missing))
+        except ValidationError:
+            return self.missing
+
+    def put(self, manifest: Mapping[str, Any], value: Value) -> dict[str, Any]:
+        """Return the manifest with this value."""
+        return {**manifest, self.key: plain_value(self.adapter, value)}
+
+
+# Sources, sinks and hosts, in order of time.
+IDENTITIES = ManifestPart("tester", TypeAdapter(tuple[Identities, ...]), ())
+ENDED_SWEEPS = ManifestPart("ended_sweeps", TypeAdapter(tuple[EndedSweep, ...]), ())
+SEARCHES = ManifestPart("searches", TypeAdapter(tuple[SearchResult, ...]), ())
+CEILINGS = ManifestPart("source_ceilings", TypeAdapter(tuple[SourceCeiling, ...]), ())
+# None: it could not be measured.
+NOISE_FLOOR = ManifestPart[NoiseFloor | None]("noise_floor", TypeAdapter(NoiseFloor | None), None)
+# The latest self-test of the testbed when the campaign began.
+SELFTEST = ManifestPart[SelftestRecord | None]("selftest", TypeAdapter(SelftestRecord | None), None)
 _REPLAYED_LOADS: TypeAdapter[ReplayedLoads | None] = TypeAdapter(ReplayedLoads | None)
 
 
@@ -93,7 +113,7 @@ def begin_manifest(
         "sessions": [],
         "before": environment,
         "after": None,
-        "selftest": plain_value(_SELFTEST, selftest),
+        "selftest": plain_value(SELFTEST.adapter, selftest),
         **({"loads_from": plain_value(_REPLAYED_LOADS, loads_from)} if loads_from else {}),
     }
 
@@ -115,64 +135,6 @@ def replayed_loads(manifest: Mapping[str, Any]) -> ReplayedLoads | None:
         return _REPLAYED_LOADS.validate_python(manifest.get("loads_from"))
     except ValidationError as error:
         raise UsageError(f"manifest.json: loads_from: is damaged: {first_problem(error)}") from error
-
-
-def with_identities(manifest: dict[str, Any], identities: Identities) -> dict[str, Any]:
-    """Return the manifest with these identities of sources, sinks and hosts added, unless they equal the last ones."""
-    known = identities_of(manifest)
-    if known and replace(known[-1], since=identities.since) == identities:
-        return manifest
-    return {**manifest, "tester": [*manifest.get("tester", []), *_plain(_IDENTITIES, (identities,))]}
-
-
-def identities_of(manifest: Mapping[str, Any]) -> tuple[Identities, ...]:
-    """Return the identities of sources, sinks and hosts in order of time; empty if not recorded or damaged."""
-    return _part(manifest, "tester", _IDENTITIES, ())
-
-
-def with_ended_sweep(manifest: dict[str, Any], ended: EndedSweep) -> dict[str, Any]:
-    """Return the manifest with one more sweep that ended early."""
-    return {**manifest, "ended_sweeps": [*manifest.get("ended_sweeps", []), *_plain(_ENDED_SWEEPS, (ended,))]}
-
-
-def ended_sweeps_of(manifest: Mapping[str, Any]) -> tuple[EndedSweep, ...]:
-    """Return the sweeps that ended early; empty if not recorded or damaged."""
-    return _part(manifest, "ended_sweeps", _ENDED_SWEEPS, ())
-
-
-def with_searches(manifest: dict[str, Any], searches: Iterable[SearchResult]) -> dict[str, Any]:
-    """Return the manifest with these results of searches in place of earlier ones."""
-    return {**manifest, "searches": _plain(_SEARCHES, tuple(searches))}
-
-
-def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
-    """Return the results of searches; empty if not recorded or damaged."""
-    return _part(manifest, "searches", _SEARCHES, ())
-
-
-def with_ceilings(manifest: dict[str, Any], ceilings: Iterable[SourceCeiling]) -> dict[str, Any]:
-    """Return the manifest with these ceilings of the sources in place of earlier ones."""
-    return {**manifest, "source_ceilings": _plain(_CEILINGS, tuple(ceilings))}
-
-
-def ceilings_of(manifest: Mapping[str, Any]) -> tuple[SourceCeiling, ...]:
-    """Return the ceilings of the sources; empty if not recorded or damaged."""
-    return _part(manifest, "source_ceilings", _CEILINGS, ())
-
-
-def with_noise_floor(manifest: dict[str, Any], floor: NoiseFloor | None) -> dict[str, Any]:
-    """Return the manifest with the noise floor of the host; None: it could not be measured."""
-    return {**manifest, "noise_floor": plain_value(_NOISE_FLOOR, floor)}
-
-
-def noise_floor_of(manifest: Mapping[str, Any]) -> NoiseFloor | None:
-    """Return the noise floor of the host; None if it was not measured or is damaged."""
-    return _part(manifest, "noise_floor", _NOISE_FLOOR, None)
-
-
-def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:
-    """Return the self-test to which a campaign refers; None if there is none or it is damaged."""
-    return _part(manifest, "selftest", _SELFTEST, None)
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
@@ -198,19 +160,6 @@ def leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 def first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
     """Return the first key whose digests differ; None if all are equal."""
     return next((key for key in (*one, *other) if one.get(key) != other.get(key)), None)
-
-
-def _part(manifest: Mapping[str, Any], key: str, adapter: TypeAdapter[Part], missing: Part) -> Part:
-    try:
-        return adapter.validate_python(manifest.get(key, missing))
-    except ValidationError:
-        return missing
-
-
-def _plain(adapter: TypeAdapter[Part], part: Part) -> list[object]:
-    value = plain_value(adapter, part)
-    assert isinstance(value, list)
-    return value
 
 
 def _now() -> str:

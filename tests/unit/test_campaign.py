@@ -15,7 +15,7 @@ from netbench.linux.locks import OtherMeasurement
 from netbench.model.selftest_record import Ceiling, SelftestRecord
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import identities_of
+from netbench.results.manifest import IDENTITIES
 from netbench.results.rows import stream_rows
 from netbench.results.selftests import fingerprint
 from netbench.signals import Stopped
@@ -310,7 +310,7 @@ def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign
     hosts = campaign.testbed.hosts
     hosts["uut"] = replace(hosts["uut"], kernel="Linux 6.12")
     results = campaign.resume()
-    assert [tester.hosts["uut"].kernel for tester in identities_of(results.manifest)] == ["Linux 6.1", "Linux 6.12"]
+    assert [tester.hosts["uut"].kernel for tester in IDENTITIES.of(results.manifest)] == ["Linux 6.1", "Linux 6.12"]
     assert [warning.kind for warning in results.warnings if warning.kind is WarningKind.TESTER_CHANGED]
     assert [(row["source"], row["sink_details"]) for row in stream_rows(results.trials)] == [("fake", "3 threads")] * 2
 
@@ -319,7 +319,7 @@ def test_a_tester_that_stays_as_it_was_is_noted_once(campaign):
     campaign.testbed.behaviours["bridge"] = [BROKEN_OFF]
     campaign.stopped_at(3, retries=1, repetitions=3)
     results = campaign.resume()
-    assert len(identities_of(results.manifest)) == 1
+    assert len(IDENTITIES.of(results.manifest)) == 1
     assert WarningKind.TESTER_CHANGED not in {warning.kind for warning in results.warnings}
 
 
@@ -617,7 +617,7 @@ def test_what_is_on_other_machines_by_plan_has_not_changed(campaign):
     results = campaign.resume()
     assert campaign.testbed.calls.count("open") == 2
     assert WarningKind.TESTER_CHANGED not in {warning.kind for warning in results.warnings}
-    assert [tester.machines["uut"] for tester in identities_of(results.manifest)] == [None, "lab"]
+    assert [tester.machines["uut"] for tester in IDENTITIES.of(results.manifest)] == [None, "lab"]
 
 
 @on_a_vm

@@ -7,7 +7,7 @@ import pytest
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.results.comparability import campaign_differences, configuration_differences
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import with_identities
+from netbench.results.manifest import IDENTITIES
 from tests.unit.comparison_factory import exact_campaign, stored
 from tests.unit.inputs import topology
 from tests.unit.results_factory import MANIFEST
@@ -123,7 +123,7 @@ def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
 
     def manifest(thread, cpus):
         links = {"s1": LinkIdentity("napi", thread, cpus)}
-        return with_identities(dict(MANIFEST), Identities("2026-01-01T00:00:00+00:00", {}, {}, links))
+        return IDENTITIES.put(MANIFEST, (Identities("2026-01-01T00:00:00+00:00", {}, {}, links),))
 
     first, again, other = (
         replace(base, manifest=manifest(*binding))

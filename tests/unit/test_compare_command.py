@@ -10,7 +10,7 @@ import pytest
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.manifest import with_searches
+from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
 from tests.unit.inputs import topology
 from tests.unit.report_page import Page
@@ -144,7 +144,7 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
         stored(
             tmp_path / name,
             made_up(),
-            **with_searches({}, [replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True)]),
+            **SEARCHES.put({}, (replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True),)),
         )
         for name, fps in (("old", 80_000.0), ("slow", 60_000.0))
     ]
@@ -185,7 +185,7 @@ def odd(tmp_path):
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
     search = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "ndr", 0.0, SearchState.FOUND, 0.005)
-    stored(tmp_path / "search", made_up(seed=2), **with_searches({}, [search]))
+    stored(tmp_path / "search", made_up(seed=2), **SEARCHES.put({}, (search,)))
     (tmp_path / "nothing").mkdir()
     return tmp_path
 

@@ -31,7 +31,7 @@ from netbench.plan.schedule import Schedule
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import bursts_text
-from netbench.results.manifest import searches_of, with_searches
+from netbench.results.manifest import SEARCHES
 from netbench.search.rfc2544_tests import deviations
 from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
@@ -164,7 +164,7 @@ def test_what_follows_depends_on_the_results_alone() -> None:
     again = schedule()
     assert again.next(known) is None
     assert again.searches == (found,)
-    assert searches_of(with_searches({}, [found])) == (found,)
+    assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
 
 
 def test_the_reset_is_measured_with_the_smallest_frames() -> None:

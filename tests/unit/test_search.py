@@ -19,7 +19,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import remark
-from netbench.results.manifest import searches_of, with_searches
+from netbench.results.manifest import SEARCHES
 from netbench.search.contradictions import contradiction
 from netbench.search.measurement import measurement_of
 from netbench.search.methods import Bounds, Goal, Measured
@@ -416,7 +416,7 @@ def test_of_several_streams_each_is_told_at_the_limit_of_all():
     assert back.loss_ratio == pytest.approx(0.02, abs=0.006)
     assert back.forwarded_fps == pytest.approx(50_000, rel=1e-4)
     assert forth.forwarded_fps == pytest.approx(found.lower_fps, rel=1e-3)
-    assert searches_of(with_searches({}, [found])) == (found,)
+    assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
     text = page_of(replace(campaign([trial(stream_counts(), uut="bridge")]), searches=(found,))).text
     assert "s2, reverse of s1 51." in " ".join(text.split("Each stream at its highest load")[1].split())
     followed(alone := schedule({"loss": "1%"}), SimulatedUut(50_000.0))
@@ -518,7 +518,7 @@ def test_a_campaign_that_searches(monkeypatch, tmp_path):
     assert found.upper_fps is not None
     assert found.upper_fps - found.lower_fps <= 0.1 * found.upper_fps
     assert found.trials == len(results.trials)
-    assert searches_of(results.manifest) == results.searches
+    assert SEARCHES.of(results.manifest) == results.searches
 
 
 LATE = Reason(ReasonKind.UNEVEN_PACING, "s1", "the source fell 60 ms behind")
