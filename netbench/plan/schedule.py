@@ -192,44 +192,6 @@ class Schedule(ABC):
         return self.plan.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
-class AroundSchedule(Schedule):
-    """A schedule that adds to or modifies the trials of another schedule, and delegates everything else to it."""
-
-    def __init__(self, main: Schedule) -> None:
-        """Raises no UsageError."""
-        super().__init__(main.plan, main.options)
-        self._main = main
-
-    @property
-    def planned(self) -> Sequence[TrialSpec]:
-        """The planned trials of the main schedule."""
-        return self._main.planned
-
-    @property
-    def announced(self) -> Sequence[str]:
-        """The announcements of the main schedule."""
-        return self._main.announced
-
-    @property
-    def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """The ended sweeps of the main schedule."""
-        return self._main.ended_sweeps
-
-    @property
-    def remarks(self) -> Sequence[CampaignWarning]:
-        """The remarks of the main schedule."""
-        return self._main.remarks
-
-    @property
-    def searches(self) -> Sequence[SearchResult]:
-        """The searches of the main schedule."""
-        return self._main.searches
-
-    def expected_s(self, done: Collection[str]) -> float | None:
-        """Return the expected seconds of the main schedule."""
-        return self._main.expected_s(done)
-
-
 def schedule_kind(name: str) -> type[Schedule]:
     """Return the kind of schedule that profiles select by this name."""
     kind: type[Schedule] = plugins(SCHEDULES)[name]

@@ -1,12 +1,22 @@
 """Creation of the schedule of a profile."""
 
+from dataclasses import replace
+
 from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
-from netbench.plan.calibration import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
-from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
+from netbench.plan.calibration import (
+    CalibratedSchedule,
+    ReplayedSchedule,
+    calibration_schedule,
+    shares_of_victim,
+    sizes_referred_to,
+)
 from netbench.plan.schedule import CampaignPlan, Schedule, schedule_kind
+
+_STEADY = "steady"  # option of kinds that choose by the load
+_ENDS = {"generator": GENERATORS, "sink": SINKS}
 
 
 def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
@@ -17,15 +27,16 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     """
     spec, kind = plan.profile.schedule, schedule_kind(plan.profile.schedule.kind)
     if replayed is not None:
-        main = kind(without_maxima(plan), kind.Options.model_validate(spec.options))
-        return ReplayedSchedule(main, replayed)
+        plan = replace(plan, profile=plan.profile.model_copy(update={"maxima": None}))
     main = kind(plan, kind.Options.model_validate(spec.options))
+    if replayed is not None:
+        return ReplayedSchedule(main, replayed)
     of_maximum = shares_of_victim(plan)
     if not (of_maximum or sizes_referred_to(plan)):
         return main
     maxima = plan.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
-        return MaximaFirst(finding_maxima(plan, maxima, schedule_kind(maxima.kind)), main)
+        return CalibratedSchedule(calibration_schedule(plan, maxima, schedule_kind(maxima.kind)), main)
     if of_maximum:
         raise UsageError(
             f"profile {plan.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
@@ -39,30 +50,23 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     return main
 
 
-_OPTION = "steady"  # option of kinds that choose by the load
-_ENDS = {"generator": GENERATORS, "sink": SINKS}
-
-
 def held_steady(profile: Profile) -> Profile:
     """Return the profile with steady sources and sinks, which do not choose by the load, if the schedule needs them.
 
     A source or sink with an explicit `steady` option in the profile is unchanged.
     """
-    unsaid = {key: spec for key, spec in _that_choose(profile).items() if _OPTION not in spec.options}
-    return profile.model_copy(update={key: _with_option(spec) for key, spec in unsaid.items()})
+    implicit = {key: spec for key, spec in _that_choose(profile).items() if _STEADY not in spec.options}
+    update = {key: type(spec)(kind=spec.kind, **{**spec.options, _STEADY: True}) for key, spec in implicit.items()}
+    return profile.model_copy(update=update)
 
 
 def that_follow_load(profile: Profile) -> dict[str, str]:
     """Return the kinds, by `generator` and `sink`, that choose by the load although the schedule needs steady ones."""
-    return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_OPTION)}
-
-
-def _with_option(spec: KindSpec) -> KindSpec:
-    return type(spec)(kind=spec.kind, **{**spec.options, _OPTION: True})
+    return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_STEADY)}
 
 
 def _that_choose(profile: Profile) -> dict[str, KindSpec]:
     if not schedule_kind(profile.schedule.kind).wants_steady:
         return {}
     specs: dict[str, KindSpec] = {"generator": profile.generator, "sink": profile.sink}
-    return {key: spec for key, spec in specs.items() if _OPTION in plugins(_ENDS[key])[spec.kind].Options.model_fields}
+    return {key: spec for key, spec in specs.items() if _STEADY in plugins(_ENDS[key])[spec.kind].Options.model_fields}

@@ -49,12 +49,12 @@ class EarlyEnds:
         for trial in planned:
             self._planned.setdefault(LoadSweep.of(trial), []).append(trial)
         self._saturated: dict[str, bool] = {}
-        self.found: dict[LoadSweep, EndedSweep] = {}
+        self.ended: dict[LoadSweep, EndedSweep] = {}
 
     def skips(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         """Return whether the sweep of a trial ends below its load."""
         sweep = LoadSweep.of(trial)
-        if sweep not in self.found:
+        if sweep not in self.ended:
             loads = list(dict.fromkeys(planned.load for planned in self._planned[sweep]))
             first = {planned.load: planned.key for planned in self._planned[sweep] if planned.repetition == 1}
             place = loads.index(trial.load)
@@ -62,11 +62,8 @@ class EarlyEnds:
             if len(below) < self._in_a_row or not all(self._is_saturated(first[load], results) for load in below):
                 return False
             left = [planned for planned in self._planned[sweep] if planned.load in loads[place:]]
-            self.found[sweep] = EndedSweep(
-                uut=sweep.uut,
-                scenario=sweep.scenario,
-                streams=sweep.streams,
-                frame_size=sweep.frame_size,
+            self.ended[sweep] = EndedSweep(
+                *sweep,
                 saturated_loads=tuple(map(str, below)),
                 skipped_loads=tuple(map(str, loads[place:])),
                 skipped_trials=len(left),
@@ -75,7 +72,7 @@ class EarlyEnds:
 
     def has_left_out(self, trial: TrialSpec) -> bool:
         """Return whether the trial is above the end of a sweep that is known to have ended early."""
-        ended = self.found.get(LoadSweep.of(trial))
+        ended = self.ended.get(LoadSweep.of(trial))
         return ended is not None and str(trial.load) in ended.skipped_loads
 
     def _is_saturated(self, key: str, results: Mapping[str, TrialResult]) -> bool:
@@ -136,7 +133,7 @@ class StaticPlan(Schedule):
     @property
     def ended_sweeps(self) -> tuple[EndedSweep, ...]:
         """The sweeps that ended early because of saturation."""
-        return tuple(self._early.found.values()) if self._early else ()
+        return tuple(self._early.ended.values()) if self._early else ()
 
     def expected_s(self, done: Collection[str]) -> float:
         """Return the expected seconds, as for any schedule, without the trials known to be left out."""
