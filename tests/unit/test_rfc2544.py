@@ -471,14 +471,3 @@ def test_rows_that_differ_in_sources_scenario_or_search_are_told_apart() -> None
     ]
     words = page_of(shown(FOUND, replace(FOUND, repetition=2))).text.split("Latency (section 26.2)")[1].split()
     assert words[:4] == ["UUT", "Frame", "size", "Search"]
-
-
-def test_two_rates_in_one_trial_are_a_number_of_frames_each() -> None:
-    search = schedule({"tests": ["system-recovery"]})
-    _, _, results = followed(search)
-    (spec, *_) = [result.spec for result in results.values() if result.spec.benchmark]
-    victim = spec.victim
-    assert victim.first_s == 2.0
-    assert victim.first_fps is not None
-    first, every = round(victim.first_fps * 2.0), round(spec.load.value * 3.0)
-    assert (every - first) / 1.0 == pytest.approx(victim.first_fps / 2, rel=0.001)
