@@ -27,23 +27,9 @@ from tests.unit.capture_files import pcap
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
-COMMANDS = [
-    "run",
-    "search",
-    "resume",
-    "report",
-    "compare",
-    "export",
-    "analyze",
-    "selftest",
-    "doctor",
-    "list",
-    "clean",
-    "image",
-    "hosts",
-    "init",
-    "schema",
-]
+COMMANDS = (
+    "run search resume report compare export analyze selftest doctor list clean image hosts init schema".split()
+)
 
 
 @pytest.fixture
