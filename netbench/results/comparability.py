@@ -55,7 +55,8 @@ def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[C
     for uut, facts in base.facts.items():
         new_facts = new.facts.get(uut, {})
         for name, old, now in _changes(facts, new_facts) if new_facts else ():
-            differences.append(ChangedSetting(f"UUT {uut}: {name}", _short(_text(old)), _short(_text(now)), matters=False))
+            texts = _short(_text(old)), _short(_text(now))
+            differences.append(ChangedSetting(f"UUT {uut}: {name}", *texts, matters=False))
     return _what_matters_first(differences)
 
 

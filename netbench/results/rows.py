@@ -246,7 +246,7 @@ def _without_outliers(group: Group) -> float | None:
 
 
 def _value(path: str) -> Callable[[Any], Any]:
-    """Return a function that follows the attributes of a path such as `counts.window.frames`, as far as none is None."""
+    """Return a function that follows the attributes of a path such as `counts.window.frames`; None if one is None."""
     names = path.split(".")
 
     def read(value: object) -> Any:  # noqa: ANN401 - the type of the last attribute

@@ -23,6 +23,7 @@ _OVERLOAD, _REDUCED = 1.1, 0.5
 _NEARLY = 0.95
 # A UUT did not recover from a reset if sending ended during the longest silence, or after most of it.
 _SILENT_PART = 0.5
+_NO_THROUGHPUT = "frames are lost even at the lowest load: there is no throughput at which to measure"
 _SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
 
 
@@ -97,7 +98,7 @@ class Rfc2544Run:
         result = next(results)
         try:
             if self._throughput.state is SearchState.AT_MOST:
-                raise GivenUpError("frames are lost even at the lowest load: there is no throughput at which to measure")
+                raise GivenUpError(_NO_THROUGHPUT)
             for result in results:
                 self._record(**{field: result})
         except GivenUpError as why:
