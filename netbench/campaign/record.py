@@ -1,6 +1,6 @@
 """The records of a running campaign: results, facts, warnings, consoles, events."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,34 +31,12 @@ from netbench.statistics.reference_throughput import maximum_of
 from netbench.statistics.totals import TrialTotals
 
 
-class Results(Mapping[str, TrialResult]):
-    """The results of a store, by the key of the trial; each is read on access, and none stays in memory."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getitem__(self, key: str) -> TrialResult:
-        if key not in self:
-            raise KeyError(key)
-        return self._store.trial(key)
-
-    def __contains__(self, key: object) -> bool:
-        return self._store.has(str(key))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._store.keys())
-
-    def __len__(self) -> int:
-        return self._store.count()
-
-
 @dataclass(frozen=True, slots=True)
 class CampaignRecord:
     """The outputs of a campaign; methods raise TestbedError if they cannot write."""
 
     directory: ResultDirectory
     store: Store
-    results: Results
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
@@ -119,9 +97,9 @@ class CampaignRecord:
 
     def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
         """Add the reason to an earlier trial that some of its lost frames were only late."""
-        if key is None or key not in self.results:
+        if key is None or key not in self.store:
             return
-        earlier = self.results[key]
+        earlier = self.store[key]
         detail = (
             f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
             "drain_limit above what the UUT may delay a frame by"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.campaign.boots import Boots
-from netbench.campaign.record import CampaignRecord, Results
+from netbench.campaign.record import CampaignRecord
 from netbench.campaign.testbeds import Testbeds
 from netbench.config.against import with_base_versions
 from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology
@@ -254,7 +254,7 @@ def resume(
     request = make_request(topology, planned, manifest["uuts"], manifest["scenarios"], replayed_loads(manifest))
     request.schedule.use_ceilings(_without_uut(CEILINGS.of(manifest)))
     with directory.complete_store(Store.read) as store:
-        done, following = store.keys(), request.schedule.next(Results(store))
+        done, following = set(store), request.schedule.next(store)
     _refuse_changed(directory, manifest, request, digests(topology, profile), done)
     if manifest.get("finished") and following is None:
         return request
@@ -325,7 +325,7 @@ def _measure(
 ) -> None:
     """Measure the missing trials; TestbedError if the testbed breaks, and the results so far are kept."""
     with closing(Store.open(directory.store)) as store:
-        record = CampaignRecord(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
+        record = CampaignRecord(directory, store, [EventLog(directory.events), *observers], manifest)
         try:
             _keep_identities(testbed, record)
             _measure_missing(request, testbeds, testbed, record)
@@ -349,7 +349,7 @@ def _keep_identities(testbed: Testbed, record: CampaignRecord) -> None:
 
 def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Testbed, record: CampaignRecord) -> None:
     topology, profile, schedule, store = request.topology, request.profile, request.schedule, record.store
-    time_left = TimeLeft(schedule, store.keys())
+    time_left = TimeLeft(schedule, set(store))
     record = replace(record, time_left=time_left)
     planned, _ = request.numbers
     if planned is not None:
@@ -358,7 +358,7 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
         planned -= sum(sweep.skipped_trials for sweep in ENDED_SWEEPS.of(record.manifest))
     record.report(
         CampaignStarted(
-            topology.name, profile.name, planned, len(record.results), time_left.seconds, time_left.expected_number
+            topology.name, profile.name, planned, len(record.store), time_left.seconds, time_left.expected_number
         )
     )
     record.keep_others(testbed.others())
@@ -393,7 +393,7 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     complete = finished(record.manifest, read_environment(testbeds.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
-    record.report(CampaignFinished(len(record.results)))
+    record.report(CampaignFinished(len(record.store)))
 
 
 def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: Boots) -> None:
@@ -417,7 +417,7 @@ def _calibrate(schedule: Schedule, testbed: Testbed, boots: Boots) -> None:
     """
     record = boots.record
     ceilings = _without_uut(CEILINGS.of(record.manifest))
-    if not ceilings and not record.results:
+    if not ceilings and not record.store:
         try:
             ceilings = list(_calibrated(schedule, testbed, boots))
         except TestbedError:  # trials through the UUTs then calibrate the sources, and show their faults
@@ -449,7 +449,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
     record = boots.record
 
     def next_trial() -> TrialSpec | None:
-        while isinstance(following := schedule.next(record.results), TrialResult):
+        while isinstance(following := schedule.next(record.store), TrialResult):
             record.keep(following)
         record.keep_ended(schedule.ended_sweeps)
         record.keep_searches(schedule.searches)

@@ -157,7 +157,7 @@ class ResultDirectory:
         """
         logged = stored_trials(self.events)  # before the store is read: a campaign may be adding to both
         with closing(opened(self.store)) as store:
-            stored = len(store.keys())
+            stored = len(store)
             if stored < logged:
                 raise UsageError(
                     f"{self.store}: {logged} trials were stored and it holds {stored}: {self.store.name}-wal, which "
@@ -173,7 +173,7 @@ class ResultDirectory:
         manifest = self.read_manifest()
         trials, searches = StoredTrials(self.store, counters), SEARCHES.of(manifest)
         with self.complete_store(Store.read) as store:
-            planned, keys = manifest["planned_trials"], store.keys()
+            planned, keys = manifest["planned_trials"], set(store)
             maxima = MaximumSearch()
             # A search that is part of the trials found the maxima, and only shared-idle has one. Replayed loads refer
             # to maxima of another campaign.

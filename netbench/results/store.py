@@ -54,8 +54,11 @@ _TRIAL = TypeAdapter(TrialResult)
 _MOST_KNOWN = 4096  # shared values in memory at a time, while trials are read
 
 
-class Store:
-    """The trials of one campaign on disk."""
+class Store(Mapping[str, TrialResult]):
+    """The trials of one campaign on disk, by key; each is read on access, and none stays in memory.
+
+    UsageError at a damaged trial.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -171,18 +174,22 @@ class Store:
                 for number, document in db.execute(query):
                     yield WarmUpTrial(number, _TRIAL.validate_json(document, strict=True))
 
-    def keys(self) -> set[str]:
-        """Return the keys of the finished trials."""
+    def __getitem__(self, key: str) -> TrialResult:
         with self._reading() as db:
-            return {key for (key,) in db.execute("SELECT key FROM trials")}
+            row = db.execute(f"SELECT {_WHOLE} WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                return _with_counters(*row)
+        raise KeyError(key)
 
-    def has(self, key: str) -> bool:
-        """Return True if a trial is finished."""
+    def __contains__(self, key: object) -> bool:
         with self._reading() as db:
             return db.execute("SELECT 1 FROM trials WHERE key = ?", (key,)).fetchone() is not None
 
-    def count(self) -> int:
-        """Return the number of finished trials."""
+    def __iter__(self) -> Iterator[str]:
+        with self._reading() as db:
+            yield from [key for (key,) in db.execute("SELECT key FROM trials")]
+
+    def __len__(self) -> int:
         with self._reading() as db:
             return int(db.execute("SELECT count(*) FROM trials").fetchone()[0])
 
@@ -192,12 +199,6 @@ class Store:
             tables = ["trials", *(["warm_up_trials"] if _has_warm_ups(db) else [])]
             boots = [db.execute(f"SELECT coalesce(max(boot), 0) FROM {table}").fetchone()[0] for table in tables]
             return int(max(boots))
-
-    def trial(self, key: str) -> TrialResult:
-        """Return one trial; UsageError if it is missing or the file is damaged."""
-        with self._reading() as db:
-            query = f"SELECT {_WHOLE} WHERE key = ?"
-            return _with_counters(*db.execute(query, (key,)).fetchone())
 
     def trials(
         self, *, uut: str | None = None, scenario: str | None = None, counters: bool = True
@@ -364,7 +365,7 @@ class StoredTrials(Stored[TrialResult], Sequence[TrialResult]):
 
     def __len__(self) -> int:
         with closing(Store.read(self.path)) as store:
-            return store.count()
+            return len(store)
 
     def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a trial, or several for a slice
         return tuple(self)[place]

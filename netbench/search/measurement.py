@@ -72,7 +72,8 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     offered = sum(counts.sent_frames for counts in streams)
     lost = [counts.lost_frames for counts in streams if counts.lost_frames is not None]
     invalid = [reason for reason in result.reasons if reason.kind.verdict is Verdict.INVALID]
-    limits, inconclusive = [], ""
+    limits: list[str] = []
+    inconclusive = ""
     if not failure:
         limits = list(map(_reason_text, invalid))
         if len(lost) < len(streams):

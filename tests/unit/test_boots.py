@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
-from netbench.campaign.record import CampaignRecord, Results
+from netbench.campaign.record import CampaignRecord
 from netbench.campaign.runner import make_request, measure_all, start
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
@@ -203,7 +203,7 @@ class Notes:
     def add(self, trial) -> None:
         self.kept.append(trial)
 
-    def has(self, key) -> bool:
+    def __contains__(self, key) -> bool:
         return any(kept.spec.key == key for kept in self.kept)
 
     def keep_facts(self, uut, facts) -> None:
@@ -232,7 +232,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
     notes: Any = Notes()
     directory = ResultDirectory(tmp_path)
     directory.captures.mkdir(exist_ok=True)
-    record = CampaignRecord(directory, notes, Results(notes), [notes])
+    record = CampaignRecord(directory, notes, [notes])
     testbeds = Testbeds(request.resolved, lambda _: testbed.opening())
     boots = Boots(testbeds, wanted, directory.captures, record, count(1))
     measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})

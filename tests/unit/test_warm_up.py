@@ -196,7 +196,7 @@ def test_the_dry_run_tells_of_them_and_of_their_time():
 def test_a_store_keeps_them_beside_its_trials(campaign):
     campaign.run(warm_up_trials=1)
     store = Store.open(campaign.directory.store)
-    assert (store.count(), len(list(store.warm_ups())), store.last_boot()) == (2, 2, 2)
+    assert (len(store), len(list(store.warm_ups())), store.last_boot()) == (2, 2, 2)
     with pytest.raises(TestbedError, match="already stored"):
         store.keep_warm_up(next(iter(store.warm_ups())))
     store.close()
