@@ -87,9 +87,9 @@ class EarlyEnds:
 class StaticPlan(Schedule):
     """All trials of a campaign in a fixed order, the same for the same seed.
 
-    The order is that of CellOrder. If neighbours forward a share of a maximum that is found among the loads, the trials that find it come first. If the
-    maximum is found otherwise, such a load stays unresolved. With `stop_when_saturated` the loads of each sweep rise in
-    any order, and those above the given number of saturated ones are left out.
+    The order is that of CellOrder. If neighbours forward a share of a maximum that is found among the loads, the trials
+    that find it come first. If the maximum is found otherwise, such a load stays unresolved. With `stop_when_saturated`
+    the loads of each sweep rise in any order, and those above the given number of saturated ones are left out.
     """
 
     def __init__(self, plan: CampaignPlan, options: BaseModel | None = None) -> None:
