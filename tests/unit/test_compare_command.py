@@ -12,7 +12,6 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
-from tests.unit.inputs import topology
 from tests.unit.report_page import Page
 from tests.unit.results_factory import MANIFEST, campaign
 from tests.unit.steadiness_factory import Made
@@ -77,13 +76,6 @@ def test_what_else_differs_leads(compare, base, tmp_path):
     assert code == 0
     assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
     assert out.index("6.12.1") < out.index("Highest throughput")
-
-
-def test_another_topology_is_told(compare, base, tmp_path):
-    other = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
-    code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), other))
-    assert code == 0
-    assert "  topology: name: lab → lab2\n  topology: uuts.0.forward: not there → route\n" in out
 
 
 def test_an_unfinished_campaign_is_compared_as_far_as_it_is(compare, base, tmp_path):
@@ -154,24 +146,6 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
     for told in (out, Page(page.read_text()).text):
         assert "Maxima that loads refer to" in told
         assert "60.0 … 61.0" in told
-
-
-def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
-    nights = [
-        stored(
-            tmp_path / f"night{night}",
-            made_up(80_000 - 1_000 * night, seed=night),
-            started=f"2025-03-0{night}T01:00:00+00:00",
-        )
-        for night in range(1, 6)
-    ]
-    page = tmp_path / "page.html"
-    code, out, _ = compare(*nights, "--html", page)
-    assert code == 0
-    assert "night5 against night1: slower in 3" in out
-    text = Page(page.read_text()).text
-    assert "Trend" in text
-    assert "night4: slower in 3" in text
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from netbench.model.source_ceiling import (
     MOST_SAMPLES,
     CeilingComparison,
     CeilingSample,
-    SourceCeiling,
     ceiling_of,
     is_settled,
 )
@@ -198,4 +197,3 @@ def test_a_search_between_loads_that_were_asked_for_needs_no_ceiling():
     assert needed() == ((1, 64),)
     assert needed(highest="10kfps") == ()
     assert make_schedule(choose(topology(), profile())).needed_ceilings == ()
-    assert isinstance(ceiling_of("xdp", 1, 64, ()), SourceCeiling)
