@@ -12,6 +12,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
+from tests.unit.inputs import topology
 from tests.unit.report_page import Page
 from tests.unit.results_factory import MANIFEST, campaign
 from tests.unit.steadiness_factory import Made
@@ -71,9 +72,10 @@ def test_it_fits_80_columns_and_has_no_colours_in_a_pipe(compare, tmp_path):
 
 def test_what_else_differs_leads(compare, base, tmp_path):
     before = {**dict(MANIFEST["before"]), "kernel": "6.12.1"}  # type: ignore[call-overload]  # JSON
-    new = stored(tmp_path / "new", made_up(seed=2), before=before)
-    code, out, _ = compare(base, new)
+    lab = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
+    code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), lab, before=before))
     assert code == 0
+    assert "  topology: name: lab → lab2\n  topology: uuts.0.forward: not there → route\n" in out
     assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
     assert out.index("6.12.1") < out.index("Highest throughput")
 

@@ -103,6 +103,7 @@ def test_without_them_nothing_is_other_than_before(campaign):
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert "warm_up_trials" not in tables, "as older stores"
     assert not {key for key in results.manifest["digests"]["profile"] if "warm_up" in key}, "as older manifests"
+    assert profile(warm_up_trials=0) == profile()
 
 
 def test_by_rule_as_many_are_made_as_it_takes(campaign):
