@@ -360,5 +360,5 @@ def _together(uut: str, neighbours: Iterable[str]) -> str:
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:
-    """Return the detail of the first reason of a kind; empty if there is none."""
-    return next((reason.detail for reason in result.reasons if reason.kind is kind), "")
+    """Return the detail of the first reason of a kind, or the name of the kind; empty if there is no such reason."""
+    return next((reason.detail or kind.value for reason in result.reasons if reason.kind is kind), "")

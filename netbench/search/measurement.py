@@ -26,20 +26,14 @@ _PASSING = frozenset(
     }
 )
 # A trial with one of these is no evidence of the rate of the sources. Failures of a sink or a UUT do not matter here.
-_OF_THE_SOURCE = frozenset(
-    {
-        ReasonKind.UNEVEN_PACING,
-        ReasonKind.TESTER_DISTURBED,
-        ReasonKind.SOURCES_APART,
-        ReasonKind.CLOCK_SET,
-        ReasonKind.GENERATOR_ERRORS,
-        ReasonKind.GENERATOR_FAILED,
-        ReasonKind.NOTHING_SENT,
-        ReasonKind.LINK_DOWN,
-        ReasonKind.LINK_CHANGED,
-        ReasonKind.HOST_LOST,
-    }
-)
+_OF_THE_SOURCE = (_PASSING - {ReasonKind.NEIGHBOUR_STOPPED_EARLY}) | {
+    ReasonKind.GENERATOR_ERRORS,
+    ReasonKind.GENERATOR_FAILED,
+    ReasonKind.NOTHING_SENT,
+    ReasonKind.LINK_DOWN,
+    ReasonKind.LINK_CHANGED,
+    ReasonKind.HOST_LOST,
+}
 # A source sends so many frames, or those due in so many seconds, back to back even if it is not late.
 _USUAL_BURST, _USUAL_BURST_S = 4, 60e-6
 # A source that was later than this at the end of sending sent its last frames after it, however few they are.
