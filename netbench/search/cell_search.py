@@ -75,10 +75,6 @@ class Progress:
     times: Counter[str] = field(default_factory=Counter)
     failures: int = 0
 
-    def copy(self) -> "Progress":
-        """Return an independent copy."""
-        return Progress(self.trials, Counter(self.times), self.failures)
-
 
 class _TooFastError(Exception):
     """The sources do not offer the highest load; `offered_fps` is the highest rate that they offered, in frames/s."""

@@ -62,11 +62,12 @@ class Search(Schedule):
 
         progress = Progress()
         for cell in self._cells:
-            if cell.repetition == 1:
-                progress.times = Counter()  # only the trials of repeated searches differ in their number alone
             if cell in self._finished:
-                progress = self._finished[cell].copy()
+                progress = self._finished[cell]
                 continue
+            # Only the trials of repeated searches differ in their number alone.
+            times = Counter() if cell.repetition == 1 else Counter(progress.times)
+            progress = Progress(progress.trials, times, progress.failures)
             elsewhere = [
                 ceiling
                 for (uut, sources, size), ceiling in self._by_trials.items()
@@ -80,7 +81,7 @@ class Search(Schedule):
                 return following
             if search.ceiling is not None and search.ceiling.uut:
                 self._by_trials[_ceiling_key(cell)] = search.ceiling
-            self._finished[cell] = progress.copy()
+            self._finished[cell] = progress
             self._results.clear()
         return None
 
