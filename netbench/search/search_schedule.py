@@ -66,7 +66,7 @@ class Search(Schedule):
                 progress = self._finished[cell]
                 continue
             # Only the trials of repeated searches differ in their number alone.
-            times = Counter() if cell.repetition == 1 else Counter(progress.times)
+            times = Counter[str]() if cell.repetition == 1 else Counter(progress.times)
             progress = Progress(progress.trials, times, progress.failures)
             elsewhere = [
                 ceiling
