@@ -88,8 +88,20 @@ class ResetOptions(_Strict):
 class SearchOptions(_Strict):
     """Options of the search for the highest load. Trials that count are as long as the profile's `duration`.
 
-    After the search, delays are measured at `delay_at`. Then the other `tests` of RFC 2544 run in the order of the RFC,
-    and last the throughput under `overload`.
+    `method`: `mlrsearch` searches for several loss ratios at once. `rfc2544` halves the interval; a trial fails at the
+    first lost frame. `tst009` does the same, but makes a trial with loss up to `verified` times in all. `loss-rate`
+    measures RFC 2544's falling loads until two in a row lose nothing. `sweep` finds the highest forwarded rate at any
+    of `shares` of the highest load.
+    `loss`: the loss ratios of the goals; 0 is NDR.
+    `width`: the allowed distance of the final bounds, as a part of the upper bound.
+    `highest` and `lowest` limit the load of each stream. `max` is the rate at which the sources can be paced, found by
+    a calibration. The default of `lowest` is a thousandth of the highest load, or less: the load at which `width` is
+    one frame in a trial.
+    `initial` and `duration_sum` (mlrsearch): the duration of its first trials, and the total time at one load. The part
+    `exceed` of that time may have more loss.
+    After the search, delays are measured at the parts `delay_at` of the load found for the first of `loss`. Then the
+    other `tests` of RFC 2544 run in the order of the RFC. Last, the throughput under overload is measured at `overload`
+    times the upper bound (more than 100 %).
     """
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
@@ -202,7 +214,9 @@ class MaximaOptions(SearchOptions):
     methods have a ratio of 0.
     """
 
-    loss: Annotated[LossRatios, Field(max_length=1)] = (0.05,)
+    loss: Annotated[
+        tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1, max_length=1)
+    ] = (0.05,)
     width: Width = 0.02
     duration_sum: Duration | None = 2.0
     delay_at: Annotated[tuple[float, ...], Field(max_length=0)] = ()
