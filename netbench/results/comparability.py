@@ -71,9 +71,7 @@ def configuration_differences(base: ResultDirectory, new: ResultDirectory) -> tu
         digests = [manifest[file] for manifest in manifests]
         values = [_values(getattr(directory, file)) for directory in (base, new)]
         for key, *_ in _changes(*digests):
-            old, now = (
-                values[side].get(key, _UNKNOWN if key in digests[side] else "not there") for side in (0, 1)
-            )
+            old, now = (values[side].get(key, _UNKNOWN if key in digests[side] else "not there") for side in (0, 1))
             differences.append(ChangedSetting(f"{file}: {key}", old, now, key.split(".")[-1] not in _WITHOUT_EFFECT))
     return _what_matters_first(differences)
 

@@ -21,7 +21,7 @@ from netbench.model.topology import Topology
 from netbench.model.trial import key_finds_maximum
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import stored_trials
-from netbench.results.manifest import ManifestHead, ENDED_SWEEPS, NOISE_FLOOR, SEARCHES
+from netbench.results.manifest import ENDED_SWEEPS, NOISE_FLOOR, SEARCHES, ManifestHead
 from netbench.results.store import Store, Stored, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
 

@@ -27,6 +27,7 @@ Cell = str | int | float | None
 CellType = type[str] | type[int] | type[float]
 Row = dict[str, Cell]
 Source = TypeVar("Source")
+_ROLES: tuple[Role, ...] = ("source", "ingress", "uut", "sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +445,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
         software_delay_jitter_us="jitter_us",
     ),
     ExportColumn("software_delay_classes", str, _software_delay_classes),
-    *map(_wait, ("source", "ingress", "uut", "sink")),
+    *map(_wait, _ROLES),
     ExportColumn(
         "stalled_s", float, lambda row: row.trial.disturbance.stalled_of(row.stream) if row.trial.disturbance else None
     ),

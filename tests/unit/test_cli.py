@@ -27,9 +27,10 @@ from tests.unit.capture_files import pcap
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
-COMMANDS = (
-    "run search resume report compare export analyze selftest doctor list clean image hosts init schema".split()
-)
+COMMANDS = [
+    *("run", "search", "resume", "report", "compare", "export", "analyze", "selftest"),
+    *("doctor", "list", "clean", "image", "hosts", "init", "schema"),
+]
 
 
 @pytest.fixture
