@@ -238,3 +238,20 @@ def lacking_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
     """Return the capabilities that every testbed needs and this process lacks (capabilities(7)); none if unknown."""
     held = next((line.split()[1] for line in lines_of(status) if line.startswith("CapEff:")), "f" * 16)
     return [name for name, bit in _CAPABILITIES.items() if not int(held, 16) >> bit & 1]
+
+
+def driver_of(interface: str) -> str | None:
+    """Return the driver of an interface of netbench's own namespace; None where /sys does not show it."""
+    try:
+        return Path("/sys/class/net", interface, "device/driver").readlink().name
+    except OSError:
+        return None
+
+
+def speed_mbps_of(interface: str) -> int | None:
+    """Return its speed in Mbit/s; None where /sys does not show it."""
+    try:
+        speed = int(Path("/sys/class/net", interface, "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None

@@ -283,7 +283,7 @@ def test_loopback(lab):
 
 
 def test_an_interface_that_is_elsewhere(lab):
-    assert "there are: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
+    assert "its interfaces: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
 
 
 def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):

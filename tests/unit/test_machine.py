@@ -209,7 +209,7 @@ def test_what_is_there_already_is_not_taken_for_netbenchs_own(guest, change):
     guest.there = [{"ifname": "eth1", "flags": ["UP"], "addr_info": [{"local": "192.0.2.7"}]}]
     guest.answers["ls"] = Completed((), 0, "nb-x\n", "")
     guest.answers["ip"] = Completed((), 0, json.dumps([{"dst": "192.0.2.8", "dev": "eth1"}]), "")
-    with pytest.raises(TestbedError, match="is there already and not netbench's"):
+    with pytest.raises(TestbedError, match="exists already and is not netbench's"):
         guest.machine.make([change])
     assert (guest.log, guest.machine.point) == ([], 0)
 

@@ -28,7 +28,17 @@ from netbench.linux.counters.counting_points import (
     readings_at_points,
 )
 from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, parse_droppers, read_tables
-from netbench.linux.netlink import Generic, Netlink, attribute, attributes, nested, number, request, route_socket, text
+from netbench.linux.netlink import (
+    Netlink,
+    attribute,
+    attributes,
+    generic_netlink,
+    nested,
+    number,
+    request,
+    route_socket,
+    text,
+)
 from netbench.linux.netns import within_each
 from netbench.linux.safety.foreign_hooks import foreign_tcx_programs, foreign_xdp_programs
 from netbench.model.foreign_text import encoded
@@ -217,17 +227,17 @@ def _link(netlink: socket.socket, index: int) -> dict[int, bytes]:
 
 def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:
     """Return pause frames by interface; without interfaces that do not count them, such as all virtual ones."""
-    found = {}
+    frames = {}
     flags = attribute(_HEADER_FLAGS, struct.pack("=I", _FLAG_STATS))
-    with suppress(OSError), Generic("ethtool") as ethtool:  # missing before Linux 5.6
+    with suppress(OSError), generic_netlink("ethtool") as ethtool:  # missing before Linux 5.6
         for name in interfaces:
             header = attribute(_HEADER_DEV_NAME, encoded(name) + b"\0") + flags
             with suppress(OSError):  # its driver does not support pause frames
-                answer = ethtool.request(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, header))
+                answer = ethtool(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, header))
                 stats = attributes(answer.get(_PAUSE_STATS, b""))
                 if _RX_FRAMES in stats and _TX_FRAMES in stats:
-                    found[name] = PauseFrames(number(stats[_RX_FRAMES]), number(stats[_TX_FRAMES]))
-    return found
+                    frames[name] = PauseFrames(number(stats[_RX_FRAMES]), number(stats[_TX_FRAMES]))
+    return frames
 
 
 def refresh_driver_counters(interfaces: Mapping[str | None, Collection[str]]) -> None:
