@@ -146,46 +146,46 @@ class AgentHost(Remote):
 
     def __init__(self, name: str, channel: AgentChannel) -> None:
         super().__init__(name, channel.machine)
-        self._channel = channel
+        self.channel = channel
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        self._channel.hello(limit_s, hopeless)
+        self.channel.hello(limit_s, hopeless)
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         with self._hang_detected():
-            return self._channel.run(argv, encoded(stdin), timeout_s)
+            return self.channel.run(argv, encoded(stdin), timeout_s)
 
     def spawn(self, argv: Sequence[str]) -> GuestProcess:
         """Start a command; it ends with the guest at the latest."""
-        return GuestProcess(self._channel, argv)
+        return GuestProcess(self.channel, argv)
 
     def read(self, path: str) -> str:
         with self._hang_detected():
-            return decoded(self._channel.get(path))
+            return decoded(self.channel.get(path))
 
     def write(self, path: str, text: str) -> None:
         with self._hang_detected():
-            self._channel.put(path, encoded(text))
+            self.channel.put(path, encoded(text))
 
     def fetch(self, path: str, target: Path) -> None:
         with self._hang_detected():
-            data = self._channel.get(path, _FILE_S, _LONGEST_FILE)
+            data = self.channel.get(path, _FILE_S, _LONGEST_FILE)
         save(target, data)
 
     def send(self, source: Path, path: str) -> None:
         data = load(source)
         with self._hang_detected():
             # Not `put`, which sends one message: a file may exceed the maximum of a message.
-            done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
+            done = self.channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
             raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
 
     def clocks(self) -> Clocks:
         """Return its clocks."""
-        return self._channel.clocks(_HANG_S)
+        return self.channel.clocks(_HANG_S)
 
     def close(self) -> None:
-        self._channel.close()
+        self.channel.close()
 
     @contextmanager
     def _hang_detected(self) -> Iterator[None]:
@@ -194,9 +194,9 @@ class AgentHost(Remote):
             yield
         except NoAnswerError as error:
             try:
-                self._channel.clocks(_HANG_S)
+                self.channel.clocks(_HANG_S)
             except TestbedError:
                 why = f"it hangs: no answer about its clocks within {_HANG_S:g} s"
-                self._channel.give_up(why)
+                self.channel.give_up(why)
                 raise GoneError(f"{error}, and {why}") from error
             raise

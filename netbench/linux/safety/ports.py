@@ -318,10 +318,10 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
     """
     carried: dict[int, list[str]] = defaultdict(list)
     home = namespace_path(netns)
-    for path, whose in every_namespace(besides=home).items():
+    for path, namespace in every_namespace(besides=home).items():
         with suppress(TestbedError, OSError):  # it ended meanwhile, or access is denied
             for index, text in within(path, lambda: _links_on(home)):
-                carried[index].append(f"the {text} in {whose}")
+                carried[index].append(f"the {text} in {namespace}")
     with suppress(TestbedError, OSError):  # the same
         for index, text in within(home, lambda: [*pppoe_sessions(_PROC_NET, indexes), *hooks_on(indexes)]):
             carried[index].append(text)
