@@ -7,10 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Self
 
 from netbench.linux.netns import within_each
-from netbench.model.foreign_text import decoded
+from netbench.model.foreign_text import decoded, encoded
 
+_RTM_GETLINK, _IFLA_IFNAME = 18, 3
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_UP = 0x1 | 0x10000  # IFF_UP, IFF_LOWER_UP
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
 _REQUEST, _DUMP = 0x1, 0x300
@@ -45,6 +50,33 @@ class Netlink(ExitStack):
 def route_socket() -> socket.socket:
     """Return a socket for requests about interfaces, in the namespace of this thread (rtnetlink(7))."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An interface of the kernel; `attributes` by type (IFLA_…)."""
+
+    index: int
+    flags: int
+    attributes: dict[int, bytes]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it and its link are up."""
+        return self.flags & _UP == _UP
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the interface that a message describes."""
+        _, _, index, flags, _ = _LINK.unpack_from(message)
+        return cls(index, flags, attributes(message[_LINK.size :]))
+
+
+def read_links(netlink: socket.socket, index: int = 0, name: str = "") -> Iterator[Link]:
+    """Yield the interface with this index or name, or all; OSError (ENODEV) where it does not exist."""
+    wanted = attribute(_IFLA_IFNAME, encoded(name) + b"\0") if name else b""
+    payload = _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0) + wanted
+    return map(Link.parse, request(netlink, _RTM_GETLINK, payload, dump=not (index or name)))
 
 
 def request(netlink: socket.socket, kind: int, payload: bytes, *, dump: bool = False) -> Iterator[bytes]:

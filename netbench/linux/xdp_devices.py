@@ -3,21 +3,16 @@
 Formats: linux/netdev.h (Linux 6.3 and newer), linux/rtnetlink.h and linux/if_link.h.
 """
 
-import socket
 import struct
 from dataclasses import dataclass
 
-from netbench.linux.netlink import attribute, attributes, generic_netlink, nested, number, request, route_socket, text
+from netbench.linux.netlink import attribute, generic_netlink, nested, number, read_links, route_socket, text
 from netbench.linux.proc import driver_of
-from netbench.model.foreign_text import encoded
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
 _RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
-_RTM_GETLINK = 18
-_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
-_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 3, 4, 18, 1
+_IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 4, 18, 1
 _IFLA_XDP, _IFLA_XDP_ATTACHED, _XDP_ATTACHED_DRV = 43, 2, 1
-_UP = 0x1 | 0x10000  # IFF_UP, IFF_LOWER_UP
 # Drivers in kernels before 6.3, which do not report features: the first accepts frames while a program is attached
 # (virtnet_xdp_xmit of drivers/net/virtio_net.c), the others do not support XDP.
 _WITH_PROGRAM, _WITHOUT_XDP = ("virtio_net",), ("e1000", "e1000e", "vmxnet3")
@@ -45,19 +40,17 @@ class XdpDevice:
 def xdp_device(interface: str) -> XdpDevice:
     """Return an interface by name; OSError (ENODEV) when there is none."""
     with route_socket() as netlink:
-        name = attribute(_IFLA_IFNAME, encoded(interface) + b"\0")
-        (answer,) = request(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
-    _, _, index, flags, _ = _LINK.unpack_from(answer)
-    link = attributes(answer[_LINK.size :])
-    kind = text(nested(link, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or driver_of(interface) or ""
-    reported = _features(index)
+        (link,) = read_links(netlink, name=interface)
+    contents = link.attributes
+    kind = text(nested(contents, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or driver_of(interface) or ""
+    reported = _features(link.index)
     features = reported
     if reported is None:
-        features = _features_by_driver(kind, nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+        features = _features_by_driver(kind, nested(contents, _IFLA_XDP, _IFLA_XDP_ATTACHED))
     return XdpDevice(
-        index,
-        number(link[_IFLA_MTU]),
-        flags & _UP == _UP,
+        link.index,
+        number(contents[_IFLA_MTU]),
+        link.is_up,
         kind,
         None if features is None else bool(features & _TAKES_FRAMES),
         None if features is None else bool(features & _RUNS_PROGRAMS),

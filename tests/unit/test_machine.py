@@ -29,7 +29,7 @@ from netbench.linux.changes import (
 from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
-from netbench.linux.netlink import attribute
+from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
@@ -480,7 +480,7 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
         stats = struct.pack(f"={words}Q", *range(words - 1), 427)
         told = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
-        ((name, nic),) = nics_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told])
+        ((name, nic),) = nics_of([Link.parse(bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told)])
         assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 

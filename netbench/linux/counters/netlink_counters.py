@@ -29,12 +29,14 @@ from netbench.linux.counters.counting_points import (
 )
 from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, parse_droppers, read_tables
 from netbench.linux.netlink import (
+    Link,
     Netlink,
     attribute,
     attributes,
     generic_netlink,
     nested,
     number,
+    read_links,
     request,
     route_socket,
     text,
@@ -46,10 +48,8 @@ from netbench.model.points import CounterReading, CountingPoint, PointKind, Poin
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-_RTM_GETLINK, _RTM_GETQDISC = 18, 38
+_RTM_GETQDISC = 38
 
-_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_OPERSTATE, _IFLA_LINKINFO = 1, 3, 10, 16, 18
 _IFLA_STATS64, _IFLA_CARRIER_CHANGES = 23, 35
 _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES = 2, 36
@@ -99,17 +99,15 @@ class _Inside(NamedTuple):
 def read_nics(netlink: Netlink, netns: str | None) -> dict[str, NicCounters]:
     """Return the interfaces of a namespace by name; TestbedError when the namespace is gone."""
     try:
-        dump = _LINK.pack(0, 0, 0, 0, 0)
-        return dict(nics_of(request(netlink.socket(netns), _RTM_GETLINK, dump, dump=True)))
+        return dict(nics_of(read_links(netlink.socket(netns))))
     except OSError as error:
         raise TestbedError(f"the NICs of {netns or 'this machine'} cannot be read: {error.strerror}") from error
 
 
-def nics_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
-    """Yield names and counters of interfaces from messages about links."""
-    for message in messages:
-        _, _, index, flags, _ = _LINK.unpack_from(message)
-        link = attributes(message[_LINK.size :])
+def nics_of(links: Iterable[Link]) -> Iterator[tuple[str, NicCounters]]:
+    """Yield names and counters of interfaces."""
+    for interface in links:
+        link = interface.attributes
         rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(link[_IFLA_STATS64])
         changes = link.get(_IFLA_CARRIER_CHANGES)
         counts_otherhost = len(link[_IFLA_STATS64]) >= _OTHERHOST.size
@@ -125,10 +123,10 @@ def nics_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
                 tx_dropped=tx_dropped,
                 rx_errors=rx_errors,
                 tx_errors=tx_errors,
-                up=bool(flags & _IFF_UP and flags & _IFF_LOWER_UP),
+                up=interface.is_up,
                 carrier_changes=None if changes is None else number(changes),
                 mac=link.get(_IFLA_ADDRESS, b"").hex(":"),
-                index=index,
+                index=interface.index,
                 master=number(link.get(_IFLA_MASTER, b"")),
                 rx_otherhost_dropped=_OTHERHOST.unpack_from(link[_IFLA_STATS64])[0] if counts_otherhost else None,
                 forwards=in_operation and (not state or number(state) == _FORWARDING),
@@ -219,10 +217,10 @@ def _programs(index: int, link: dict[int, bytes], direction: str) -> Iterator[st
 
 def _link(netlink: socket.socket, index: int) -> dict[int, bytes]:
     try:
-        (answer,) = request(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
+        (link,) = read_links(netlink, index)
     except OSError:
         return {}  # the interface is gone
-    return attributes(answer[_LINK.size :])
+    return link.attributes
 
 
 def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:

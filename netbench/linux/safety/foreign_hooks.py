@@ -16,11 +16,10 @@ from pathlib import Path
 
 from netbench.bpf.libbpf import loaded_here, program_name
 from netbench.linux.counters.nft_rules import FAMILIES, own_tables
-from netbench.linux.netlink import attribute_list, attributes, number, request, route_socket, text
+from netbench.linux.netlink import attribute_list, attributes, number, read_links, request, route_socket, text
 from netbench.linux.proc import descendants, lines_of
 
-_RTM_GETLINK, _RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 18, 34, 38, 46
-_LINK = struct.Struct("=BxxxiI4x")  # ifinfomsg: family, type, index, flags, change
+_RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 34, 38, 46
 _TC = struct.Struct("=BxxxiIII")  # tcmsg: family, index, handle, parent, info
 _RULE = struct.Struct("=B11x")  # fib_rule_hdr: family, …
 _FRA_PRIORITY, _FRA_NAMES = 6, {3: "iif", 17: "oif"}  # FRA_IIFNAME, FRA_OIFNAME
@@ -68,12 +67,11 @@ def unbound_packet_sockets() -> list[str]:
 def _xdp_programs(indexes: Mapping[str, int]) -> _Hooks:
     names = {index: name for name, index in indexes.items()}
     with route_socket() as netlink:
-        for message in request(netlink, _RTM_GETLINK, _LINK.pack(0, 0, 0), dump=True):
-            index = _LINK.unpack_from(message)[1]
-            if index in names:
-                for program, mode in foreign_xdp_programs(attributes(message[_LINK.size :])).items():
-                    remedy = f"`ip link set dev {names[index]} {_XDP_OPTIONS[mode]} off` removes it"
-                    yield index, f"the XDP program {program} ({mode}; {remedy})"
+        for link in read_links(netlink):
+            if link.index in names:
+                for program, mode in foreign_xdp_programs(link.attributes).items():
+                    remedy = f"`ip link set dev {names[link.index]} {_XDP_OPTIONS[mode]} off` removes it"
+                    yield link.index, f"the XDP program {program} ({mode}; {remedy})"
 
 
 def foreign_xdp_programs(link: dict[int, bytes]) -> dict[str, str]:
