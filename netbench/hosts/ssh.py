@@ -187,7 +187,7 @@ def free_port(host: Host) -> int:
 class SshHost(AgentHost):
     """A machine that runs netbench's code as root. `description` is that of the machine, which the code sends first.
 
-    The controller gives it up if it does not answer for `answer_s`. `clocks_compared` are the differences of its clocks.
+    The controller gives it up if it does not answer for `answer_s`. `clocks_compared`: the differences of its clocks.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class Link:
         return cls(index, flags, attributes(message[_LINK.size :]))
 
 
-def read_links(netlink: socket.socket, index: int = 0, name: str = "") -> Iterator[Link]:
+def request_links(netlink: socket.socket, index: int = 0, name: str = "") -> Iterator[Link]:
     """Yield the interface with this index or name, or all; OSError (ENODEV) where it does not exist."""
     wanted = attribute(_IFLA_IFNAME, encoded(name) + b"\0") if name else b""
     payload = _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0) + wanted

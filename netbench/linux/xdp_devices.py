@@ -6,7 +6,7 @@ Formats: linux/netdev.h (Linux 6.3 and newer), linux/rtnetlink.h and linux/if_li
 import struct
 from dataclasses import dataclass
 
-from netbench.linux.netlink import attribute, generic_netlink, nested, number, read_links, route_socket, text
+from netbench.linux.netlink import attribute, generic_netlink, nested, number, request_links, route_socket, text
 from netbench.linux.proc import driver_of
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
@@ -40,7 +40,7 @@ class XdpDevice:
 def xdp_device(interface: str) -> XdpDevice:
     """Return an interface by name; OSError (ENODEV) when there is none."""
     with route_socket() as netlink:
-        (link,) = read_links(netlink, name=interface)
+        (link,) = request_links(netlink, name=interface)
     contents = link.attributes
     kind = text(nested(contents, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or driver_of(interface) or ""
     reported = _features(link.index)

@@ -36,8 +36,8 @@ from netbench.linux.netlink import (
     generic_netlink,
     nested,
     number,
-    read_links,
     request,
+    request_links,
     route_socket,
     text,
 )
@@ -99,7 +99,7 @@ class _Inside(NamedTuple):
 def read_nics(netlink: Netlink, netns: str | None) -> dict[str, NicCounters]:
     """Return the interfaces of a namespace by name; TestbedError when the namespace is gone."""
     try:
-        return dict(nics_of(read_links(netlink.socket(netns))))
+        return dict(nics_of(request_links(netlink.socket(netns))))
     except OSError as error:
         raise TestbedError(f"the NICs of {netns or 'this machine'} cannot be read: {error.strerror}") from error
 
@@ -217,7 +217,7 @@ def _programs(index: int, link: dict[int, bytes], direction: str) -> Iterator[st
 
 def _link(netlink: socket.socket, index: int) -> dict[int, bytes]:
     try:
-        (link,) = read_links(netlink, index)
+        (link,) = request_links(netlink, index)
     except OSError:
         return {}  # the interface is gone
     return link.attributes

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from netbench.bpf.libbpf import loaded_here, program_name
 from netbench.linux.counters.nft_rules import FAMILIES, own_tables
-from netbench.linux.netlink import attribute_list, attributes, number, read_links, request, route_socket, text
+from netbench.linux.netlink import attribute_list, attributes, number, request, request_links, route_socket, text
 from netbench.linux.proc import descendants, lines_of
 
 _RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 34, 38, 46
@@ -67,7 +67,7 @@ def unbound_packet_sockets() -> list[str]:
 def _xdp_programs(indexes: Mapping[str, int]) -> _Hooks:
     names = {index: name for name, index in indexes.items()}
     with route_socket() as netlink:
-        for link in read_links(netlink):
+        for link in request_links(netlink):
             if link.index in names:
                 for program, mode in foreign_xdp_programs(link.attributes).items():
                     remedy = f"`ip link set dev {names[link.index]} {_XDP_OPTIONS[mode]} off` removes it"
