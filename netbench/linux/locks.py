@@ -140,8 +140,8 @@ def measuring(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Meas
     own = OtherMeasurement(os.getpid(), topology, datetime.now(UTC).isoformat(timespec="seconds"))
     with ExitStack() as stack:
         with state_is_written(path):
-            stack.callback(path.unlink, missing_ok=True)
             stack.enter_context(create_locked(path, _line(own)))
+            stack.callback(path.unlink, missing_ok=True)
             # All that begin from now on find this one: of any two, at least one finds the other.
             running = _locked(directory)
             earlier = [other for file, other in running.items() if file != path and _add_to(file, own)]

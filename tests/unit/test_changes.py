@@ -195,7 +195,7 @@ def test_every_kind_of_change_can_be_read_back():
         "InNamespace",
         "KernelRequest",
         "RequestInNamespace",
-        "_TcRequest",
+        "FeatureChange",
     }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
