@@ -53,7 +53,7 @@ def create_locked(path: Path, text: str = "") -> IO[str]:
     try:
         append(file, text)
         unnamed.rename(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         unnamed.unlink(missing_ok=True)
         file.close()
         raise

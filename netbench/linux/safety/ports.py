@@ -330,13 +330,9 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
 
 def _links_on(home: str) -> list[tuple[int, str]]:
     """Return the links of this thread's namespace on interfaces in `home`: index in `home`, and description."""
-    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with IPRoute() as iproute:
-            links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
-            number = iproute.get_netnsid(fd=descriptor)["nsid"] if links else None
-    finally:
-        os.close(descriptor)
+    with Path(home).open("rb", buffering=0) as namespace, IPRoute() as iproute:
+        links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
+        number = iproute.get_netnsid(fd=namespace.fileno())["nsid"] if links else None
     return [
         (index, f"{_kind(link) or 'interface'} {_name(link)}")
         for link in links
