@@ -28,17 +28,18 @@ class Completed:
 class Process(Protocol):
     """A running command: the part in use of `subprocess.Popen` (text mode, pipes with file descriptors for select(2)).
 
-    `returncode` is -N when signal N ended it, and None until poll() or wait() notices its end. Signals also reach the
-    processes that it has started, and are harmless when it has ended.
+    `returncode` is -N when signal N ended it, and None until poll() or wait() notices its end. wait() and communicate()
+    raise subprocess.TimeoutExpired when the command takes longer. Signals also reach the processes that it has started,
+    and are harmless when it has ended.
     """
 
-    
+    @property
     def stdin(self) -> IO[str] | None: ...
-    
+    @property
     def stdout(self) -> IO[str] | None: ...
-    
+    @property
     def stderr(self) -> IO[str] | None: ...
-    
+    @property
     def returncode(self) -> int | None: ...
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...

@@ -52,18 +52,15 @@ class GuestProcess:
         threading.Thread(target=self._feed, args=(ours,), daemon=True).start()
 
     def poll(self) -> int | None:
-        """Return its exit code, -N when signal N ended it; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired("a command in a guest", timeout or 0.0)
         assert self.returncode is not None
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self.stdin.closed:
             with suppress(OSError):  # it has ended, or reads nothing; subprocess ignores that too
                 self.stdin.write(input or "")
@@ -75,16 +72,13 @@ class GuestProcess:
         return written
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to it and to the processes it has started; harmless when it, or its guest, has ended."""
         with suppress(TestbedError):  # it has ended with its guest
             self._channel.send(b"K", self._number, str(int(sig)).encode())
 
     def terminate(self) -> None:
-        """Send SIGTERM, as `send_signal` does."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL, as `send_signal` does."""
         self.send_signal(signal.SIGKILL)
 
     def _handle(self, message: Message | None) -> None:
