@@ -1,6 +1,7 @@
 """A Linux kernel that netbench changes and reads counters of: this machine's, a VM's or a guest's."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from netbench.errors import ChangeError, MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
@@ -210,15 +211,11 @@ def _kept_for(change: Change, stranded: Iterable[MovePort]) -> str:
 
 
 def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[list[Change]]:
-    """Yield the changes in order, in batches that one command makes."""
-    batch: list[Change] = []
-    tool: tuple[str, ...] | None = None
-    for change in changes:
-        own = (change.undo_tool if undoing else change.tool) if isinstance(change, KernelRequest) else None
-        if batch and (own is None or own != tool):
-            yield batch
-            batch = []
-        batch.append(change)
-        tool = own
-    if batch:
-        yield batch
+    """Return the changes in order, in batches that one command makes."""
+
+    def tool(change: Change) -> object:
+        if isinstance(change, KernelRequest):
+            return change.undo_tool if undoing else change.tool
+        return id(change)  # a batch of its own
+
+    return (list(batch) for _, batch in groupby(changes, tool))
