@@ -114,8 +114,8 @@ def _require_setpriv() -> None:
         works = False
     if not works:
         sys.exit(
-            "its setpriv cannot end processes together with netbench: install util-linux there "
-            "(`netbench hosts prepare TOPOLOGY`)"
+            "it has no setpriv that ends processes together with netbench: install util-linux there (`netbench hosts "
+            "prepare TOPOLOGY` does it)"
         )
 
 
