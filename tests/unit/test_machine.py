@@ -33,11 +33,7 @@ from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
-from netbench.model.stream_paths import stream_paths
-from netbench.testbed.bring_up import base_changes
-from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import topology_in_vm
 
 OFF = "".join(
     f"{name}: off\n"
@@ -417,26 +413,6 @@ def test_what_cannot_be_recorded_is_not_made(guest, tmp_path):
     with pytest.raises((TestbedError, ValueError)):
         machine.make([AddNamespace("nb-x")])
     assert guest.log == []
-
-
-@pytest.mark.parametrize("how", ["bridge", "route"])
-def test_a_uut_in_a_vm_comes_and_goes(how, guest):
-    """All forwarding settings of a kernel are undone."""
-    lab = topology_in_vm(2)
-    guest.machine.make(base_changes(lab, "lab"))
-    made = len(guest.log)
-    before, point = dict(guest.files), guest.machine.point
-    guest.machine.make(forwarding_changes(stream_paths(lab), how))
-    told = guest.log[made:]
-    assert told
-    assert guest.machine.undo(to=point) == []
-    assert {path: text.strip() for path, text in guest.files.items()} == {p: t.strip() for p, t in before.items()}
-    gone = guest.log[made + len(told) :]
-    for command in told:
-        if " link add " in command:
-            assert command.partition(" type ")[0].replace(" add ", " del ") in gone
-        if " address add " in command:
-            assert command.replace(" add ", " del ") in gone
 
 
 # From iproute2 6.1.0 on a veth pair and a bridge, with a different number for each counter.
