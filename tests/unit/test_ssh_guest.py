@@ -1,6 +1,5 @@
 """A guest reached by SSH, with a stand-in for `ssh` that prints its arguments."""
 
-import base64
 import shlex
 import socket
 from itertools import pairwise
