@@ -22,9 +22,14 @@ class Clock(Protocol):
 class SystemClock:
     """The clocks of this machine."""
 
-    monotonic_ns = staticmethod(time.monotonic_ns)
-    realtime_ns = staticmethod(time.time_ns)
-    sleep = staticmethod(time.sleep)
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def realtime_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0.02) -> bool:
