@@ -47,7 +47,8 @@ def create_locked(path: Path, text: str = "") -> IO[str]:
     It gets its name only when it is locked, because an unlocked file would look abandoned by a killed netbench.
     """
     unnamed = path.with_suffix(".new")
-    unnamed.unlink(missing_ok=True)
+    with suppress(FileNotFoundError, NotADirectoryError):  # lock_file makes the directory, or raises the error
+        unnamed.unlink()
     file = lock_file(unnamed)
     assert file is not None, "no other process uses this name"
     try:

@@ -134,8 +134,11 @@ def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
         missing = ", ".join(dict.fromkeys(package for sign in lacking for package in packages[sign]))
         remedies = dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)
         if missing:
-            install = f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does it; to a VM, "
-            remedies = {f"{install}add it to the packages of its image)": None, **remedies}
+            install = (
+                f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does it; to a VM, add it "
+                "to the packages of its image)"
+            )
+            remedies = {install: None, **remedies}
         raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(remedies)}")
 
 

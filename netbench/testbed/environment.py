@@ -24,9 +24,8 @@ from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
-from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
+from netbench.linux.proc import driver_of, parse_cpu_list, parse_cpu_ticks, speed_mbps_of
 from netbench.linux.requirements import Tool
-from netbench.linux.proc import driver_of, speed_mbps_of
 from netbench.linux.safety.ports import KernelLink, read_links
 from netbench.testbed.doctor.requirements import all_of
 

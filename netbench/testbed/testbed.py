@@ -15,7 +15,8 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.counters.counting_points import NicCounters
-from netbench.linux.counters.iproute_counters import refresh_driver_counters
+from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
+from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
 from netbench.linux.machine import Machine
@@ -91,7 +92,7 @@ class Testbed:
         self._in_use = paths if in_use is None else in_use
         self._profile = profile
         self._rings = rings or Rings((), machines)
-        self._ports: dict[str | None, dict[str | None, list[str]]] = {}  # by machine and namespace
+        self._ports: dict[str | None, dict[str | None, list[str]]] = {None: {}}  # by machine and namespace
         for nic in dict.fromkeys(nic for path in paths for nic in path.nics.values() if nic.is_port):
             self._ports.setdefault(nic.machine, {}).setdefault(nic.netns, []).append(nic.interface)
         self._generator, self._sinks = make_backends(profile)
@@ -312,8 +313,11 @@ class Testbed:
             if isinstance(device, VmMachine) and (death := device.death()):
                 raise MachineGoneError(f"the device under test is gone: {death}")
         for machine, ports in self._ports.items():
-            for netns, group in ports.items():
-                refresh_driver_counters(self._machines[machine].host(netns), group)
+            if machine is None:
+                refresh_driver_counters(ports)
+            else:
+                for netns, group in ports.items():
+                    refresh_driver_counters_on(self._machines[machine].host(netns), group)
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}

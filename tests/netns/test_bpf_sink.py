@@ -1,5 +1,6 @@
 """Campaigns with frames counted by a program in the kernel, and the cleanup of that program."""
 
+import json
 import socket
 
 import pytest
@@ -16,6 +17,24 @@ from tests.commands import FEW, netbench, rows, settings
 from tests.netns.watching import programs, wait_for
 
 pytestmark = pytest.mark.root
+
+
+def test_every_count_and_every_place_of_loss_is_the_same_with_both_sinks(results, tmp_path):
+    same = "uut frame_size intended_fps sent_frames received_frames lost_frames lost_at duplicate_frames foreign_frames"
+    same += " reordered_frames unexplained_frames loss_runs longest_loss_run_frames"
+    found = []
+    for sink, directory in (("tcpdump", results), ("bpf", tmp_path / "bpf")):
+        frames = settings(frame_sizes=[64, 1518], sink=sink, order="sequential")
+        done = netbench("run", "netns", "quick", "-o", directory, *FEW, *frames)
+        assert done.returncode == 0, done.stderr
+        assert {row["sink"] for row in rows(directory)} == {sink}
+        found.append([{name: row[name] for name in same.split()} for row in rows(directory)])
+    assert found[0] == found[1]
+    assert {row["lost_at"] for row in found[1]} == {"", "bridge (nft drop rule)=14"}
+    manifest = json.loads((tmp_path / "bpf" / "manifest.json").read_text())
+    counted_by = manifest["tester"][0]["streams"]["s1"]["sink"]
+    assert counted_by["kind"] == "bpf"
+    assert counted_by["options"]["hook"].startswith(("xdp, native (", "tcx ingress ("))
 
 
 def test_auto_takes_tcpdump_for_what_it_can_hold_and_a_sample_is_kept(results):

@@ -131,10 +131,7 @@ def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_pa
     wait_for(lambda: "tentative" not in ip("address", "show", "nbt-a0"))
     before = everything("nbt-a0")
     if ending == "done":
-        done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW)
-        assert done.returncode == 0, done.stderr
-        (row,) = rows(tmp_path / "results")
-        assert (row["sent_frames"], row["received_frames"], verdict_of(row)) == ("200", "200", "valid"), row
+        assert netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW).returncode == 0
     else:
         long = [*FEW, *settings(duration="20s")]
         campaign = start("run", topology, "quick", "-o", tmp_path / "results", *long, start_new_session=True)
@@ -173,6 +170,17 @@ def test_a_port_that_could_not_be_given_back_as_it_is_is_refused(topology, tmp_p
     assert (dry.returncode, dry.stderr) == (2, done.stderr)
     assert ip("-d", "address") == before
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("kind", ["netns", "local"])
+def test_ports_are_used_and_given_back_as_they_were(topology, tmp_path, kind):
+    topology.write_text(TOPOLOGY.replace("KIND", kind))
+    before = looks()
+    done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW)
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(tmp_path / "results")
+    assert (row["sent_frames"], row["received_frames"], verdict_of(row)) == ("200", "200", "valid"), row
+    assert_back(before)
 
 
 def test_a_port_that_spanning_tree_holds_back_is_waited_for(topology, tmp_path):
@@ -242,6 +250,17 @@ def test_probes_that_arrive_changed_are_described(topology, tmp_path):
     assert "probes of 64 bytes arrived at nbt-b0 with VLAN 100, 68 bytes" in done.stderr + done.stdout
     (row,) = rows(tmp_path / "results")
     assert (row["verdict"], row["reasons"]) == ("invalid", "uut-failed")
+
+
+def test_ports_come_back_after_a_killed_run(topology, tmp_path, start):
+    topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+    before = looks()
+    campaign = start("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(duration="20s"))
+    wait_for(lambda: events(tmp_path / "results"))
+    campaign.kill()
+    campaign.communicate()
+    assert netbench("clean").returncode == 0
+    assert_back(before)
 
 
 def test_a_port_that_was_renamed_meanwhile_comes_back_under_its_name(topology, tmp_path, start):

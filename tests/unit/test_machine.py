@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed
@@ -33,7 +35,11 @@ from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
+from netbench.model.stream_paths import stream_paths
+from netbench.testbed.bring_up import base_changes
+from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology_in_vm
 
 OFF = "".join(
     f"{name}: off\n"
@@ -154,6 +160,12 @@ def test_what_is_no_request_is_made_in_its_namespace_and_taken_back(guest):
     guest.log.clear()
     assert guest.machine.undo() == []
     assert guest.log == [table, "nb-lab-uut: 0 > /proc/sys/net/ipv4/ip_forward"]
+
+
+def test_a_setting_that_is_not_there_is_an_error_and_leaves_nothing_to_take_back(guest):
+    with pytest.raises(TestbedError, match=r"`cat /proc/sys/net/none` failed.* No such file"):
+        guest.machine.make([SetSysctl(IN, "net.none", "1")])
+    assert guest.machine.point == 0
 
 
 def test_offloads_are_switched_in_their_namespace_and_back(guest):
@@ -415,8 +427,29 @@ def test_what_cannot_be_recorded_is_not_made(guest, tmp_path):
     assert guest.log == []
 
 
+@pytest.mark.parametrize("how", ["bridge", "route"])
+def test_a_uut_in_a_vm_comes_and_goes(how, guest):
+    """All forwarding settings of a kernel are undone."""
+    lab = topology_in_vm(2)
+    guest.machine.make(base_changes(lab, "lab"))
+    made = len(guest.log)
+    before, point = dict(guest.files), guest.machine.point
+    guest.machine.make(forwarding_changes(stream_paths(lab), how))
+    told = guest.log[made:]
+    assert told
+    assert guest.machine.undo(to=point) == []
+    assert {path: text.strip() for path, text in guest.files.items()} == {p: t.strip() for p, t in before.items()}
+    gone = guest.log[made + len(told) :]
+    for command in told:
+        if " link add " in command:
+            assert command.partition(" type ")[0].replace(" add ", " del ") in gone
+        if " address add " in command:
+            assert command.replace(" add ", " del ") in gone
+
+
 # From iproute2 6.1.0 on a veth pair and a bridge, with a different number for each counter.
 LISTING = Path(__file__).with_name("ip_links.json").read_text()
+NICS = {"nb-in1", "nb-out1", "nb-br-s1", "lo"}
 
 
 def listing_guest(text=LISTING) -> Guest:
@@ -480,6 +513,17 @@ def test_each_namespace_is_asked_once():
     guest.failing = {"link show": "no"}
     with pytest.raises(TestbedError, match="`ip -n nb-a -j -d -s -s link show` failed"):
         guest.machine.read_nics(places)
+
+
+@given(st.sets(st.sampled_from(sorted(NICS))), st.integers(0, 2**63))
+def test_counters_of_any_size_reach_their_own_nic(names, count):
+    links = json.loads(LISTING)
+    for number, link in enumerate(links):
+        link["stats64"]["rx"]["packets"] = count + number
+    found = listing_guest(json.dumps(links)).machine.read_nics(InterfaceRef("lab", None, name) for name in names)
+    assert {place.interface: counters.rx for place, counters in found.items()} == {
+        link["ifname"]: count + number for number, link in enumerate(links) if link["ifname"] in names
+    }
 
 
 def test_a_machine_that_talks_nonsense_is_named():

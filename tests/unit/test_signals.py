@@ -1,15 +1,18 @@
 """Signals to stop: they act once, in one process, and not in the middle of a clean-up."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import BaseModel, PlainSerializer, TypeAdapter
 
+import netbench
 from netbench.hosts.local import LocalHost
 from netbench.model.documents import document_of, plain, plain_text, plain_value
 from netbench.signals import Stopped, shielded, stopping_on_signals
@@ -45,6 +48,12 @@ def test_a_signal_unwinds(signum):
     assert steps == ["put back"]
     assert (stopped.value.signum, str(stopped.value)) == (signum, signal.Signals(signum).name)
     assert isinstance(stopped.value, KeyboardInterrupt)
+
+
+def test_nothing_happens_without_a_signal():
+    with stopping_on_signals():
+        inside = [signal.getsignal(signum) for signum in STOPPING]
+    assert signal.getsignal(signal.SIGINT) not in inside
 
 
 def run(script: str, timeout_s=30) -> subprocess.CompletedProcess[str]:
@@ -108,6 +117,45 @@ except Stopped:
 def test_an_impatient_user_does_not_keep_it_from_putting_things_back(first):
     done = run(AGAIN.replace("FIRST", first))
     assert (done.stdout, done.stderr) == ("put back, stopped", "")
+
+
+def test_a_shield_is_lifted_whatever_happens():
+    def fail():
+        with shielded():
+            raise ZeroDivisionError
+
+    with stopping_on_signals():
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with pytest.raises(Stopped):
+            send(signal.SIGTERM)
+
+
+HELD_DOWN = """
+def put_back():
+    for _ in range(50):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+    os.write(1, b"put back, ")
+
+try:
+    with stopping_on_signals():
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            finally:
+                put_back()  # with no shield
+        finally:
+            put_back()
+except Stopped:
+    os.write(1, b"stopped")
+"""
+
+
+def test_a_key_that_is_held_down_stops_once():
+    done = run(HELD_DOWN)
+    assert (done.stdout, done.stderr) == ("put back, put back, stopped", "")
 
 
 def blocked_in_a_command() -> set[signal.Signals]:
@@ -179,6 +227,12 @@ def test_a_signal_while_a_model_is_spelled_stops(spell):
     """pydantic would replace Stopped by its own error."""
     with pytest.raises(Stopped), stopping_on_signals():
         spell()
+
+
+def test_only_documents_have_pydantic_spell_models():
+    spells = re.compile(r"\.(model_dump(_json)?|dump_(python|json))\(")
+    texts = {path: path.read_text() for path in Path(netbench.__path__[0]).rglob("*.py")}
+    assert [path.name for path, text in texts.items() if spells.search(text)] == ["documents.py"]
 
 
 def test_a_signal_after_a_pause_stops_again(monkeypatch):

@@ -1,5 +1,6 @@
 """A guest reached by SSH, with a stand-in for `ssh` that prints its arguments."""
 
+import base64
 import shlex
 import socket
 from itertools import pairwise
@@ -112,6 +113,20 @@ def test_waiting_gives_up(reach, answer, limit_s, hope, says):
     with pytest.raises(TestbedError, match=says):
         guest.await_answer(limit_s, lambda: hope)
     assert limit_s < 60 or len(host.commands) == 1
+
+
+def test_files_by_commands(reach, tmp_path):
+    host, guest = reach((0, base64.b64encode(b"\xff\0").decode(), ""))
+    guest.fetch("/a file", tmp_path / "here")
+    assert (tmp_path / "here").read_bytes() == b"\xff\0"
+    guest.write("/x", "text")
+    guest.read("/x")
+    assert [command[-1] for command in host.commands] == [
+        "base64 '/a file'",
+        "dd of=/x bs=1M iflag=fullblock status=none",
+        "cat /x",
+    ]
+    assert host.inputs[1] == "text"
 
 
 def test_the_connection_that_is_kept_is_ended(reach, tmp_path):

@@ -60,12 +60,12 @@ def test_each_link_is_a_veth_pair_between_its_two_namespaces():
 @pytest.mark.parametrize(("lab", "known"), [(topology(), False), (ports("netns"), True), (ports("local"), True)])
 def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, lab, known):
     done: list[object] = []
-    monkeypatch.setattr("netbench.testbed.testbed.refresh_driver_counters", lambda *ports: done.append(ports))
-    machine = Mock(read_nics=Mock(return_value={}), host=lambda netns: netns)
+    monkeypatch.setattr("netbench.testbed.testbed.refresh_driver_counters", done.append)
+    machine = Mock(read_nics=Mock(return_value={}))
     bed = Testbed(lab, "run", {None: machine}, {}, stream_paths(lab), profile())
     path = stream_paths(lab)[0]
     bed.setup({}).read_nics([path.sink.place])
-    assert done == ([(path.sink.netns, [nic.interface for nic in path.nics.values()])] if known else [])
+    assert done == [{path.sink.netns: [nic.interface for nic in path.nics.values()]} if known else {}]
     machine.read_nics.assert_called_once()
 
 

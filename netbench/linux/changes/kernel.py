@@ -185,7 +185,7 @@ class AddCgroup(InNamespace):
     def found(self, state: MachineState) -> Self:
         controller = find_controller(state.host)
         change = replace(self, directory=controller.directory, version=controller.version)
-        if exists(state.host, change.path):
+        if state.host.run(["test", "-e", change.path]).exit_code == 0:
             raise not_ours(f"the control group {change.path}")
         return replace(change, switched_on=change.version == 2 and "cpu" not in state.host.read(change._switch).split())
 
@@ -218,7 +218,8 @@ def remove_group(host: Host, path: str) -> None:
     """Remove a control group, if it exists, once its last process has gone; TestbedError lists those that stay."""
 
     def removed() -> bool:
-        return not exists(host, path) or host.run(["rmdir", path]).exit_code == 0
+        is_present = host.run(["test", "-d", path]).exit_code == 0
+        return not is_present or host.run(["rmdir", path]).exit_code == 0
 
     if not wait_until(removed, _EMPTY_S, _POLL_S):
         inside = ", ".join(host.read(f"{path}/cgroup.procs").split())

@@ -149,8 +149,8 @@ class KeepPort(Change):
         for family in families:
             listed = ip_json(host, None, family, "route", "show", "table", "all", *selector)
             routes += sum(route.get("protocol") != "kernel" for route in listed)
-            for kind in (("nud", "permanent"), ("proxy",)):
-                neighbours += len(ip_json(host, None, family, "neigh", "show", *kind, *selector))
+            for state in (("nud", "permanent"), ("proxy",)):
+                neighbours += len(ip_json(host, None, family, "neigh", "show", *state, *selector))
         if routes:
             yield f"{routes} static routes (`ip route show table all dev {self.interface}`)"
         if neighbours:

@@ -122,7 +122,7 @@ class GroOn(FeatureChange):
         return self._switch_command("gro on")
 
     def found(self, state: MachineState) -> Self:
-        return replace(self, was_on=dict(self._features(state.host)).get(_OFFLOADS["gro"]) == "on")
+        return replace(self, was_on=dict(self._features(state.host)).get(_OFFLOADS["gro"], "").startswith("on"))
 
     def make(self, host: Host) -> None:
         self._switch(host, ["gro on"])

@@ -25,6 +25,7 @@ from netbench.linux.counters.counting_points import (
     parse_softnet_drops,
     readings_at_points,
 )
+from netbench.linux.counters.netlink_counters import LONGEST_REFRESH_S
 from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, own_tables, parse_droppers
 from netbench.linux.proc import busy_s
 from netbench.model.points import CountingPoint, PointKind, Points
@@ -83,7 +84,6 @@ cat /proc/net/softnet_stat && echo {_NEXT.strip()} && cat /proc/stat
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 _REFRESH = 'for port; do ethtool -S "$port" >/dev/null 2>&1; ethtool -c "$port" 2>/dev/null; done'
 _REFRESH_INTERVAL = re.compile(r"^stats-block-usecs:\s+(\d+)$", re.MULTILINE)
-_LONGEST_REFRESH_S = 5.0  # larger intervals reported by a driver are reduced to this
 
 
 def read_nics(host: Host, netns: str | None = None) -> dict[str, NicCounters]:
@@ -128,16 +128,14 @@ def parse_links(text: str) -> dict[str, NicCounters]:
     return {link["ifname"]: _nic_counters(link, indices) for link in links}
 
 
-def refresh_driver_counters(host: Host, interfaces: Collection[str]) -> None:
+def refresh_driver_counters_on(host: Host, interfaces: Collection[str]) -> None:
     """Return once the counters of a host's interfaces include all that the NICs have counted until now.
 
-    Some drivers read their NIC, or receive its counts, only every second or two. Most update them at once when their
-    own statistics are requested (e1000 does). Drivers that receive counts from the NIC report how often
-    (`stats-block-usecs` of ethtool(8)). TestbedError without an answer, MachineGoneError when the namespace is gone.
+    It does the same as `netlink_counters.refresh_driver_counters`, by ethtool(8). TestbedError without an answer.
     """
     text = host.run(["sh", "-c", _REFRESH, "netbench", *interfaces]).stdout
     lags_us = map(int, _REFRESH_INTERVAL.findall(text))
-    time.sleep(min(max(lags_us, default=0) / 1e6, _LONGEST_REFRESH_S))
+    time.sleep(min(max(lags_us, default=0) / 1e6, LONGEST_REFRESH_S))
 
 
 def _nic_counters(link: Mapping[str, Any], indices: Mapping[str, int]) -> NicCounters:

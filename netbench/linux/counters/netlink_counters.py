@@ -2,11 +2,14 @@
 
 netbench encodes the requests itself: pyroute2 0.9 has neither pause frames nor `rx_otherhost_dropped`, and takes at
 least ten times as long, which disturbs trials. Formats: linux/rtnetlink.h, linux/if_link.h, linux/if_bridge.h,
-linux/pkt_sched.h, linux/gen_stats.h, linux/ethtool_netlink.h.
+linux/pkt_sched.h, linux/gen_stats.h, linux/ethtool.h, linux/ethtool_netlink.h, linux/sockios.h.
 """
 
+import ctypes
+import fcntl
 import socket
 import struct
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -66,6 +69,16 @@ _PAUSE_HEADER, _PAUSE_STATS = 1, 5
 _HEADER_DEV_NAME, _HEADER_FLAGS = 2, 3
 _NESTED, _FLAG_STATS = 0x8000, 1 << 2
 _TX_FRAMES, _RX_FRAMES = 2, 3
+
+_SIOCETHTOOL = 0x8946
+_GCOALESCE, _GSTATS, _GSSET_INFO = 0x0E, 0x1D, 0x37
+_ETH_SS_STATS = 1
+_SSET_INFO = struct.Struct("=IIQI")  # command, reserved, requested sets, and the size of the first one
+_DRIVER_STATS = struct.Struct("=II")  # command, number of counters; 64 bits for each follow
+_COALESCE = struct.Struct("=23I")  # ethtool_coalesce
+_STATS_BLOCK_USECS = 9  # the index of stats_block_coalesce_usecs
+_IFREQ = struct.Struct("@16sP16x")  # ifreq: name, address
+LONGEST_REFRESH_S = 5.0  # larger intervals reported by a driver are reduced to this
 
 
 class _Inside(NamedTuple):
@@ -223,3 +236,34 @@ def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:
                 if _RX_FRAMES in stats and _TX_FRAMES in stats:
                     frames[name] = PauseFrames(number(stats[_RX_FRAMES]), number(stats[_TX_FRAMES]))
     return frames
+
+
+def refresh_driver_counters(interfaces: Mapping[str | None, Collection[str]]) -> None:
+    """Return once the counters of interfaces, by namespace, include all that the NICs have counted until now.
+
+    Some drivers read their NIC, or receive its counts, only every second or two. Most update them at once when their
+    own statistics are requested (e1000 does). Drivers that receive counts from the NIC report how often
+    (`stats-block-usecs` of ethtool(8)). MachineGoneError when a namespace is gone.
+    """
+    if any(interfaces.values()):
+        lags_s = within_each(interfaces, lambda netns: max(map(_lag_s, interfaces[netns]), default=0.0))
+        time.sleep(min(max(lags_s.values()), LONGEST_REFRESH_S))
+
+
+def _lag_s(interface: str) -> float:
+    """Return how long a NIC's counters may lag after its driver was queried, in s; 0 if no value is reported."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control, suppress(OSError):  # gone, or not supported
+        with suppress(OSError):  # a driver without its own statistics
+            answer = _ethtool(control, interface, _SSET_INFO.pack(_GSSET_INFO, 0, 1 << _ETH_SS_STATS, 0))
+            *_, count = _SSET_INFO.unpack(answer)
+            _ethtool(control, interface, _DRIVER_STATS.pack(_GSTATS, count) + bytes(8 * count))
+        coalesce = _ethtool(control, interface, struct.pack("=I", _GCOALESCE).ljust(_COALESCE.size, b"\0"))
+        return float(_COALESCE.unpack(coalesce)[_STATS_BLOCK_USECS] / 1e6)
+    return 0.0
+
+
+def _ethtool(control: socket.socket, interface: str, structure: bytes) -> bytes:
+    """Return a structure that the kernel filled in; OSError when the driver does not support the request."""
+    buffer = ctypes.create_string_buffer(structure, len(structure))
+    fcntl.ioctl(control, _SIOCETHTOOL, _IFREQ.pack(encoded(interface), ctypes.addressof(buffer)))
+    return buffer.raw

@@ -113,7 +113,8 @@ def _tc_filters(indexes: Mapping[str, int]) -> _Hooks:
             for message in request(netlink, _RTM_GETQDISC, _TC.pack(0, 0, 0, 0, 0), dump=True)
             if text(attributes(message[_TC.size :]).get(_TCA_KIND, b"")) in _HOOKED_IN
         }
-        for index, direction in [(index, way) for index in kinds if index in names for way in _HOOKED_IN[kinds[index]]]:
+        hooked = [(index, direction) for index in kinds if index in names for direction in _HOOKED_IN[kinds[index]]]
+        for index, direction in hooked:
             payload = _TC.pack(0, index, 0, _TC_DIRECTIONS[direction], 0)
             filters = request(netlink, _RTM_GETTFILTER, payload, dump=True)
             for kind in dict.fromkeys(text(attributes(entry[_TC.size :]).get(_TCA_KIND, b"")) for entry in filters):
