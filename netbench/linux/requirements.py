@@ -135,8 +135,8 @@ def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
         remedies = dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)
         if missing:
             install = (
-                f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does it; to a VM, add it "
-                "to the packages of its image)"
+                f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does it; to a VM, add "
+                "it to the packages of its image)"
             )
             remedies = {install: None, **remedies}
         raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(remedies)}")
