@@ -345,8 +345,8 @@ def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_
     results = shared.run(scenarios=[FORWARDING])
     assert results.trials[0].verdict is Verdict.VALID
     assert [warning.text for warning in results.warnings if warning.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
-        "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. What "
-        "is said of the neighbour's load refers to what they did send."
+        "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. "
+        "Statements about the neighbour's load refer to the offered load."
     ]
 
 

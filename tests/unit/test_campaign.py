@@ -647,7 +647,7 @@ def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
     said = {trial.spec.uut: {reason.kind for reason in trial.reasons} for trial in results.trials}
     assert said == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
     (unknown,) = [warning.text for warning in results.warnings if warning.kind is WarningKind.CEILING_UNKNOWN]
-    assert "for UUTs on VM lab is not known" in unknown
+    assert "for UUTs on VM lab is unknown" in unknown
 
 
 @on_a_vm

@@ -159,7 +159,7 @@ def test_the_command(compare, directories, tmp_path):
     text = Page(page.read_text()).text
     assert "96.6 … 97.0" in text
     assert "−3.0 %" in text
-    assert "gate, new: failed: a regression above 1 % is shown in 1 of 2 cells" in text
+    assert "a regression above 1 % was found in 1 of 2 cells" in text
     assert compare(base, new, "--fail-on-regression", "5")[0] == ExitCode.INCONCLUSIVE, "one of them is unstable"
     code, out, _ = compare(base, directories("same", *three(), *pdr))
     assert (code, "no difference in 2 limits" in out) == (0, True)
@@ -193,7 +193,7 @@ def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(compare, direc
 
 def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(compare, directories, tmp_path):
     base, page = directories("base", found()), tmp_path / "page.html"
-    words = "the other tests of RFC 2544 are not compared"
+    words = "The other tests of RFC 2544 are not compared"
     for tests in (None, Rfc2544Tests(1_488_095.0)):
         new = directories(f"new{tests is None}", found(tests=tests))
         _, out, _ = compare(base, new, "--html", page)
@@ -209,7 +209,7 @@ def test_a_campaign_that_was_stopped_within_its_first_search_is_told_to_go_on(co
         stored(tmp_path / name, made_up(), asked=asked, planned_trials=None)
     code, _, err = compare(*(tmp_path / name for name in order))
     assert code == ExitCode.USAGE
-    assert "early was stopped before its first search was over" in " ".join(err.split())
+    assert "early was stopped before its first search ended" in " ".join(err.split())
     assert f"netbench resume {tmp_path / 'early'}" in " ".join(err.split())
 
 

@@ -195,7 +195,7 @@ def test_exports_tell_how_many_and_have_them_apart(campaign, tmp_path):
 def test_the_report_counts_and_shows_them(campaign):
     page = report_page(campaign.run(warm_up_trials=2, repetitions=2))
     assert "4 warm-up trials</a>, not part of any result." in page
-    assert "4 trials on 2 boots, made before the first trial of each." in page
+    assert "4 trials on 2 boots, made before the first trial of each boot." in page
     without = report_page(FakeCampaign.run(_again(campaign)))
     assert "warm-up trials</a>" not in without
     assert "made before the first trial of each" not in without
