@@ -27,10 +27,10 @@ def checks(directory):
 def wrong(found):
     """The checks that failed for a reason within the tester."""
     failed = [check for check in found.values() if check["passed"] is False and not check["name"].startswith(SPEED)]
-    return [check for check in failed if not (kinds := told(check)) or kinds - HELD_UP - {ADDED.get(check["name"])}]
+    return [check for check in failed if not (kinds := output(check)) or kinds - HELD_UP - {ADDED.get(check["name"])}]
 
 
-def told(check):
+def output(check):
     """The kinds of reasons in the detail of a check, each of which is followed by its text."""
     return set(re.findall(r"(?:^|; )([a-z]+(?:-[a-z]+)*): ", check["detail"]))
 
@@ -57,10 +57,10 @@ def test_every_known_truth_is_found_and_the_ceilings_are_used_by_later_campaigns
     fast = f"loads=1000fps,{10 * lowest:.0f}fps"
     common = ("--uut", "bridge", "--set", "repetitions=1", "--set", "duration=50ms", "--set", "retries=0")
     netbench("run", "netns-3", "quick", "-o", tmp_path / "run", *common, "--set", fast, "--set", "frame_sizes=64")
-    told = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    output = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     limited = {
         event["key"].split("/")[4]: any(reason.startswith("tester-limited") for reason in event["reasons"])
-        for event in (line.get("details", line) for line in told)
+        for event in (line.get("details", line) for line in output)
         if "reasons" in event
     }
     assert limited == {"1000fps": False, f"{10 * lowest:.0f}fps": True}
@@ -105,7 +105,7 @@ def spoil(netns: str, device: str, running) -> bool:
     return False
 
 
-def test_a_dishonest_machine_is_told_what_is_wrong_with_it(tmp_path):
+def test_a_dishonest_machine_is_reported_what_is_wrong_with_it(tmp_path):
     """A rule behind the sink's tcpdump, a tcpdump that is stopped at times, and busy CPUs."""
     wrapper = tmp_path / "bin" / "tcpdump"
     wrapper.parent.mkdir()

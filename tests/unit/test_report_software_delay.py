@@ -17,7 +17,7 @@ ONE = measured(DelayClass(0, 10, 60), DelayClass(30, 40, 40), smallest=3, mean=1
 OTHER = measured(DelayClass(30, 40, 99), DelayClass(1000, 2000, 1), smallest=30, mean=40, largest=1200, jitter=7)
 
 
-def test_it_has_a_table_of_its_own_that_says_how_coarse_it_is() -> None:
+def test_it_has_a_table_of_its_own_that_reports_how_coarse_it_is() -> None:
     trials = [
         trial(stream_counts(software_delay=ONE), repetition=1),
         trial(stream_counts(software_delay=OTHER), repetition=2),

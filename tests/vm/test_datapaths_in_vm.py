@@ -30,9 +30,9 @@ def routed(results) -> list[int]:
     ],
 )
 def test_frames_that_take_a_short_cut_are_all_counted_and_hardly_any_is_routed(results, topology, generator, forward):
-    told = settings(generator=generator, frame_sizes="64,1518", flows=3, topology__uuts__0__forward=forward)
+    output = settings(generator=generator, frame_sizes="64,1518", flows=3, topology__uuts__0__forward=forward)
     uut = "bridge" if topology == "lab-vm" else "route"  # the first
-    done = netbench("run", topology, "quick", "-o", results, *TOLD, *told, "--uut", uut)
+    done = netbench("run", topology, "quick", "-o", results, *TOLD, *output, "--uut", uut)
     assert done.returncode == 0, done.stdout + done.stderr
     for row in rows(results):
         assert (verdict_of(row), row["sent_frames"], row["lost_frames"]) == ("valid", "500", "0"), row

@@ -114,7 +114,7 @@ def refuse_unsafe_port(
         )
     if ports[name].mtu < mtu > USUAL_MTU:
         raise UsageError(
-            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link says `mtu: {mtu}`; set it with "
+            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link has `mtu: {mtu}`; set it with "
             f"`ip link set dev {name} mtu {mtu}`, or leave that out"
         )
     if ports[name].in_use:
