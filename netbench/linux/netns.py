@@ -129,5 +129,5 @@ def _enter(path: str, netns: str) -> None:
             os.close(descriptor)
     except OSError as error:
         if error.errno in _NO_NAMESPACE:
-            raise MachineGoneError(f"network namespace {netns} is gone: somebody deleted it") from error
+            raise MachineGoneError(f"network namespace {netns} is gone: other software deleted it") from error
         raise TestbedError(f"network namespace {netns} cannot be entered: {error.strerror}") from error

@@ -77,4 +77,4 @@ AT_A_ROUTER = [
 def test_the_right_hop_is_named_with_the_right_count(forward, breakages, tmp_path):
     spec = next(uut for uut in load_shipped("netns").uuts if uut.name == forward)
     reported = measured(load_shipped("netns"), spec, breakages, tmp_path)
-    assert reported == {breakage.name: breakage.reported for breakage in [*breakages, NOTHING]}
+    assert reported == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}
