@@ -233,14 +233,14 @@ def test_captures_are_kept_up_to_their_limit_and_measuring_goes_on(campaign, mon
 
 
 def test_warnings_are_stored_with_the_results(campaign):
-    campaign.testbed.printed = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
+    campaign.testbed.reported = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
     warnings = campaign.run(duration="100ms", repetitions=2).warnings
     kinds = {warning.kind for warning in warnings}
     assert {WarningKind.VETH_OVERLOAD_IS_UNSENT, WarningKind.SHORT_TRIALS, WarningKind.FEW_REPETITIONS} <= kinds
     assert len(set(warnings)) == len(warnings)
     assert [
         warning.text for warning in warnings if warning.kind is WarningKind.SOURCE_REMARK
-    ] == campaign.testbed.printed
+    ] == campaign.testbed.reported
 
 
 @pytest.mark.parametrize("error", [TestbedError("the guest is gone"), Stopped(15)], ids=["broken", "stopped"])
