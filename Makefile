@@ -121,6 +121,7 @@ lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generat
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
+	@$(VENV)/bin/codespell
 	@for what in topology profile; do \
 	    $(VENV)/bin/netbench schema $$what | cmp - schemas/$$what.json || { echo 'run `make schemas`'; exit 1; }; \
 	done
@@ -156,7 +157,7 @@ selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'
 	@$(VENV)/bin/netbench selftest
 
-bench: setup ## the benchmarks: generators, capture analysis, what a campaign and its report take besides (root)
+bench: setup ## the benchmarks: generators, capture analysis, overhead of campaigns and reports (root)
 	@tools/require-root 'make bench'
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py

@@ -215,7 +215,7 @@ def test_every_kind_of_change_can_be_read_back():
             {
                 "change": "AddEsxiNetwork",
                 "module": "netbench.vmm.esxi_changes",
-                "told": "{}",
+                "told": "{}",  # codespell:ignore told
                 "name": "n",
                 "uplink": "u",
             },

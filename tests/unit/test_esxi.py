@@ -31,7 +31,7 @@ from tests.unit.inputs import topology
 
 PATHS = stream_paths(fake_ports())
 WAY_IN = {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"}
-SAID = {
+OPTIONS_GIVEN = {
     "server": "esx.example",
     "disk": "[datastore1] images/guest.vmdk",
     "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
@@ -40,7 +40,7 @@ SAID = {
 
 
 def options(**more) -> EsxiOptions:
-    return EsxiOptions.model_validate({**SAID, **more})
+    return EsxiOptions.model_validate({**OPTIONS_GIVEN, **more})
 
 
 def steps(**more):
