@@ -51,7 +51,11 @@ def found_in(results):
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
-    """Within 1 %; the width of the search may be half of that."""
+    """Within 1 %; the width of the search may be half of that.
+
+    A source that is late at the end of a trial offers less than the requested load, and the lower bound is what it
+    offered. The upper bound is the next load above the requested one, so it may be farther away.
+    """
     lab = tmp_path / "limited.yaml"
     lab.write_text(LAB.format(forward=forward, fps=FPS, burst=BURST))
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, timeout_s=240)
@@ -63,7 +67,8 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     for search in found:
         truth = (FPS + BURST / TRIAL_S) / (1 - search["loss_ratio"])
         assert search["state"] == "found", search
-        assert 0.99 * truth <= search["lower_fps"] <= search["upper_fps"] <= 1.01 * truth, search
+        assert 0.99 * truth <= search["lower_fps"] <= 1.01 * truth, search
+        assert 0.99 * truth <= search["upper_fps"] <= 1.03 * truth, search
 
 
 @pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
