@@ -62,7 +62,7 @@ def every_namespace(excluded: str) -> dict[str, str]:
     A namespace exists by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those
     that this process may not see are left out.
     """
-    known = {Path(besides).stat().st_ino}
+    known = {Path(excluded).stat().st_ino}
     namespaces = {}
     for path, description in _namespace_paths():
         with suppress(OSError):  # gone meanwhile, or access denied

@@ -15,7 +15,7 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.counters.counting_points import NicCounters
-from netbench.linux.counters.iproute_counters import refresh_driver_counters
+from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
@@ -317,7 +317,7 @@ class Testbed:
                 refresh_driver_counters(ports)
             else:
                 for netns, group in ports.items():
-                    refresh_driver_counters(self._machines[machine].host(netns), group)
+                    refresh_driver_counters_on(self._machines[machine].host(netns), group)
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}

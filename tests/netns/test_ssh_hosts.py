@@ -502,7 +502,7 @@ def test_hosts_that_cannot_be_reached_are_reported_before_anything_is_measured(l
     assert "the host key is unknown, or differs from the known one" in refused(lab, tmp_path, known_hosts=str(other))
     assert "Connection refused" in refused(lab, tmp_path, ssh_port=23)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    assert "the host accepts neither a key of the agent or the topology" in refused(
+    assert "the host accepts neither a key of the agent or the topology, nor the password" in refused(
         lab, tmp_path, key=str(tmp_path / "key")
     )
     assert "there is no variable NO_SUCH" in refused(lab, tmp_path, password={"env": "NO_SUCH"})

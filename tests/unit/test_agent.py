@@ -19,6 +19,7 @@ from netbench.hosts.agent import program as agent
 from netbench.hosts.agent.channel import AgentChannel, Decoder, Message, encoded_command
 from netbench.hosts.agent.host import AgentHost, GuestProcess
 from netbench.hosts.agent.program import HEADER, LONGEST_BODY
+from netbench.hosts.base import run_checked
 from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost
 from netbench.model.foreign_text import decoded
 
@@ -68,6 +69,11 @@ def channel(guest):
     return guest.channel
 
 
+def test_a_command_its_output_and_its_exit_code(channel):
+    done = channel.run(["sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"in\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (7, "in\nout\n", "err\n")
+
+
 def test_a_command_that_a_signal_ends(channel):
     assert channel.run(["sh", "-c", "kill -TERM $$"]).exit_code == -signal.SIGTERM
 
@@ -80,6 +86,17 @@ def test_what_is_no_command_reports_so(channel):
 def test_text_of_any_length_comes_through_both_ways(channel):
     text = "".join(map(chr, range(256))) * 16_384  # more than any pipe or socket holds at once
     assert channel.run(["cat"], text.encode()).stdout == text
+
+
+def test_words_are_not_interpreted(channel):
+    words = ["a b", "$HOME", "*", "", "ü"]
+    assert channel.run(["printf", "%s\\n", *words]).stdout == "".join(f"{word}\n" for word in words)
+
+
+def test_a_command_that_takes_too_long_is_ended_and_named(channel):
+    with pytest.raises(TestbedError, match=r"guest g: `sleep 60` did not end within 0.2 s"):
+        channel.run(["sleep", "60"], timeout_s=0.2)
+    assert channel.run(["true"]).exit_code == 0, "the channel goes on"
 
 
 def test_many_commands_at_once_keep_apart(channel):
@@ -136,6 +153,17 @@ def test_clocks_are_those_of_the_guest(channel):
     assert earlier[1] - 1000 <= clocks.realtime_ns <= time.time_ns() + 1000
 
 
+def test_a_process_is_sent_signals(channel):
+    process = GuestProcess(
+        channel, ["sh", "-c", "trap 'echo bye; exit 5' INT; echo ready; while :; do sleep 0.01; done"]
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10) == ("bye\n", "")
+    assert process.returncode == 5
+    process.kill()  # it has ended: no effect
+
+
 MALFORMED = [
     HEADER.pack(b"R", 1, 0),  # no words
     Message(b"R", 1, b"true").encode(),  # a word without its end
@@ -174,6 +202,14 @@ def test_a_message_that_is_never_completed_is_given_up(newborn, tmp_path):
     newborn.socket.sendall(HEADER.pack(b"R", 1, LONGEST_BODY) + b"tail")
     newborn.connect()
     assert newborn.host.run(["echo", "well"]).stdout == "well\n"
+
+
+def test_a_process_that_does_not_end_in_time(channel):
+    process = GuestProcess(channel, ["sleep", "60"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    process.kill()
+    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_process_that_cannot_start_ends_as_in_a_shell(channel):
@@ -241,11 +277,17 @@ def test_a_host_speaks_text(guest):
     assert (guest.host.name, guest.host.netns, guest.host.shares_files) == ("uut", None, False)
     done = guest.host.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], stdin="ä\n")
     assert (done.argv[0], done.exit_code, done.stdout, done.stderr) == ("sh", 3, "ä\n", "wrong\n")
+    with pytest.raises(TestbedError, match="guest g: `sh -c exit 3` failed with exit code 3: no message"):
+        run_checked(guest.host, ["sh", "-c", "exit 3"])
     assert guest.host.run(["printf", r"\377"]).stdout == decoded(b"\xff"), "whatever a guest prints is text"
+    process = guest.host.spawn(["cat"])
+    assert (process.communicate("hello\n", timeout=20), process.returncode) == (("hello\n", ""), 0)
 
 
 def test_files_of_a_host(guest, tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
+    guest.host.write(str(there), "ä\n")
+    assert guest.host.read(str(there)) == "ä\n"
     there.write_bytes(bytes(range(256)))
     guest.host.fetch(str(there), here)
     assert here.read_bytes() == bytes(range(256))

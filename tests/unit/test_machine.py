@@ -488,8 +488,8 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
     assert listing_guest(text).machine.read_nics([place])[place].rx_otherhost_dropped == 427
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
         stats = struct.pack(f"={words}Q", *range(words - 1), 427)
-        told = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
-        ((name, nic),) = nics_of([Link.parse(bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told)])
+        output = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
+        ((name, nic),) = nics_of([Link.parse(bytes(4) + struct.pack("=iI4x", 3, 0x10001) + output)])
         assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 

@@ -68,9 +68,9 @@ def test_the_ports_of_another_host_are_looked_at_by_one_command(monkeypatch):
     monkeypatch.setattr("netbench.linux.counters.iproute_counters.time.sleep", slept.append)
     output = "Coalesce parameters for eth1:\nstats-block-usecs:\t500000\nCoalesce parameters for eth2:\nrx-usecs:\t3\n"
     host = FakeHost({"sh": Completed((), 0, output, "")})
-    iproute_counters.refresh_driver_counters(host, ["eth1", "eth2"])
+    iproute_counters.refresh_driver_counters_on(host, ["eth1", "eth2"])
     ((*_, script, _, one, other),) = host.commands
     assert ("ethtool -S" in script, one, other) == (True, "eth1", "eth2")
     assert slept == [0.5]
-    iproute_counters.refresh_driver_counters(FakeHost({"sh": Completed((), 0, "", "")}), ["eth1"])
+    iproute_counters.refresh_driver_counters_on(FakeHost({"sh": Completed((), 0, "", "")}), ["eth1"])
     assert slept == [0.5, 0.0]

@@ -128,7 +128,7 @@ def parse_links(text: str) -> dict[str, NicCounters]:
     return {link["ifname"]: _nic_counters(link, indices) for link in links}
 
 
-def refresh_driver_counters(host: Host, interfaces: Collection[str]) -> None:
+def refresh_driver_counters_on(host: Host, interfaces: Collection[str]) -> None:
     """Return once the counters of a host's interfaces include all that the NICs have counted until now.
 
     It does the same as `netlink_counters.refresh_driver_counters`, by ethtool(8). TestbedError without an answer.
