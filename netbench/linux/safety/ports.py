@@ -318,7 +318,7 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
     """
     carried: dict[int, list[str]] = defaultdict(list)
     home = namespace_path(netns)
-    for path, namespace in every_namespace(besides=home).items():
+    for path, namespace in every_namespace(excluded=home).items():
         with suppress(TestbedError, OSError):  # it ended meanwhile, or access is denied
             for index, text in within(path, lambda: _links_on(home)):
                 carried[index].append(f"the {text} in {namespace}")
