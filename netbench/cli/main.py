@@ -1,20 +1,15 @@
 """The entry point of `netbench`: runs the command line and ends the process."""
 
 import errno
-import gc
 import os
 import resource
 import sys
-from pathlib import Path
 
-from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
+from netbench.cli.output import LastingOutput, complain, open_standard_streams
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
-# New objects before garbage collection starts. With Python's default of 700, collections take a seventh of the time to
-# load a campaign, in which nothing is garbage.
-_NEW_OBJECTS = 50_000
 # These commands load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
 _WITH_SCIPY = frozenset({"run", "resume", "search", "report", "export", "compare", "selftest"})
 _LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a campaign takes 360 MB
@@ -22,7 +17,6 @@ _LEAST_ADDRESS_SPACE = 512 << 20  # bytes; a campaign takes 360 MB
 
 def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
-    gc.set_threshold(_NEW_OBJECTS)
     open_standard_streams()
     os.environ["PATH"] = absolute_path()  # for all child processes
     # The linear algebra is hardly used; otherwise it starts threads that cost more than the analysis of a capture.
@@ -39,9 +33,8 @@ def _end(code: int) -> None:
     except BrokenPipeError:
         pass  # the reader of the output is gone
     except NetbenchError as error:
-        code = code or _complain(str(error), error.exit_code)
+        code = code or _complain(error)
     LastingOutput(sys.stderr).flush()
-    gc.freeze()  # the process ends anyway: collecting the remaining garbage would take a tenth of a second
     ignore_signals()  # otherwise Python would end with its own exit code on a signal
     sys.exit(code)
 
@@ -50,26 +43,14 @@ def _outcome(shield: Shield) -> int:
     """Run the command and return its exit code; signals stop it."""
     try:
         with shield.lifted():
-            return _do_command()
+            if _WITH_SCIPY.intersection(sys.argv[1:2]):
+                _require_address_space()
+            from netbench.cli.commands import run_command_line
+
+            return run_command_line(sys.argv[1:])
     except (Exception, KeyboardInterrupt) as error:
         code = _explain(error)
-        if (left := unreported(error)) is not None:
-            return _complain(str(left), left.exit_code)
-        return code
-
-
-def _do_command() -> int:
-    """Run the command line and return its exit code."""
-    if capture := _capture_to_analyze(sys.argv[1:]):
-        from netbench.cli.analyze import analyze_command
-
-        say(analyze_command(capture, as_json="--json" in sys.argv))
-        return ExitCode.DONE
-    if _WITH_SCIPY.intersection(sys.argv[1:2]):
-        _require_address_space()
-    from netbench.cli.commands import run_command_line
-
-    return run_command_line(sys.argv[1:])
+        return code if (left := unreported(error)) is None else _complain(left)
 
 
 def _require_address_space() -> None:
@@ -87,7 +68,7 @@ def _explain(error: BaseException) -> int:
         case Stopped():
             return 128 + error.signum
         case NetbenchError():
-            return _complain(str(error), error.exit_code)
+            return _complain(error)
         case KeyboardInterrupt():
             return ExitCode.SIGINT
         case BrokenPipeError():  # the reader of the output is gone
@@ -96,24 +77,19 @@ def _explain(error: BaseException) -> int:
         raise error
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if isinstance(error, MemoryError | ImportError) or is_refused or "can't start new thread" in str(error):
-        what = f"netbench cannot be loaded or has too little memory ({type(error).__name__}: {error})"
-        return _complain(f"{what}: raise its limit (ulimit -v or -u, cgroup), or install it anew", ExitCode.MISSING)
+        complain(
+            f"netbench: netbench cannot be loaded or has too little memory ({type(error).__name__}: {error}): raise its "
+            "limit (ulimit -v or -u, cgroup), or install it anew"
+        )
+        return ExitCode.MISSING
     # A defect of netbench: still one short message, with a hint at how to see more.
-    message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
-    return _complain(message, ExitCode.BROKEN)
+    complain(
+        f"netbench: unexpected {type(error).__name__}: {error}\n"
+        "please report it; NETBENCH_DEBUG=1 shows where it arose"
+    )
+    return ExitCode.BROKEN
 
 
-def _capture_to_analyze(arguments: list[str]) -> Path | None:
-    """Return the capture if the command line only analyzes one; None for any other command line.
-
-    Loading the command line parser takes longer than counting a million frames.
-    """
-    match arguments:
-        case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):
-            return Path(name)
-    return None
-
-
-def _complain(message: str, code: ExitCode) -> int:
-    print(f"netbench: {printable(message)}", file=LastingOutput(sys.stderr))
-    return code
+def _complain(error: NetbenchError) -> int:
+    complain(f"netbench: {error}")
+    return error.exit_code
