@@ -374,7 +374,7 @@ def _print_rows(
         shown = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
     several = len({row.place.scenario for row in rows}) > 1, len({row.place.sources for row in rows}) > 1
     has_p = any(row.p for row in rows)
-    table = TerminalTable(title)
+    table = TerminalTable()
     table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
     table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
     table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
@@ -391,6 +391,7 @@ def _print_rows(
             _coloured(row),
             *([row.p] if has_p else []),
         )
+    _print_line(console, title, "italic")
     console.print(table)
     if len(shown) < len(rows):
         more = f"and {count(len(rows) - len(shown), 'cell')} more, all of them with --html or --format json"

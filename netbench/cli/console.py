@@ -30,14 +30,8 @@ class PrintingConsole(Console):
 class TerminalTable(Table):
     """A table whose cells are plain text, not markup. In a narrow console texts wrap; numbers are never cut."""
 
-    def __init__(self, title: str = "") -> None:
-        super().__init__(
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            padding=(0, 1, 0, 0),
-            title=Text(title, style="italic") if title else None,
-            title_justify="left",
-        )
+    def __init__(self) -> None:
+        super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
     def add_columns_of(self, *, texts: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> None:
         """Add columns of texts, then columns of numbers; numbers are right-aligned and do not wrap."""
