@@ -86,10 +86,10 @@ def judge_trial(
         *([] if drained else [reason("still_moving", limit_s=spec.drain_limit_s)]),
         *stalls,
     ]
-    for found in judged:
-        is_saturated = found.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", found.stream))
-        if not is_saturated and (spec.restart_at_s is None or found.kind in _OF_THE_TESTER):
-            yield found
+    for finding in judged:
+        is_saturated = finding.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", finding.stream))
+        if not is_saturated and (spec.restart_at_s is None or finding.kind in _OF_THE_TESTER):
+            yield finding
 
 
 def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
@@ -193,7 +193,7 @@ def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, m
     """
     of_source = list(_generator(evidence, counts, tolerance))
     # A source with backpressure from its link is late all the time, although it was not stopped.
-    is_saturated = any(found.kind is ReasonKind.SATURATED for found in of_source)
+    is_saturated = any(finding.kind is ReasonKind.SATURATED for finding in of_source)
     if not (is_saturated or _is_overloaded(evidence, counts)):
         of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
     return [

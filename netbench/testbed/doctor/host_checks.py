@@ -20,7 +20,7 @@ from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
 from netbench.linux.requirements import Tool
 from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
-from netbench.testbed.environment import package_version
+from netbench.testbed.environment import os_release, package_version
 
 _MIN_CPUS = 2
 _MIN_FREE_BYTES = 2 * 1024**3
@@ -106,11 +106,8 @@ def unattended_install(packages: Collection[str], distribution: Collection[str])
 
 def distribution_ids() -> list[str]:
     """Return this system's ID and ID_LIKE of os-release(5), nearest first; empty when it has no os-release."""
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        return []
-    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+    release = os_release()
+    return [release["ID"], *release.get("ID_LIKE", "").split()] if "ID" in release else []
 
 
 def debian_kernel() -> str:
