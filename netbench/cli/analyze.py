@@ -27,7 +27,11 @@ one clock. PDV is delay - least delay; IPDV is how much the delays of frames wit
 differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9 % percentile is not given."""
 
 # Columns of the tables: heading, key of the document, format of its value. The first column names the row.
-_RATES = (("Frames/s", "rate_fps", ",.1f"), ("Mbit/s L1", "rate_l1_mbps", ",.3f"), ("Mbit/s L2", "rate_l2_mbps", ",.3f"))
+_RATES = (
+    ("Frames/s", "rate_fps", ",.1f"),
+    ("Mbit/s L1", "rate_l1_mbps", ",.3f"),
+    ("Mbit/s L2", "rate_l2_mbps", ",.3f"),
+)
 _INTERFACES = (("Frames", "frames", ","), ("Link type", "link_type", ""), *_RATES)
 _ACROSS = (
     ("Interfaces", "interfaces", ","),
@@ -295,9 +299,9 @@ def _table(
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > width:
         widest = max(map(len, headings))
+        lists = ((row, zip(headings[1:], rest, strict=True)) for row, *rest in cells)
         return "\n".join(
-            "\n".join([row, *(f"  {heading:<{widest}} {cell}" for heading, cell in zip(headings[1:], rest, strict=True))])
-            for row, *rest in cells
+            "\n".join([row, *(f"  {heading:<{widest}} {cell}" for heading, cell in named)]) for row, named in lists
         )
     return "\n".join(
         "  ".join([row.ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(rest, widths[1:], strict=True))])

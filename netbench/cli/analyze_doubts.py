@@ -53,7 +53,8 @@ class Doubts:
     def trusts_loss_across(self, src_ip: str, dst_ip: str) -> bool:
         """Whether missing frames of a stream are right on all interfaces."""
         streams = enumerate(self._counts.streams)
-        return all("loss" in self.trusted(n) for n, found in streams if (found.src_ip, found.dst_ip) == (src_ip, dst_ip))
+        numbers = (number for number, stream in streams if (stream.src_ip, stream.dst_ip) == (src_ip, dst_ip))
+        return all("loss" in self.trusted(number) for number in numbers)
 
     def trusts_interface_time(self, number: int) -> bool:
         """Whether capture times of an interface are right, and with them its rate."""
@@ -156,8 +157,8 @@ def _of_stamps(stream: "StreamCapture") -> Iterator[Doubt]:
         )
     if clocks.invalid_stamps:
         yield Doubt(
-            f"{_are_unknown(clocks.invalid_stamps, stream)} {_part(clocks.invalid_stamps, stream.received)} bear a time "
-            "stamp with a fraction of a second or more. Correct the source: the last field of pktgen's header is in "
+            f"{_are_unknown(clocks.invalid_stamps, stream)} {_part(clocks.invalid_stamps, stream.received)} bear a "
+            "time stamp with a fraction of a second or more. Correct the source: the last field of pktgen's header is in "
             "microseconds."
         )
 

@@ -365,7 +365,9 @@ def selftest(
 def doctor(
     topology: Annotated[
         str | None,
-        typer.Argument(metavar="TOPOLOGY", help="Only the needs of this topology.", autocompletion=completion.topologies),
+        typer.Argument(
+            metavar="TOPOLOGY", help="Only the needs of this topology.", autocompletion=completion.topologies
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

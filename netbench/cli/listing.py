@@ -21,7 +21,9 @@ def listing(width: int) -> str:
     lines = []
     for title, entries in _entries().items():
         lines.append(f"{'UUTs' if title == 'uuts' else title}:")
-        lines += [wrapped(f"  {entry['name']:32} ", entry.get("broken", entry.get("description")), width) for entry in entries]
+        for entry in entries:
+            text = entry["broken"] if "broken" in entry else entry["description"]
+            lines.append(wrapped(f"  {entry['name']:32} ", text, width))
     return "\n".join(lines)
 
 
@@ -100,7 +102,8 @@ def _platform_lines(platform: Platform, here: Judgement, width: int) -> Iterator
     yield f"{platform.name} ({kinds} virtualisation)".replace("(none ", "(no ")
     yield wrapped("  ", entry["description"], width)
     if entry["nics"]:
-        models = {kind: [model for model, its in entry["nics"].items() if its == kind] for kind in entry["nics"].values()}
+        kinds_of_nics = dict.fromkeys(entry["nics"].values())
+        models = {kind: [model for model, its in entry["nics"].items() if its == kind] for kind in kinds_of_nics}
         yield named("NICs", (f"{', '.join(names)} ({kind})" for kind, names in models.items()), "; ")
     yield named("attachments", supports["attachments"])
     yield named("bound to CPUs", supports["pinning"])

@@ -78,8 +78,8 @@ def _explain(error: BaseException) -> int:
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if isinstance(error, MemoryError | ImportError) or is_refused or "can't start new thread" in str(error):
         complain(
-            f"netbench: netbench cannot be loaded or has too little memory ({type(error).__name__}: {error}): raise its "
-            "limit (ulimit -v or -u, cgroup), or install it anew"
+            f"netbench: netbench cannot be loaded or has too little memory ({type(error).__name__}: {error}): raise "
+            "its limit (ulimit -v or -u, cgroup), or install it anew"
         )
         return ExitCode.MISSING
     # A defect of netbench: still one short message, with a hint at how to see more.

@@ -178,7 +178,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     if _differ(groups, lambda group: group.sources):
         yield "Sources", lambda group: str(group.sources)
     yield "Frame\nsize", lambda group: size_text(group.frame_size)
-    yield "Intended\nMbit/s", lambda group: str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
+    yield "Intended\nMbit/s", _intended
     if not neighbours:
         yield "Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps))
     yield "Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by)
@@ -188,6 +188,10 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     if neighbours:
         yield "Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps))
         yield "\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps))
+
+
+def _intended(group: Group) -> str:
+    return str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
 
 
 def _loss(group: Group) -> str:

@@ -15,14 +15,14 @@ _TEXTS = {
     "virtual": "netbench ran inside a virtual machine ({machine}): its neighbours can take CPU time at any moment, and "
     "its timers pass through the hypervisor. UUTs measured in turns can be compared with each other; maximum rates and "
     "delays describe this virtual machine at that time. Measure on bare metal for numbers that hold elsewhere.",
-    "limited": "A control group limits the CPU time of netbench to {limit}. When it is used up, sources, sinks and UUTs "
-    "that are processes stop until the next period. Trials in which that takes longer than a documented limit are "
+    "limited": "A control group limits the CPU time of netbench to {limit}. When it is used up, sources, sinks and "
+    "UUTs that are processes stop until the next period. Trials in which that takes longer than a documented limit are "
     "invalid (tester-disturbed). Before measuring, {remedy}.",
     "busy": "The host was busy before the campaign started: load average {load:.2f} over the last minute on {cpus} "
     "CPUs{use}. Throughput may be too low, and loss too high: other programs took CPU time from generator, UUT and "
     "sink. Stop them and measure again.",
-    "stolen": "The hypervisor gave {ratio:.1%} of this host's CPU time to others during the campaign ({steal} of {total} "
-    "ticks were stolen): unsent frames and loss may be their doing, and maxima too low. Measure again on a quieter "
+    "stolen": "The hypervisor gave {ratio:.1%} of this host's CPU time to others during the campaign ({steal} of "
+    "{total} ticks were stolen): unsent frames and loss may be their doing, and maxima too low. Measure again on a quieter "
     "machine or with dedicated CPUs.",
 }
 

@@ -70,7 +70,7 @@ class Endpoints:
         return StreamEnds(self.source.identity().completed(usual.source), self.sink.identity().completed(usual.sink))
 
     def traffic(self, trial: int, dst_mac: str, frame_size: FrameSize, fps: float | None, **more: Any) -> Traffic:
-        """Return the traffic of the stream in a trial, at the nearest rate that the source can send (None: the maximum).
+        """Return the traffic of the stream in a trial, at the nearest rate that the source can send (None: maximum).
 
         `more` are further fields of the traffic.
         """

@@ -10,16 +10,16 @@ _TESTER_DISTURBED = {
 }
 _TESTER_LIMITED = {
     "beyond_ceiling": "a load of {fps:,.0f} frames/s is {where} {ceiling_fps:,.0f} frames/s, which the self-test found "
-    "{sources} and its sink to manage here at {size} without a UUT: the tester may be the limit; offer less, or give it "
-    "more CPUs and run the self-test again",
+    "{sources} and its sink to manage here at {size} without a UUT: the tester may be the limit; offer less, or give "
+    "it more CPUs and run the self-test again",
 }
 _TESTER_DROPPED = {
     "lost_at_sink": "{frames:,} frames were lost at the {place}: the tester's loss",
     "dropped_at_tester": "{counter} dropped {frames:,} frames at the {point}: not the UUT's doing; remove it",
 }
 _OFFERED = (
-    "offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); {frames:,} frames took "
-    "{took_s:.3f} s{why}"
+    "offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); {frames:,} frames "
+    "took {took_s:.3f} s{why}"
 )
 _BACKPRESSURE = "backpressure by its link for {link_s:.3f} s of {took_s:.3f} s"
 # Why a source, and not its link, is to blame for unsent frames.
@@ -30,12 +30,12 @@ FAULTS = {
 }
 _UNEVEN_PACING = {
     "stopped": "the source was stopped for {late_ms:,.0f} ms",
-    "burst": "the source fell {late_ms:,.0f} ms behind and caught up with up to {burst:,} frames back to back: the burst "
-    "may have caused loss",
+    "burst": "the source fell {late_ms:,.0f} ms behind and caught up with up to {burst:,} frames back to back: the "
+    "burst may have caused loss",
 }
 _SOURCES_APART = {
-    "threads_apart": "the threads of the source began or ended {apart_ms:,.0f} ms apart, so its rate is not that of all "
-    "of them; a longer duration makes this small",
+    "threads_apart": "the threads of the source began or ended {apart_ms:,.0f} ms apart, so its rate is not that of "
+    "all of them; a longer duration makes this small",
     "sources_apart": "{sources} sources began {began_ms:,.0f} ms and ended {ended_ms:,.0f} ms apart: all sent at once "
     "for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates is that of no moment; a longer duration makes "
     "this small",
@@ -54,8 +54,8 @@ _LINK_CHANGED = {
 }
 _UNEXPLAINED_FRAMES = {
     "unexplained": "{frames:,} frames are explained by no counter{hints}",
-    "overcounted": "counters of drops on the way exceed the loss by {frames:,} frames: they counted frames of others as "
-    "well",
+    "overcounted": "counters of drops on the way exceed the loss by {frames:,} frames: they counted frames of others "
+    "as well",
     "counter_changed": "{counter} at the {point}, {why}: where frames were lost is uncertain",
 }
 # What may explain unexplained frames, in this order.
@@ -80,7 +80,8 @@ _MESSAGES: dict[ReasonKind, dict[str, str]] = {
     ReasonKind.UNEVEN_PACING: _UNEVEN_PACING,
     ReasonKind.SOURCES_APART: _SOURCES_APART,
     ReasonKind.NEIGHBOUR_STOPPED_EARLY: {
-        "neighbour_absent": "neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took",
+        "neighbour_absent": "neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources "
+        "took",
     },
     ReasonKind.NEIGHBOUR_LOAD_FAILED: {
         "load_idle": "neighbour {neighbour}: its load used no CPU time during the trial",
