@@ -158,8 +158,8 @@ def _of_stamps(stream: "StreamCapture") -> Iterator[Doubt]:
     if clocks.invalid_stamps:
         yield Doubt(
             f"{_are_unknown(clocks.invalid_stamps, stream)} {_part(clocks.invalid_stamps, stream.received)} bear a "
-            "time stamp with a fraction of a second or more. Correct the source: the last field of pktgen's header is in "
-            "microseconds."
+            "time stamp with a fraction of a second or more. Correct the source: the last field of pktgen's header is "
+            "in microseconds."
         )
 
 

@@ -171,7 +171,7 @@ class _Selftest:
 
     @contextmanager
     def _failures_of(self, spec: UutSpec) -> Iterator[None]:
-        """Turn the error of a UUT that does not come up into a check: skipped if this host lacks something, or failed."""
+        """Turn the error of a UUT into a check: skipped if this host lacks something, else failed."""
         passed: bool | None = False
         try:
             yield

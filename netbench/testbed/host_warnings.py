@@ -22,8 +22,8 @@ _TEXTS = {
     "CPUs{use}. Throughput may be too low, and loss too high: other programs took CPU time from generator, UUT and "
     "sink. Stop them and measure again.",
     "stolen": "The hypervisor gave {ratio:.1%} of this host's CPU time to others during the campaign ({steal} of "
-    "{total} ticks were stolen): unsent frames and loss may be their doing, and maxima too low. Measure again on a quieter "
-    "machine or with dedicated CPUs.",
+    "{total} ticks were stolen): unsent frames and loss may be their doing, and maxima too low. Measure again on a "
+    "quieter machine or with dedicated CPUs.",
 }
 
 
