@@ -2,7 +2,7 @@
 
 from errno import EPIPE
 from os import strerror
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from rich import box
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from netbench.cli.output import LastingOutput, width_of
 
-_WIDEST_WORD = 16  # columns of a text are never narrower than their longest word, up to this
+_WIDEST_WORD = 12  # columns of texts are as wide as their longest word, up to this
 
 
 class PrintingConsole(Console):
@@ -22,19 +22,23 @@ class PrintingConsole(Console):
         width = None if output.isatty() else width_of(cast(TextIO, output))
         super().__init__(file=cast(IO[str], output), width=width, highlight=False)
 
+    def print(self, *objects: Any, crop: bool = False, **options: Any) -> None:
+        """Print like Rich, but whole lines also where the console is too narrow for them."""
+        super().print(*objects, crop=crop, **options)
+
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError: Rich would exit with 1, the exit code of a regression."""
         raise BrokenPipeError(EPIPE, strerror(EPIPE))
 
 
 class TerminalTable(Table):
-    """A table whose cells are plain text, not markup. In a narrow console texts wrap; numbers are never cut."""
+    """A table whose cells are plain text, not markup. In a narrow console texts wrap, and numbers stay whole."""
 
     def __init__(self) -> None:
         super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
     def add_columns_of(self, *, texts: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> None:
-        """Add columns of texts, then columns of numbers; numbers are right-aligned and do not wrap."""
+        """Add columns of texts, then columns of numbers, which are right-aligned."""
         for heading in texts:
             self.add_column(heading, overflow="fold", min_width=_text_width(heading))
         for heading in numbers:
