@@ -92,7 +92,7 @@ def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch,
     assert [platform.name for platform, _ in judged] == list(from_outside)
     here = {platform.name: str(judgement) for platform, judgement in judged}
     assert here["boxes"] == "cannot run here because: boxctl: not installed"
-    assert here["choosy"].startswith("not known: its options decide")
+    assert here["choosy"].startswith("not known: depends on its options")
     assert here["raw"] == "not known: bridge: not checked: needs root; bridge-nf: not checked: needs root"
     monkeypatch.setattr(listing, "judge_platforms", lambda: judged)
     text = listing.uut_listing(80)
