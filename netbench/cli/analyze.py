@@ -284,9 +284,7 @@ def _moment(ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d} UTC"
 
 
-def _table(
-    name: str, columns: Sequence[tuple[str, str, str]], rows: Sequence[tuple[str, Document]], width: int
-) -> str:
+def _table(name: str, columns: Sequence[tuple[str, str, str]], rows: Sequence[tuple[str, Document]], width: int) -> str:
     """Return a table with columns as wide as needed; the first one is left-aligned, the others are right-aligned.
 
     If that is too wide, every row becomes a list.

@@ -49,9 +49,7 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
 ]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until no other netbench measures on this machine.")
-]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until no other netbench measures on this machine.")]
 StrictOption = Annotated[
     bool,
     typer.Option(

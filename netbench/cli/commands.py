@@ -171,7 +171,7 @@ def search(
     _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
 
 
-def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":
+def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":  # noqa: ANN401 - as of read_request
     from netbench.campaign.runner import read_request
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 

@@ -22,7 +22,7 @@ class PrintingConsole(Console):
         width = None if output.isatty() else width_of(cast(TextIO, output))
         super().__init__(file=cast(IO[str], output), width=width, highlight=False)
 
-    def print(self, *objects: Any, crop: bool = False, **options: Any) -> None:
+    def print(self, *objects: Any, crop: bool = False, **options: Any) -> None:  # noqa: ANN401 - as of Rich
         """Print like Rich, but whole lines also where the console is too narrow for them."""
         super().print(*objects, crop=crop, **options)
 

@@ -84,8 +84,7 @@ def _explain(error: BaseException) -> int:
         return ExitCode.MISSING
     # A defect of netbench: still one short message, with a hint at how to see more.
     complain(
-        f"netbench: unexpected {type(error).__name__}: {error}\n"
-        "please report it; NETBENCH_DEBUG=1 shows where it arose"
+        f"netbench: unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
     )
     return ExitCode.BROKEN
 

@@ -44,7 +44,7 @@ class LastingOutput:
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO = stream._stream if isinstance(stream, LastingOutput) else stream
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a stream
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:

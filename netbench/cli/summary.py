@@ -102,7 +102,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     table = TerminalTable()
     table.add_columns_of(texts=names, numbers=(*which, "Frame\nsize"))
     table.add_columns_of(texts=("Goal",), numbers=("Highest load\nkfps", "Out\nMbit/s", "Trials"))
-    for uut, searches in groupby(found, key=lambda search: search.uut):
+    for _, searches in groupby(found, key=lambda search: search.uut):
         table.add_section()
         for search in searches:
             mark = f" [{numbers[remark(search)]}]" if remark(search) else ""

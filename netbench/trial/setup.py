@@ -69,7 +69,14 @@ class Endpoints:
         usual = self.usual
         return StreamEnds(self.source.identity().completed(usual.source), self.sink.identity().completed(usual.sink))
 
-    def traffic(self, trial: int, dst_mac: str, frame_size: FrameSize, fps: float | None, **more: Any) -> Traffic:
+    def traffic(
+        self,
+        trial: int,
+        dst_mac: str,
+        frame_size: FrameSize,
+        fps: float | None,
+        **more: Any,  # noqa: ANN401 - fields of Traffic
+    ) -> Traffic:
         """Return the traffic of the stream in a trial, at the nearest rate that the source can send (None: maximum).
 
         `more` are further fields of the traffic.

@@ -128,4 +128,3 @@ def _sample(
     start_sources(endpoints, setup.clock)
     sent = {ends.path.name: ends.source.wait(_LIMIT_S) for ends in endpoints}
     return sample_of(sent, fps)
-
