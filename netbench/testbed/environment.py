@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
@@ -302,14 +302,19 @@ def _tool_versions(which: Which) -> dict[str, str | None]:
     """Return the version line of each tool; all are started at once, because some are slow."""
     tools = [tool for tool in all_of(Tool) if tool.version]
     with ThreadPoolExecutor() as pool:
-        lines = pool.map(lambda tool: _version_line(which(tool.name), tool.version), tools)
+        lines = pool.map(partial(_version_line, which), tools)
         return dict(zip((tool.name for tool in tools), lines, strict=True))
 
 
+def _version_line(which: Which, tool: Tool) -> str | None:
+    path = which(tool.name)
+    return _first_line(path, tool.version, Path(path).stat().st_ctime_ns) if path else None
+
+
 @cache
-def _version_line(path: str | None, option: str) -> str | None:
-    """Return the first line a program prints with an option."""
-    output = _output([path, option], check=False) if path else None
+def _first_line(path: str, option: str, _changed_ns: int) -> str | None:
+    """Return the first line a program prints with an option; it runs again only when its file has changed."""
+    output = _output([path, option], check=False)
     return output.splitlines()[0] if output else None
 
 

@@ -169,8 +169,19 @@ def learn(endpoints: Sequence[Endpoints]) -> None:
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:
-    dst_mac, duration_s = active.ready.next_hop_macs[ends.path.name], _FRAMES / _FPS
-    return ends.traffic(number, dst_mac, MIN_FRAME_SIZE, _FPS, duration_s=duration_s, flows=1, seed=1)
+    path = ends.path
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=active.ready.next_hop_macs[path.name],
+        src_ip=path.src_ip_of(number),
+        dst_ip=path.dst_ip,
+        frame_size=MIN_FRAME_SIZE,
+        fps=ends.source.nearest_fps(_FPS, MIN_FRAME_SIZE),
+        duration_s=_FRAMES / _FPS,
+        flows=1,
+        seed=1,
+    )
 
 
 def _without_carrier(setup: TrialSetup, endpoints: Sequence[Endpoints]) -> list[str]:

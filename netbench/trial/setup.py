@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
@@ -12,7 +12,6 @@ from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.cpu_delays import DelayReader
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.frame_mix import FrameSize
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
@@ -69,31 +68,6 @@ class Endpoints:
         usual = self.usual
         return StreamEnds(self.source.identity().completed(usual.source), self.sink.identity().completed(usual.sink))
 
-    def traffic(
-        self,
-        trial: int,
-        dst_mac: str,
-        frame_size: FrameSize,
-        fps: float | None,
-        **more: Any,  # noqa: ANN401 - fields of Traffic
-    ) -> Traffic:
-        """Return the traffic of the stream in a trial, at the nearest rate that the source can send (None: maximum).
-
-        `more` are further fields of the traffic.
-        """
-        path = self.path
-        return Traffic(
-            stream=path.name,
-            src_mac=path.source.mac,
-            dst_mac=dst_mac,
-            src_ip=path.src_ip_of(trial),
-            dst_ip=path.dst_ip,
-            frame_size=frame_size,
-            fps=None if fps is None else self.source.nearest_fps(fps, frame_size),
-            receive=path.receive,
-            **more,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
@@ -145,17 +119,22 @@ def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int, catch_up: float | None) -> Traffic:
-    frames, name = task.traffic, ends.path.name
+    frames, path = task.traffic, ends.path
     assert frames is not None, "whose streams are used has something to send on them"
-    return ends.traffic(
-        trial,
-        active.ready.next_hop_macs[name],
-        frames.size,
-        frames.load.fps(frames.size, ends.path.link_bps),
+    wanted = frames.load.fps(frames.size, path.link_bps)
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=active.ready.next_hop_macs[path.name],
+        src_ip=path.src_ip_of(trial),
+        dst_ip=path.dst_ip,
+        frame_size=frames.size,
+        fps=None if wanted is None else ends.source.nearest_fps(wanted, frames.size),
         duration_s=task.duration_s,
         flows=frames.flows,
         seed=frames.seed,
         warm_up_s=task.warm_up_s,
+        receive=path.receive,
         first_fps=task.first_fps,
         first_s=task.first_s,
         catch_up=catch_up,

@@ -17,7 +17,7 @@ from netbench.model.source_ceiling import (
     ceiling_of,
     is_settled,
 )
-from netbench.model.traffic import Sent
+from netbench.model.traffic import Sent, Traffic
 from netbench.trial.endpoints import prepare, start_sources
 from netbench.trial.setup import Endpoints, TrialSetup
 
@@ -119,12 +119,28 @@ def _sample(
     fps: float | None,
 ) -> CeilingSample:
     trial = next(setup.numbers)
-    catch_up = None if fps is None else _CATCH_UP
-    more = {"duration_s": SAMPLE_S, "flows": flows, "seed": seed, "catch_up": catch_up}
-    traffic = {ends.path.name: ends.traffic(trial, _OF_NO_NIC, frame_size, fps, **more) for ends in endpoints}
+    traffic = {ends.path.name: _traffic(ends, frame_size, flows, seed, trial, fps) for ends in endpoints}
     unready = prepare(endpoints, traffic)
     if unready:
         raise TestbedError("; ".join(source.error for source in unready.values()))
     start_sources(endpoints, setup.clock)
     sent = {ends.path.name: ends.source.wait(_LIMIT_S) for ends in endpoints}
     return sample_of(sent, fps)
+
+
+def _traffic(ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, trial: int, fps: float | None) -> Traffic:
+    path = ends.path
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=_OF_NO_NIC,
+        src_ip=path.src_ip_of(trial),
+        dst_ip=path.dst_ip,
+        frame_size=frame_size,
+        fps=None if fps is None else ends.source.nearest_fps(fps, frame_size),
+        duration_s=SAMPLE_S,
+        flows=flows,
+        seed=seed,
+        receive=path.receive,
+        catch_up=None if fps is None else _CATCH_UP,
+    )

@@ -1,4 +1,4 @@
-"""Judges a trial: derives from its evidence the typed reasons against it. Their texts are in verdict_messages."""
+"""Judges a trial: derives from its evidence the typed reasons against it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
@@ -6,6 +6,7 @@ from math import ceil, inf
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_mix import FrameSize, in_bytes
 from netbench.model.points import BPF_PROGRAMS, OTHERHOST, PathSection
+from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.tester import Disturbance
@@ -13,7 +14,6 @@ from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.loss_attribution import RING_FULL
 from netbench.trial.observation import RESET, UNCOUNTED, StreamObservation
-from netbench.trial.verdict_messages import FAULTS, HINTS, reason
 
 # The part of the duration that a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
@@ -43,6 +43,7 @@ _MAY_BE_STALLED_PART = 0.03
 _MAY_BE_STALLED_S = 0.005
 # How far apart in time the victim's sources may begin or end, as a part of the duration.
 _MAY_BE_APART_PART = 0.1
+
 
 # Reasons that apply to a trial in which the UUT was restarted. Its own counters and links started anew in between.
 _OF_THE_TESTER = frozenset(
@@ -78,18 +79,11 @@ def judge_trial(
     `clocks_set_ns` is by how much clocks were set, by machine. `drained`: the counters stood still after the trial.
     """
     stalls = disturbed(spec, disturbance) if disturbance else []
-    stalled_streams = {stall.stream for stall in stalls}
-    judged = [
-        *_of_streams(spec, guests, evidence),
-        *_of_guests(spec, guests, evidence),
-        *(_clock_set(machine, set_ns) for machine, set_ns in clocks_set_ns.items()),
-        *([] if drained else [reason("still_moving", limit_s=spec.drain_limit_s)]),
-        *stalls,
-    ]
-    for finding in judged:
-        is_saturated = finding.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", finding.stream))
-        if not is_saturated and (spec.restart_at_s is None or finding.kind in _OF_THE_TESTER):
-            yield finding
+    stalled_streams = {reason.stream for reason in stalls}
+    for reason in (*_judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained), *stalls):
+        is_saturated = reason.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", reason.stream))
+        if not is_saturated and (spec.restart_at_s is None or reason.kind in _OF_THE_TESTER):
+            yield reason
 
 
 def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
@@ -98,19 +92,162 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
     The limit is 3 % of the duration, or the tolerance of the trial if that is more, and at least 5 ms.
     """
     limit_s = max(_MAY_BE_STALLED_S, max(_MAY_BE_STALLED_PART, spec.tolerance) * spec.duration_s)
-    limits = {"duration_s": spec.duration_s, "limit_ms": limit_s * 1e3}
     reasons = []
     for stream in spec.streams:
         stalled_s = disturbance.stalled_of(stream)
         if stalled_s is not None and stalled_s > limit_s:
             stalled = [thread for thread in disturbance.decisive_of(stream) if thread.stalled_s]
-            threads = (f"{thread.role} {thread.name} {(thread.stalled_s or 0) * 1e3:,.0f} ms" for thread in stalled)
+            threads = ", ".join(
+                f"{thread.role} {thread.name} {(thread.stalled_s or 0) * 1e3:,.0f} ms" for thread in stalled
+            )
             who = "the UUT" if all(thread.role == "uut" for thread in stalled) else "the tester"
-            numbers = {"who": who, "stalled_ms": stalled_s * 1e3, "threads": ", ".join(threads), **limits}
-            reasons.append(reason("stalled", stream, **numbers))
+            detail = (
+                f"{who} was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
+                f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
+            )
+            reasons.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
     if disturbance.throttled_s is not None and disturbance.throttled_s > limit_s:
-        reasons.append(reason("throttled", throttled_ms=disturbance.throttled_s * 1e3, **limits))
+        detail = (
+            f"a CPU limit stopped netbench's control group for {disturbance.throttled_s * 1e3:,.0f} ms (all CPUs added "
+            f"up) of {spec.duration_s:g} s, more than {limit_s * 1e3:,.0f} ms; run netbench without the limit"
+        )
+        reasons.append(Reason(ReasonKind.TESTER_DISTURBED, "", detail))
     return reasons
+
+
+def _judged(
+    spec: TrialSpec,
+    guests: Sequence[GuestResult],
+    evidence: Sequence[Sequence[StreamObservation]],
+    *,
+    clocks_set_ns: Mapping[str | None, int],
+    drained: bool,
+) -> Iterator[Reason]:
+    for guest, guest_evidence in zip(guests, evidence, strict=True):
+        for stream_evidence, counts in zip(guest_evidence, guest.streams, strict=True):
+            if guest.name == VICTIM:
+                yield from judge(stream_evidence, counts, spec.tolerance, spec.max_lateness_s)
+                continue
+            # The offered load of a neighbour has no tolerance: it is measured, and all results refer to it.
+            yield from judge(stream_evidence, counts, inf, inf)
+            if _falls_short(stream_evidence, spec.tolerance) and not _at_fault(stream_evidence):
+                yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(stream_evidence))
+    for counts in guests[0].streams:
+        yield from buffered(counts)
+    for task in spec.guests:
+        if task.share_of_less:
+            who = "the UUT" if task.name == VICTIM else f"neighbour {task.name}"
+            what = "a share of a lower bound of the maximum, which is limited by"
+            detail = f"{who} is offered {what} {task.share_of_less}"
+            yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
+        if task.is_less_than_share:
+            assert task.traffic is not None, "its load is known"
+            detail = f"{task.traffic.load} exceeds the rate that the sources hold: they offered this rate instead"
+            yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
+    for guest in guests:
+        if guest.cpu_s.get("load", inf) <= 0:
+            detail = f"neighbour {guest.name}: its load used no CPU time during the trial"
+            yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
+    victim, *neighbours = evidence
+    yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
+    for guest, guest_evidence in zip(guests[1:], neighbours, strict=True):
+        yield from _absences(guest.name, guest_evidence, victim, spec)
+    for machine, set_ns in clocks_set_ns.items():
+        whose = f"the clock of host {machine}" if machine else "the clock"
+        detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+        yield Reason(ReasonKind.CLOCK_SET, "", detail)
+    if not drained:
+        detail = f"counters still moved {spec.drain_limit_s:g} s after the last frame"
+        yield Reason(ReasonKind.NOT_DRAINED, "", detail)
+
+
+def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
+    """Return the reasons against one stream of a trial.
+
+    `tolerance` is a ratio of the intended load. `max_lateness_s` is how far a source may fall behind its schedule. It
+    is limited to a tenth of the duration, or to the tolerance if that is more.
+    """
+    of_source = list(_generator(evidence, counts, tolerance))
+    # A source with backpressure from its link is late all the time, although it was not stopped.
+    is_saturated = ReasonKind.SATURATED in (kind for kind, _ in of_source)
+    if not (is_saturated or _is_overloaded(evidence, counts)):
+        of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
+    findings = [
+        *of_source,
+        *_sink(evidence.received),
+        *_dropped_unknown(evidence.received, counts),
+        *_tester(evidence, counts),
+        *_links(evidence),
+        *_addressed_elsewhere(evidence, counts),
+        *_foreign_programs(evidence, counts),
+        *_frames(evidence, counts),
+    ]
+    return [Reason(kind, evidence.path.name, detail) for kind, detail in findings]
+
+
+def _absences(
+    neighbour: str, evidence: Sequence[StreamObservation], victim: Sequence[StreamObservation], spec: TrialSpec
+) -> Iterator[Reason]:
+    """Yield a reason for each source of a neighbour that did not send during all the time of the victim's sources."""
+    first_ns = min((stream.sent.first_ns for stream in victim if stream.sent.first_ns is not None), default=None)
+    last_ns = max((stream.sent.last_ns for stream in victim if stream.sent.last_ns is not None), default=None)
+    for stream in evidence:
+        sent = stream.sent
+        if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
+            continue
+        missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
+        if _falls_short(stream, spec.tolerance):
+            missed_s += sent.away_s
+        if missed_s > _MAY_MISS_PART * spec.duration_s:
+            detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
+            yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, stream.path.name, detail)
+
+
+def buffered(counts: StreamCounts) -> Iterator[Reason]:
+    """Yield a reason if an overloaded path still had so many frames in queues that the measured loss is too low."""
+    window, offered_fps = counts.window, counts.offered_fps
+    if window is None or offered_fps is None:
+        return
+    keeps_up = window.frames / window.seconds >= offered_fps * (1 - _MAY_BE_BUFFERED_PART)
+    if window.buffered_frames > counts.sent_frames * _MAY_BE_BUFFERED_PART and not keeps_up:
+        enough_s = max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
+        detail = (
+            f"{window.buffered_frames:,} of {counts.sent_frames:,} frames were still in queues when sending ended, so "
+            f"the loss is too low; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
+        )
+        yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
+
+
+def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Reason]:
+    """Yield a reason if sources, or the threads of one source, did not send at the same time.
+
+    The sum of their rates then never occurred. Only sources whose clocks were compared, or that share a machine and so
+    a clock, are checked against each other.
+    """
+    spans: dict[str | None, list[tuple[int, int]]] = {}
+    for stream in evidence:
+        if stream.sent.first_ns is not None and stream.sent.last_ns is not None:
+            clock, machine = stream.source_clock, stream.path.source.machine
+            by_ns = clock.middle_ns if clock else 0
+            span = stream.sent.first_ns - by_ns, stream.sent.last_ns - by_ns
+            spans.setdefault(None if clock else machine, []).append(span)
+        if stream.sent.apart_s > limit_s:
+            detail = (
+                f"the threads of the source began or ended {stream.sent.apart_s * 1e3:,.0f} ms apart, so its rate is "
+                "not that of all of them; a longer duration makes this small"
+            )
+            yield Reason(ReasonKind.SOURCES_APART, stream.path.name, detail)
+    for together in spans.values():
+        first_ns, last_ns = zip(*together, strict=True)
+        began_s, ended_s = ((max(times) - min(times)) / 1e9 for times in (first_ns, last_ns))
+        if max(began_s, ended_s) > limit_s:
+            overlap_s, any_s = (max(0, min(last_ns) - max(first_ns)) / 1e9, (max(last_ns) - min(first_ns)) / 1e9)
+            detail = (
+                f"{len(together)} sources began {began_s * 1e3:,.0f} ms and ended {ended_s * 1e3:,.0f} ms apart: all "
+                f"sent at once for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates is that of no moment; "
+                "a longer duration makes this small"
+            )
+            yield Reason(ReasonKind.SOURCES_APART, "", detail)
 
 
 def beyond_ceiling(
@@ -130,168 +267,45 @@ def beyond_ceiling(
         load = min(load, counts.received_frames / counts.duration_s)
     if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
         return []
-    return [
-        reason(
-            "beyond_ceiling",
-            counts.stream,
-            fps=load,
-            where="above" if load > ceiling else "near",
-            ceiling_fps=ceiling,
-            sources="one source" if sources == 1 else f"each of {sources} sources at once",
-            size=in_bytes(frame_size),
-        )
-    ]
+    many = "one source" if sources == 1 else f"each of {sources} sources at once"
+    where = "above" if load > ceiling else "near"
+    detail = (
+        f"a load of {load:,.0f} frames/s is {where} {ceiling:,.0f} frames/s, which the self-test found {many} and its "
+        f"sink to manage here at {in_bytes(frame_size)} without a UUT: the tester may be the limit; offer less, or "
+        "give it more CPUs and run the self-test again"
+    )
+    return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
 
 
-def _of_streams(
-    spec: TrialSpec, guests: Sequence[GuestResult], evidence: Sequence[Sequence[StreamObservation]]
-) -> Iterator[Reason]:
-    """Yield the reasons of each stream, and of the victim's streams that were still in queues."""
-    for guest, streams in zip(guests, evidence, strict=True):
-        for stream, counts in zip(streams, guest.streams, strict=True):
-            if guest.name == VICTIM:
-                yield from judge(stream, counts, spec.tolerance, spec.max_lateness_s)
-                continue
-            # The offered load of a neighbour has no tolerance: it is measured, and all results refer to it.
-            yield from judge(stream, counts, inf, inf)
-            if _falls_short(stream, spec.tolerance) and not _fault(stream):
-                yield reason("neighbour_saturated", counts.stream, **_backpressure(stream))
-    for counts in guests[0].streams:
-        yield from buffered(counts)
+Finding = tuple[ReasonKind, str]
 
 
-def _of_guests(
-    spec: TrialSpec, guests: Sequence[GuestResult], evidence: Sequence[Sequence[StreamObservation]]
-) -> Iterator[Reason]:
-    """Yield the reasons about the loads of guests, and about sources that did not send together."""
-    for task in spec.guests:
-        if task.share_of_less:
-            who = "the UUT" if task.name == VICTIM else f"neighbour {task.name}"
-            yield reason("share_of_less", who=who, limit=task.share_of_less)
-        if task.is_less_than_share:
-            assert task.traffic is not None, "its load is known"
-            yield reason("less_than_share", load=task.traffic.load)
-    for guest in guests:
-        if guest.cpu_s.get("load", inf) <= 0:
-            yield reason("load_idle", neighbour=guest.name)
-    victim, *neighbours = evidence
-    yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
-    for guest, streams in zip(guests[1:], neighbours, strict=True):
-        yield from _absences(guest.name, streams, victim, spec)
-
-
-def _clock_set(machine: str | None, set_ns: int) -> Reason:
-    whose = f"the clock of host {machine}" if machine else "the clock"
-    return reason("clock_set", whose=whose, set_s=set_ns / 1e9)
-
-
-def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
-    """Return the reasons against one stream of a trial.
-
-    `tolerance` is a ratio of the intended load. `max_lateness_s` is how far a source may fall behind its schedule. It
-    is limited to a tenth of the duration, or to the tolerance if that is more.
-    """
-    of_source = list(_generator(evidence, counts, tolerance))
-    # A source with backpressure from its link is late all the time, although it was not stopped.
-    is_saturated = any(finding.kind is ReasonKind.SATURATED for finding in of_source)
-    if not (is_saturated or _is_overloaded(evidence, counts)):
-        of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
-    return [
-        *of_source,
-        *_sink(evidence, counts),
-        *_tester(evidence, counts),
-        *_links(evidence),
-        *_foreign_causes(evidence, counts),
-        *_frames(evidence, counts),
-    ]
-
-
-def _absences(
-    neighbour: str, evidence: Sequence[StreamObservation], victim: Sequence[StreamObservation], spec: TrialSpec
-) -> Iterator[Reason]:
-    """Yield a reason for each source of a neighbour that did not send during all the time of the victim's sources."""
-    first_ns = min((stream.sent.first_ns for stream in victim if stream.sent.first_ns is not None), default=None)
-    last_ns = max((stream.sent.last_ns for stream in victim if stream.sent.last_ns is not None), default=None)
-    for stream in evidence:
-        sent = stream.sent
-        if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
-            continue
-        missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
-        if _falls_short(stream, spec.tolerance):
-            missed_s += sent.away_s
-        if missed_s > _MAY_MISS_PART * spec.duration_s:
-            yield reason("neighbour_absent", stream.path.name, neighbour=neighbour, missed_s=missed_s)
-
-
-def buffered(counts: StreamCounts) -> Iterator[Reason]:
-    """Yield a reason if an overloaded path still had so many frames in queues that the measured loss is too low."""
-    window, offered_fps = counts.window, counts.offered_fps
-    if window is None or offered_fps is None:
-        return
-    keeps_up = window.frames / window.seconds >= offered_fps * (1 - _MAY_BE_BUFFERED_PART)
-    if window.buffered_frames > counts.sent_frames * _MAY_BE_BUFFERED_PART and not keeps_up:
-        enough_s = ceil(max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps * 10) / 10
-        numbers = {"buffered": window.buffered_frames, "sent": counts.sent_frames, "enough_s": enough_s}
-        yield reason("buffered", counts.stream, **numbers)
-
-
-def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Reason]:
-    """Yield a reason if sources, or the threads of one source, did not send at the same time.
-
-    The sum of their rates then never occurred. Only sources whose clocks were compared, or that share a machine and so
-    a clock, are checked against each other.
-    """
-    spans: dict[str | None, list[tuple[int, int]]] = {}
-    for stream in evidence:
-        if stream.sent.first_ns is not None and stream.sent.last_ns is not None:
-            clock, machine = stream.source_clock, stream.path.source.machine
-            by_ns = clock.middle_ns if clock else 0
-            span = stream.sent.first_ns - by_ns, stream.sent.last_ns - by_ns
-            spans.setdefault(None if clock else machine, []).append(span)
-        if stream.sent.apart_s > limit_s:
-            yield reason("threads_apart", stream.path.name, apart_ms=stream.sent.apart_s * 1e3)
-    for together in spans.values():
-        first_ns, last_ns = zip(*together, strict=True)
-        began_s, ended_s = ((max(times) - min(times)) / 1e9 for times in (first_ns, last_ns))
-        if max(began_s, ended_s) > limit_s:
-            yield reason(
-                "sources_apart",
-                sources=len(together),
-                began_ms=began_s * 1e3,
-                ended_ms=ended_s * 1e3,
-                overlap_s=max(0, min(last_ns) - max(first_ns)) / 1e9,
-                any_s=(max(last_ns) - min(first_ns)) / 1e9,
-            )
-
-
-def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: float) -> Iterator[Reason]:
-    sent, stream = evidence.sent, evidence.path.name
+def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
+    sent = evidence.sent
     if sent.error:
-        yield reason("generator_failed", stream, error=sent.error)
+        yield ReasonKind.GENERATOR_FAILED, sent.error
     elif sent.frames == 0 and not evidence.received.error:
-        yield reason("nothing_sent", stream)
+        yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
     # A source without an intended rate regularly meets a full queue of the NIC and tries again. So does a source that
     # reports how long its link held it up.
     if sent.errors and evidence.traffic.fps is not None and sent.link_s is None:
-        yield reason("generator_errors", stream, errors=sent.errors)
+        yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
     offered, intended = counts.offered_fps, evidence.traffic.fps
     if sent.error or not sent.frames or offered is None or intended is None:
         return
     off = offered / intended - 1
     if abs(off) <= tolerance:
         return
-    fault = _fault(evidence) if _falls_short(evidence, tolerance) else ""
-    numbers = {
-        "offered": offered,
-        "intended": intended,
-        "off": off,
-        "tolerance": tolerance,
-        "frames": sent.frames,
-        "why": f"; {fault}" if fault else "",
-        **_backpressure(evidence),
-    }
-    is_saturated = _falls_short(evidence, tolerance) and not fault
-    yield reason("saturated" if is_saturated else "out_of_tolerance", stream, **numbers)
+    detail = (
+        f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
+        f"{sent.frames:,} frames took {sent.duration_s:.3f} s"
+    )
+    if not _falls_short(evidence, tolerance):
+        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, detail
+    elif fault := _at_fault(evidence):
+        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, f"{detail}; {fault}"
+    else:
+        yield ReasonKind.SATURATED, f"{detail}; {_saturation(evidence)}"
 
 
 def _falls_short(evidence: StreamObservation, tolerance: float) -> bool:
@@ -302,21 +316,21 @@ def _falls_short(evidence: StreamObservation, tolerance: float) -> bool:
     return sent.frames < sent.duration_s * intended * (1 - tolerance)
 
 
-def _fault(evidence: StreamObservation) -> str:
+def _at_fault(evidence: StreamObservation) -> str:
     """Return why the source, and not its link, is to blame for the unsent frames; empty if only its link is."""
     sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
     missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
     if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
-        return FAULTS["away"].format(away_s=sent.away_s)
+        return f"the source did not run for {sent.away_s:.3f} s of that, although it had frames to send"
     if sent.unevenness > _MAY_BE_UNEVEN_PART:
-        return FAULTS["uneven"].format(unevenness=sent.unevenness)
+        return f"it was unsteady: up to {sent.unevenness:.0%} of its frames ahead of an even rate, or behind"
     if link_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
-        return FAULTS["slow"].format(link_s=link_s)
+        return f"backpressure by its link for {link_s:.3f} s only: the source itself is too slow"
     return ""
 
 
-def _backpressure(evidence: StreamObservation) -> dict[str, object]:
-    return {"link_s": evidence.sent.link_s or 0.0, "took_s": evidence.sent.duration_s}
+def _saturation(evidence: StreamObservation) -> str:
+    return f"backpressure by its link for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
 
 
 def _is_overloaded(evidence: StreamObservation, counts: StreamCounts) -> bool:
@@ -328,81 +342,99 @@ def _is_overloaded(evidence: StreamObservation, counts: StreamCounts) -> bool:
     return counts.lost_frames > max(_OVERLOADED * late_frames, _MAY_BE_LATE_PART * sent.frames)
 
 
-def _pacing(evidence: StreamObservation, max_lateness_s: float, part: float) -> Iterator[Reason]:
+def _pacing(evidence: StreamObservation, max_lateness_s: float, part: float) -> Iterator[Finding]:
     sent, traffic = evidence.sent, evidence.traffic
-    late_ms = sent.max_lateness_s * 1e3
     if traffic.fps is None:
         if sent.max_lateness_s > part * traffic.duration_s:
-            yield reason("stopped", evidence.path.name, late_ms=late_ms)
+            yield ReasonKind.UNEVEN_PACING, f"the source was stopped for {sent.max_lateness_s * 1e3:,.0f} ms"
         return
     # Limited catching up causes no burst: the frames beyond the limit remain unsent.
     limit_s = max_lateness_s if traffic.catch_up is None else inf
     is_late = sent.max_lateness_s > min(limit_s, part * traffic.duration_s)
     if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):
-        yield reason("burst", evidence.path.name, late_ms=late_ms, burst=sent.max_burst_frames)
+        yield (
+            ReasonKind.UNEVEN_PACING,
+            f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
+            f"{sent.max_burst_frames:,} frames back to back: the burst may have caused loss",
+        )
 
 
-def _sink(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Reason]:
-    received, stream = evidence.received, evidence.path.name
+def _sink(received: Received) -> Iterator[Finding]:
     if received.no_room:
-        yield reason("no_room", stream, no_room=received.no_room)
+        yield ReasonKind.CAPTURE_DISK_FULL, received.no_room
     elif received.error:
-        yield reason("capture_failed", stream, error=received.error)
+        yield ReasonKind.CAPTURE_FAILED, received.error
     if received.dropped:
-        yield reason("capture_dropped", stream, sink=received.counted_by, frames=received.dropped)
+        yield (
+            ReasonKind.CAPTURE_DROPPED,
+            f"{received.counted_by} dropped {received.dropped:,} frames: the tester's loss",
+        )
     if received.unsettled:
-        yield reason("unsettled", stream, unsettled=received.unsettled)
+        yield ReasonKind.NOT_DRAINED, received.unsettled
+
+
+def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Finding]:
     if received.frames is not None and counts.lost_frames is None:
-        missing = counts.sent_frames - received.frames
-        yield reason("drops_unknown", stream, sink=received.counted_by, frames=missing)
+        yield (
+            ReasonKind.CAPTURE_DROPS_UNKNOWN,
+            f"{received.counted_by} does not report its own drops: how many of the "
+            f"{counts.sent_frames - received.frames:,} missing frames the UUT lost is unknown",
+        )
 
 
-def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Reason]:
-    """Yield a reason for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
-    stream = evidence.path.name
+def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
+    """Yield a finding for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
     for loss in counts.lost_at:
         if loss.where is PathSection.SINK:
-            yield reason("lost_at_sink", stream, frames=loss.frames, place=loss.place)
+            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames were lost at the {loss.place}: the tester's loss"
     for drops in evidence.growths:
-        at_tester = drops.point.where in (PathSection.SOURCE, PathSection.SINK)
-        if at_tester and drops.role in ("dropped", "repeated") and drops.frames:
-            numbers = {"counter": drops.counter, "frames": drops.frames, "point": drops.point.name}
-            yield reason("dropped_at_tester", stream, **numbers)
+        if (
+            drops.point.where in (PathSection.SOURCE, PathSection.SINK)
+            and drops.role in ("dropped", "repeated")
+            and drops.frames
+        ):
+            yield (
+                ReasonKind.TESTER_DROPPED,
+                f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: not the UUT's doing; "
+                "remove it",
+            )
 
 
-def _links(evidence: StreamObservation) -> Iterator[Reason]:
-    stream = evidence.path.name
+def _links(evidence: StreamObservation) -> Iterator[Finding]:
     for role, nic in evidence.nics.items():
-        names = {"role": role, "interface": evidence.path.nics[role].interface}
-        before, now = nic.changed_mac if nic and nic.changed_mac else ("", "")
+        interface = evidence.path.nics[role].interface
         if nic is None:
-            yield reason("nic_gone", stream, **names)
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} is gone"
         elif not nic.trustworthy:
-            mac = f"; its MAC address was {before} and is {now}" if now else ""
-            yield reason("nic_replaced", stream, mac=mac, **names)
+            mac = f"; its MAC address was {nic.changed_mac[0]} and is {nic.changed_mac[1]}" if nic.changed_mac else ""
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset{mac}"
         elif nic.changed_mac:
-            yield reason("mac_changed", stream, before=before, now=now, **names)
+            yield (
+                ReasonKind.LINK_CHANGED,
+                f"{role} NIC {interface} has the MAC address {nic.changed_mac[1]}, and had {nic.changed_mac[0]} when "
+                "the UUT became ready; find out what changed it (udev, NetworkManager) and run the campaign again",
+            )
         elif not nic.up or nic.carrier_changes:
-            yield reason("link_down", stream, **names)
+            yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
         elif nic.carrier_changes is None:
-            yield reason("link_unknown", stream, **names)
+            yield (
+                ReasonKind.LINK_UNKNOWN,
+                f"{role} NIC {interface} had its link before and after; its kernel does not count changes in between",
+            )
 
 
-def _foreign_causes(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Reason]:
-    """Yield the reasons why frames were lost to another MAC address, or to a foreign BPF program."""
-    stream, mac = evidence.path.name, evidence.traffic.dst_mac
+def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
+    """Yield a finding if a NIC of the UUT received frames for another MAC address."""
     for loss in counts.lost_at:
         if loss.cause == OTHERHOST:
-            yield reason("addressed_elsewhere", stream, frames=loss.frames, mac=mac, point=loss.point)
-    for drops in evidence.growths:
-        frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.cause)
-        if drops.counter.startswith(BPF_PROGRAMS) and frames:
-            yield reason("foreign_program", stream, program=drops.counter, frames=frames)
+            yield (
+                ReasonKind.LINK_CHANGED,
+                f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "
+                "another MAC address: compare the address of that NIC with this one",
+            )
 
 
-def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Reason]:
-    """Yield the reasons about foreign, late, duplicate and unexplained frames."""
-    stream = evidence.path.name
+def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     seen = evidence.extra_at_sink + evidence.outward - (counts.late_frames or 0) - (counts.control_frames or 0)
     at_sink = seen > 0 or evidence.received.foreign
     # Foreign frames that only left the source NIC do not matter, unless frames of the stream may be mistaken for them.
@@ -413,34 +445,57 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Reaso
         if source is not None and source.tx == 0 and counts.received_frames:
             name = evidence.path.source.interface
             elsewhere = f"; what it received did not leave by {name}: was another port meant by that?"
-        yield reason("foreign_frames", stream, frames=counts.foreign_frames, where=where, elsewhere=elsewhere)
+        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's{elsewhere}"
     if counts.late_frames:
-        yield reason("late_frames", stream, frames=counts.late_frames)
+        yield (
+            ReasonKind.LATE_FRAMES,
+            f"{counts.late_frames:,} frames of an earlier trial arrived only now, and it counted them as lost; raise "
+            "drain_limit above the longest delay of the UUT",
+        )
     if counts.duplicate_frames:
-        yield reason("duplicate_frames", stream, frames=counts.duplicate_frames)
+        yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
     if counts.unexplained_frames:
-        hints = "".join(_hints(evidence, counts)) if counts.unexplained_frames > 0 else ""
-        yield reason("unexplained", stream, frames=counts.unexplained_frames, hints=hints)
+        detail = f"{counts.unexplained_frames:,} frames are explained by no counter"
+        if counts.unexplained_frames > 0 and evidence.extra_at_sink:
+            detail += (
+                f"; the sink's NIC received {evidence.extra_at_sink:,} frames that the sink did not count: frames of "
+                "others, or the stream's own, corrupted or lost before the capture"
+            )
+        if counts.unexplained_frames > 0 and counts.duplicate_frames:
+            detail += "; as many copies may be frames whose sequence number was rewritten on the way"
+        for drop in evidence.growths:
+            if counts.unexplained_frames > 0 and drop.resettable:
+                detail += f"; {drop.counter} at the {drop.point.name} explains them if its counter was reset meanwhile"
+        yield ReasonKind.UNEXPLAINED_FRAMES, detail
     if counts.overcounted_frames:
-        yield reason("overcounted", stream, frames=counts.overcounted_frames)
+        yield (
+            ReasonKind.UNEXPLAINED_FRAMES,
+            f"counters of drops on the way exceed the loss by {counts.overcounted_frames:,} frames: they counted "
+            "frames of others as well",
+        )
     if counts.lost_frames:
-        # Drop counters that were reset, removed or replaced meanwhile.
-        changed = {
-            drops.identity or (drops.point.name, drops.counter): drops
-            for drops in evidence.growths
-            if drops.role == "dropped" and (drops.went_back or drops.silent not in ("", UNCOUNTED))
-        }
-        for drops in changed.values():
-            names = {"counter": drops.counter, "point": drops.point.name, "why": drops.silent or RESET}
-            yield reason("counter_changed", stream, **names)
+        yield from _changed_counters(evidence)
 
 
-def _hints(evidence: StreamObservation, counts: StreamCounts) -> Iterator[str]:
-    """Yield what may explain the unexplained frames."""
-    if evidence.extra_at_sink:
-        yield HINTS["uncaptured"].format(frames=evidence.extra_at_sink)
-    if counts.duplicate_frames:
-        yield HINTS["rewritten"]
-    for drop in evidence.growths:
-        if drop.resettable:
-            yield HINTS["reset"].format(counter=drop.counter, point=drop.point.name)
+def _foreign_programs(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
+    """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
+    for drops in evidence.growths:
+        if drops.counter.startswith(BPF_PROGRAMS):
+            frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.cause)
+            if frames:
+                detail = f"{drops.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
+                yield ReasonKind.FOREIGN_PROGRAM, detail
+
+
+def _changed_counters(evidence: StreamObservation) -> Iterator[Finding]:
+    """Yield a finding for each drop counter that was reset, removed or replaced while frames were lost."""
+    changed = {
+        drops.identity or (drops.point.name, drops.counter): drops
+        for drops in evidence.growths
+        if drops.role == "dropped" and (drops.went_back or drops.silent not in ("", UNCOUNTED))
+    }
+    for drops in changed.values():
+        yield (
+            ReasonKind.UNEXPLAINED_FRAMES,
+            f"{drops.counter} at the {drops.point.name}, {drops.silent or RESET}: where frames were lost is uncertain",
+        )

@@ -79,7 +79,7 @@ def check(status, name="thing", remedy=""):
     return HostCheck(name, status, "seen", remedy, "something")
 
 
-def test_a_user_is_told_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
+def test_a_user_is_reported_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
     checks = diagnosed(None)
     assert (checks["root"].status, checks["root"].remedy) == (Status.MISSING, "sudo netbench doctor")
     for name in FEATURES:
@@ -124,7 +124,7 @@ def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
     assert {"image:new", "kvm"} <= set(diagnosed({"image:new", "kvm"}))
 
 
-def test_what_nobody_declares_is_a_command_that_a_plug_in_asks_for():
+def test_what_no_one_declares_is_a_command_that_a_plug_in_asks_for():
     found = diagnosed({"jexec", "vmrun", "veth", "image:own", "port:eth0"}, there=["vmrun"])
     assert (found["vmrun"].status, found["jexec"].status) == (Status.OK, Status.MISSING)
     assert "install jexec" in found["jexec"].remedy
@@ -146,19 +146,33 @@ def test_a_port_in_use_is_missing_with_the_reason():
     [
         (["debian"], "iproute2", "apt-get install iproute2"),
         (["ubuntu", "debian"], "nftables", "apt-get install nftables"),
-        (["fedora"], "ethtool", "install ethtool (named as in Debian) with the package manager of this system"),
-        ([], "tcpdump", "install tcpdump (named as in Debian) with the package manager of this system"),
+        (["fedora"], "iproute2", "dnf install iproute"),
+        (["rocky", "rhel", "centos", "fedora"], "ethtool", "dnf install ethtool"),
+        (["opensuse-leap", "suse", "opensuse"], "iproute2", "zypper install iproute2"),
+        (["arch"], "util-linux", "pacman -S util-linux"),
+        (["arch"], "python3-numpy", "pacman -S python-numpy"),
+        (["alpine"], "python3-numpy", "apk add py3-numpy"),
+        ([], "tcpdump", "install tcpdump with the package manager of this system"),
     ],
 )
 def test_the_command_that_installs_a_package(distribution, package, command):
     assert install_command(package, distribution) == command
 
 
-def test_packages_are_installed_without_questions_where_apt_is_used():
-    command = "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 python3-numpy"
-    assert unattended_install(["iproute2", "python3-numpy"], ["ubuntu", "debian"]) == command
-    assert unattended_install(["iproute2"], ["fedora"]) == ""
-    assert unattended_install([], ["debian"]) == ""
+@pytest.mark.parametrize(
+    ("distribution", "command"),
+    [
+        (["debian"], "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 python3-numpy"),
+        (["fedora"], "dnf install -y iproute python3-numpy"),
+        (["opensuse-leap", "suse"], "zypper --non-interactive install iproute2 python3-numpy"),
+        (["arch"], "pacman -S --noconfirm iproute2 python-numpy"),
+        (["alpine"], "apk add iproute2 py3-numpy"),
+        (["plan9"], ""),
+    ],
+)
+def test_the_command_that_installs_packages_where_no_one_can_answer(distribution, command):
+    assert unattended_install(["iproute2", "python3-numpy"], distribution) == command
+    assert unattended_install([], distribution) == ""
 
 
 def test_json_holds_every_check():
@@ -177,7 +191,7 @@ def printed(*checks):
     return terminal.getvalue()
 
 
-def test_text_says_each_remedy_once_in_one_piece_and_sums_up():
+def test_text_reports_each_remedy_once_in_one_piece_and_sums_up():
     long = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     text = printed(
         check(Status.MISSING, "root", long), check(Status.WARNING, "veth", long), check(Status.MISSING, "nft", "apt y")

@@ -1,8 +1,8 @@
 """Guests of ESXi against the vSphere API as govmomi's simulator serves it, of an ESXi host and of a vCenter.
 
 The simulator has objects, tasks and faults, and nothing that runs: no test of this file sees a frame, a guest that
-answers, or CPU time. Nor does it enforce privileges, keep what a switch is told of its uplinks, or refuse a NIC that is
-in use: that the driver asks for these is in tests/unit/test_esxi.py, as far as it can be told from here.
+answers, or CPU time. Nor does it enforce privileges, keep the uplinks of a switch, or refuse a NIC that is
+in use: that the driver asks for these is in tests/unit/test_esxi.py, as far as possible.
 """
 
 import hashlib
@@ -187,7 +187,7 @@ def test_a_wrong_password_is_one_sentence(simulator, machine, spec, monkeypatch)
         ({"ca_file": None, "thumbprint": "00" * 32}, "has the SHA-256 [0-9a-f]{64}, not that of thumbprint"),
     ],
 )
-def test_nobody_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, message):
+def test_no_one_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, message):
     refused(simulator, spec, machine, message, **options)
 
 
@@ -293,7 +293,7 @@ def test_a_machine_that_somebody_made_at_this_very_moment_is_not_removed(simulat
         simulator.ask(remove_machine)
 
 
-def test_a_guest_that_tells_no_address_is_given_up(simulator, machine, spec):
+def test_a_guest_that_reports_no_address_is_given_up(simulator, machine, spec):
     vmm = driver(simulator, channel={**vcsim.WAY_IN, "address": None})
     machine.make(vmm.changes(spec))
     guest = vmm.start(spec, machine.host())
@@ -397,7 +397,7 @@ def assert_secret(directory: Path, *texts: str) -> None:
     assert not [text for text in texts if vcsim.PASSWORD in text]
 
 
-def test_a_dry_run_asks_nobody_and_tells_all_but_the_password(topology, tmp_path, monkeypatch):
+def test_a_dry_run_asks_no_one_and_reports_all_but_the_password(topology, tmp_path, monkeypatch):
     monkeypatch.delenv(ENVIRONMENT)
     done = netbench("run", topology(), "quick", "--dry-run", *FEW)
     assert done.returncode == 0, done.stderr
@@ -415,7 +415,7 @@ def test_a_campaign_whose_guest_never_answers_has_no_results_and_leaves_nothing(
 
 
 @pytest.mark.root
-def test_a_campaign_without_a_password_or_with_a_wrong_one_says_so(topology, results, monkeypatch):
+def test_a_campaign_without_a_password_or_with_a_wrong_one_reports_so(topology, results, monkeypatch):
     monkeypatch.delenv(ENVIRONMENT)
     done = netbench("run", topology(), "quick", "-o", results, *FEW)
     assert (done.returncode, results.exists()) == (3, False)

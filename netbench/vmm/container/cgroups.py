@@ -1,4 +1,4 @@
-"""Limit the memory of a container: by a control group of its own, and in the /proc/meminfo of its programs."""
+"""Limit the memory of a container: by its control group, and in the /proc/meminfo of its programs."""
 
 import re
 import shlex
