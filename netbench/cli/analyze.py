@@ -1,6 +1,5 @@
 """The output of `netbench analyze`: the counts of a capture as text or JSON."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +60,11 @@ def analyze_command(path: Path, as_json: bool) -> str:
 
     counts = analyze_capture(path)
     document = _document(path, counts, Doubts(counts))
-    return json.dumps(document, indent=2) if as_json else _text(counts, document, width_of(sys.stdout))
+    if as_json:
+        import json  # noqa: PLC0415 - likewise
+
+        return json.dumps(document, indent=2)
+    return _text(counts, document, width_of(sys.stdout))
 
 
 def _document(path: Path, counts: "CaptureCounts", doubts: Doubts) -> Document:

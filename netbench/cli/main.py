@@ -5,8 +5,9 @@ import gc
 import os
 import resource
 import sys
+from pathlib import Path
 
-from netbench.cli.output import LastingOutput, complain, open_standard_streams
+from netbench.cli.output import LastingOutput, complain, open_standard_streams, say
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
@@ -49,14 +50,34 @@ def _outcome(shield: Shield) -> int:
     """Run the command and return its exit code; signals stop it."""
     try:
         with shield.lifted():
-            if _WITH_SCIPY.intersection(sys.argv[1:2]):
-                _require_address_space()
-            from netbench.cli.commands import run_command_line
-
-            return run_command_line(sys.argv[1:])
+            return _run_command()
     except (Exception, KeyboardInterrupt) as error:
         code = _explain(error)
         return code if (left := unreported(error)) is None else _complain(left)
+
+
+def _run_command() -> int:
+    if capture := _capture_to_analyze(sys.argv[1:]):
+        from netbench.cli.analyze import analyze_command
+
+        say(analyze_command(capture, as_json="--json" in sys.argv))
+        return ExitCode.DONE
+    if _WITH_SCIPY.intersection(sys.argv[1:2]):
+        _require_address_space()
+    from netbench.cli.commands import run_command_line
+
+    return run_command_line(sys.argv[1:])
+
+
+def _capture_to_analyze(arguments: list[str]) -> Path | None:
+    """Return the capture if the command line only analyzes one; None for any other command line.
+
+    Loading the command line parser takes longer than counting a million frames.
+    """
+    match arguments:
+        case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):
+            return Path(name)
+    return None
 
 
 def _require_address_space() -> None:

@@ -209,7 +209,7 @@ def _verdict(group: Group) -> Text:
         Verdict.SUSPICIOUS: group.suspicious,
         Verdict.INVALID: group.invalid,
     }
-    lines = [Text(f"{many:,} {verdict.value}", style=_STYLES[verdict]) for verdict, many in trials.items() if many]
+    lines = [Text(f"{len(of):,} {verdict.value}", style=_STYLES[verdict]) for verdict, of in trials.items() if of]
     if group.saturated:
         lines.insert(1 if group.valid else 0, Text(f"{group.saturated:,} saturated"))
     if group.thrown_away:

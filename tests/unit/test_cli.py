@@ -23,6 +23,7 @@ from netbench.results.store import Store
 from netbench.signals import Stopped
 from netbench.testbed import testbed
 from tests.commands import settings
+from tests.unit.capture_files import pcap
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
@@ -548,6 +549,26 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["CAPTURE"], ["CAPTURE", "--json"], ["--json", "CAPTURE"]])
+def test_analysis_of_a_capture_loads_nothing_that_it_does_not_need(tmp_path, words):
+    """It would take longer than to count a million frames."""
+    capture = tmp_path / "frames.pcap"
+    capture.write_bytes(pcap([]))
+    script = f"""
+import sys
+from netbench.cli import main as cli
+sys.argv = ["netbench", "analyze", *{[str(capture) if word == "CAPTURE" else word for word in words]}]
+try:
+    cli.main()
+finally:
+    heavy = {{"typer", "rich", "pydantic", "scipy", "pyroute2", "subprocess", "netbench.hosts.base"}}
+    sys.stderr.write(" ".join(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("frames" in json.loads(done.stdout)) if "--json" in words else f"{capture}\n" in done.stdout
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--jsn", "x.pcap"], 2), (["a", "b"], 2), ([], 2)])
