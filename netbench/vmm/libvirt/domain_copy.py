@@ -17,7 +17,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.vmm.libvirt.api import LibvirtConnection, own_uuid
-from netbench.vmm.libvirt.domain import LibvirtDomain
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.command import GUEST_AGENT_PORT, KernelBoot, RunFiles, VirtualMachine, VirtualNic
 from netbench.vmm.qemu.options import Pinning
@@ -326,7 +326,7 @@ class ExistingDomain:
 class LibvirtAgent:
     """A connection to QEMU's guest agent in a domain through libvirt, which is the agent's only client."""
 
-    def __init__(self, domain: LibvirtDomain) -> None:
+    def __init__(self, domain: LibvirtGuest) -> None:
         self._domain = domain
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type

@@ -15,7 +15,7 @@ from netbench.hosts.local import MARK
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import processes_of
-from netbench.vmm.base import GuestSpec
+from netbench.vmm.base import ISOLATED, GuestSpec
 from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
@@ -77,15 +77,15 @@ class LibvirtLxc(Runtime):
 
     def __init__(self) -> None:
         self._machine: Host = THIS_MACHINE  # until prepare()
+        self._script = str(_SCRIPT)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddGroups(spec.own_netns, spec.weight, spec.limit)
 
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         self._machine = machine
-        if not machine.shares_files:
-            for script in (_SCRIPT, DIRECTORIES_SCRIPT):
-                machine.write(str(spec.directory / script.name), script.read_text())
+        script, _ = (machine.share(file, str(spec.directory)) for file in (_SCRIPT, DIRECTORIES_SCRIPT))
+        self._script = script.replace(str(spec.directory), DIRECTORY)  # where its runtime sees that directory
 
     def cgroup_procs(self, spec: GuestSpec) -> str:
         if spec.weight is None and spec.limit is None:
@@ -95,11 +95,8 @@ class LibvirtLxc(Runtime):
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         groups = hierarchies(self._machine)
         seen = [hierarchy.controllers or " ".join(f"+{name}" for name in SWITCHED) for hierarchy in groups]
-        # Another machine has the script in the guest's directory.
-        script = _SCRIPT if self._machine.shares_files else Path(DIRECTORY, _SCRIPT.name)
-        run = ["sh", str(script), host_name(spec), self._domain(spec, root, init), *seen]
-        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined(in_groups([*apart, *run], spec.own_netns, groups), spec.host_cpus, "")
+        run = ["sh", self._script, host_name(spec), self._domain(spec, root, init), *seen]
+        return confined(in_groups([*ISOLATED, *run], spec.own_netns, groups), spec.host_cpus, "")
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         processes = processes_of(machine)
