@@ -18,9 +18,9 @@ HERE = LocalHost("user", _MARK)
 class ByHand(PrivateDaemon):
     """A daemon without a process namespace: the processes that it has started outlive it."""
 
-    @property
-    def command(self) -> list[str]:
-        return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
+    def command(self, *script: str) -> list[str]:
+        command = super().command(*script)
+        return ["unshare", "--mount", *command[command.index("sh") :]]
 
 
 @contextmanager

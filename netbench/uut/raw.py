@@ -14,15 +14,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import (
-    Assignment,
-    Reading,
-    Ready,
-    Site,
-    Step,
-    UnitUnderTest,
-    UutPlan,
-)
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
 from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
 

@@ -258,12 +258,18 @@ def test_where_a_guest_boots_under_kvm_nothing_is_called_emulated(topology, resu
 @pytest.fixture
 def forget_acceleration():
     """Make netbench test again whether KVM works, and restore its earlier result afterwards."""
-    known = CACHE.read_bytes() if CACHE.exists() else None
-    CACHE.unlink(missing_ok=True)
+    known = {path: path.read_bytes() for path in results_of_probes()}
+    for path in known:
+        path.unlink()
     yield
-    CACHE.unlink(missing_ok=True)
-    if known is not None:
-        CACHE.write_bytes(known)
+    for path in results_of_probes():
+        path.unlink()
+    for path, content in known.items():
+        path.write_bytes(content)
+
+
+def results_of_probes() -> list[Path]:
+    return list(CACHE.parent.glob(f"{CACHE.name}.*"))
 
 
 @pytest.mark.parametrize("booting", [True, False], ids=["booting", "measuring"])
