@@ -18,7 +18,7 @@ from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
-from netbench.vmm.attachment import Attachment, Tap
+from netbench.vmm.attachment import Attachment, tap
 
 
 class GuestOptions(BaseModel):
@@ -232,7 +232,7 @@ class Vmm:
 
     def attachment(self, spec: GuestSpec) -> Attachment:
         """Return how the NICs of a guest are attached to their machine."""
-        return Tap()
+        return tap()
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Return the changes to make on the machine before a guest is attached and started."""

@@ -91,8 +91,9 @@ class ConnectedGuest(RunningGuest):
 
     def stop(self) -> None:
         """Close its connection."""
-        if self._connection:
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()
 
     @property
     def _is_over(self) -> bool:

@@ -291,4 +291,4 @@ def test_one_that_is_paused_has_no_last_words(state, message, monkeypatch):
         theirs.sendall(b"Oops: 0002\r\n")
         guest._socket.recv(100)
         assert guest.death().endswith(message)
-        guest._connection.close()
+        guest._socket.close()

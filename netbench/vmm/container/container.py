@@ -23,7 +23,7 @@ from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Veth
+from netbench.vmm.attachment import Attachment, veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
@@ -177,8 +177,8 @@ class Container(Vmm):
     def load_needs(self) -> frozenset[str]:
         return frozenset({"stress-ng"} if self.options.root == "host" and self.options.domain is None else ())
 
-    def attachment(self, spec: GuestSpec) -> Veth:
-        return Veth(spec.own_netns)
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return veth(spec.own_netns)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))

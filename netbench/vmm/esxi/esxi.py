@@ -6,7 +6,7 @@ It uses the vSphere Web Services API as served by govmomi's simulator vcsim, who
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -37,17 +37,6 @@ def find_bindings(_: str) -> str:
     """Return the version of the installed bindings of the vSphere API; MissingError when there are none."""
     vsphere_module()
     return version("pyvmomi")
-
-
-@dataclass(frozen=True, slots=True)
-class VSwitch(Attachment):
-    """A switch on the ESXi host, with the physical NIC that a cable leads to: made with the guest."""
-
-    kind: ClassVar[str] = "vswitch"
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        return iter(())
 
 
 class Esxi(Vmm):
@@ -106,8 +95,9 @@ class Esxi(Vmm):
         in_environment = options.server is not None and options.password_file is None
         return frozenset({"pyvmomi", "ssh"} | ({f"variable:{options.password_env}"} if in_environment else set()))
 
-    def attachment(self, spec: GuestSpec) -> VSwitch:
-        return VSwitch()
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a switch on the ESXi host, with the NIC that a cable leads to: it is made with the guest."""
+        return Attachment("vswitch", frozenset(), lambda *_: ())
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Return the changes that add its switches and the guest itself, which is not powered on yet.

@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -83,21 +83,6 @@ class OpenVzOptions(GuestOptions):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Netif(Attachment):
-    """A pair of virtual Ethernet interfaces that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
-
-    kind: ClassVar[str] = "veth"
-    needs: ClassVar[frozenset[str]] = frozenset({"veth"})
-
-    container: OpenVzContainer
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        yield AddContainerNic(self.container.tool, self.container.ident, interface, mac, host_mac(mac))
-        if netns:
-            yield MovePort(interface, netns)
-
-
 class OpenVz(Vmm):
     """A container of OpenVZ 6 or Virtuozzo 7: contract only, never run against OpenVZ.
 
@@ -122,8 +107,16 @@ class OpenVz(Vmm):
     def needs(self) -> frozenset[str]:
         return frozenset({self.options.tool, "vzctl"})
 
-    def attachment(self, spec: GuestSpec) -> Netif:
-        return Netif(self._container_of(spec))
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a pair that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
+        of = self._container_of(spec)
+
+        def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+            yield AddContainerNic(of.tool, of.ident, interface, mac, host_mac(mac))
+            if netns:
+                yield MovePort(interface, netns)
+
+        return Attachment("veth", frozenset({"veth"}), changes)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Yield the container and its start, because NICs can be attached only to a running container.

@@ -19,7 +19,7 @@ from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, Macvtap, Tap
+from netbench.vmm.attachment import Attachment, macvtap, tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
@@ -137,7 +137,7 @@ class Qemu(Vmm):
         return decided.get(self.options.accelerator)
 
     def attachment(self, spec: GuestSpec) -> Attachment:
-        return Macvtap() if self.options.attachment == "macvtap" else Tap(self.options.queues)
+        return macvtap() if self.options.attachment == "macvtap" else tap(self.options.queues)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))

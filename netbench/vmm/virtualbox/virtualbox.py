@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,25 +46,6 @@ def find_loader(_: str) -> str:
     return LOADER[0]
 
 
-@dataclass(frozen=True, slots=True)
-class BridgedVeth(Attachment):
-    """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a separate namespace.
-
-    That end has a MAC address of its own in addition to the guest's.
-    """
-
-    kind: ClassVar[str] = "veth"
-    needs: ClassVar[frozenset[str]] = frozenset({"veth", "netns"})
-
-    guest_netns: str
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        """Yield the changes that add the pair and set its far end up, which VirtualBox does not do."""
-        far_mac = f"02:6e:69{mac[8:]}"
-        yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, far_mac)
-        yield SetUp(self.guest_netns, interface)
-
-
 class VirtualBox(Vmm):
     """A guest under VirtualBox, booted from a CD: its virtual NICs are bridged by vboxnetflt.
 
@@ -103,8 +84,18 @@ class VirtualBox(Vmm):
     def needs(self) -> frozenset[str]:
         return frozenset({"virtualbox", "unshare", "xorriso", "isolinux", f"image:{self.options.image}"})
 
-    def attachment(self, spec: GuestSpec) -> BridgedVeth:
-        return BridgedVeth(spec.own_netns)
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a pair of virtual Ethernet interfaces: VirtualBox bridges the guest's NIC to the end in a namespace.
+
+        That end has a MAC address of its own in addition to the guest's, and VirtualBox does not set it up.
+        """
+
+        def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+            far_mac = f"02:6e:69{mac[8:]}"
+            yield AddVeth(netns, interface, host_mac(mac), spec.own_netns, interface, far_mac)
+            yield SetUp(spec.own_netns, interface)
+
+        return Attachment("veth", frozenset({"veth", "netns"}), changes)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))

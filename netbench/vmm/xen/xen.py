@@ -26,6 +26,7 @@ from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
+from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.connected_guest import ConnectedGuest, stopped_on_error, troubles_in
 from netbench.vmm.xen.console import console_of
@@ -36,8 +37,7 @@ from netbench.vmm.xen.domain import (
     REMEDY,
     AddDomain,
     DomainState,
-    TapOfDomain,
-    Vif,
+    attachment_of,
     destroy,
     domain_0,
     listed,
@@ -172,9 +172,8 @@ class Xen(Vmm):
     def virtualisation(self) -> Virtualisation:
         return Virtualisation.PARA if self.options.mode == "pv" else Virtualisation.HARDWARE
 
-    def attachment(self, spec: GuestSpec) -> Vif:
-        kind = Vif if self.options.nic == "vif" else TapOfDomain
-        return kind(spec.own_netns, self.options.nic, tuple(nic.interface for nic in spec.nics))
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return attachment_of(spec.own_netns, self.options.nic, [nic.interface for nic in spec.nics])
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Yield the changes that create the domain, paused: its NICs exist only then."""
