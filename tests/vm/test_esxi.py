@@ -221,12 +221,6 @@ def test_what_is_not_there_is_named(simulator, machine, spec, options, message):
     refused(simulator, spec, machine, message, **options)
 
 
-def test_a_nic_that_is_not_there_is_named(simulator, machine, spec):
-    uplinks = {"s1": {"ingress": "vmnic0", "egress": "vmnic7"}}
-    with pytest.raises(TestbedError, match="there is no vmnic7; there are vmnic0, vmnic1"):
-        machine.make(Esxi(simulator.options(uplinks=uplinks)).changes(spec))
-
-
 def add_switch(host):
     host.network.AddVirtualSwitch(INGRESS)
 
@@ -395,14 +389,6 @@ def assert_secret(directory: Path, *texts: str) -> None:
     secret = vcsim.PASSWORD.encode()
     assert not [path for path in directory.rglob("*") if path.is_file() and secret in path.read_bytes()]
     assert not [text for text in texts if vcsim.PASSWORD in text]
-
-
-def test_a_dry_run_asks_nobody_and_tells_all_but_the_password(topology, tmp_path, monkeypatch):
-    monkeypatch.delenv(ENVIRONMENT)
-    done = netbench("run", topology(), "quick", "--dry-run", *FEW)
-    assert done.returncode == 0, done.stderr
-    for output in ("govc host.vswitch.add -nic=vmnic0 nb-RUN", "-allow-promiscuous=true", "govc vm.power -on nb-RUN"):
-        assert output in done.stdout
 
 
 @pytest.mark.root

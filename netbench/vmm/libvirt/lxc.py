@@ -23,10 +23,12 @@ from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT
 from netbench.vmm.libvirt.domain_copy import (
     add,
     as_text,
+    attributes,
+    bind,
     child_of,
     memory_mib,
     parse_domain,
-    remove_children,
+    remove,
     rename_copy,
 )
 from netbench.vmm.libvirt.domain_xml import render_xml
@@ -202,19 +204,18 @@ def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> Co
             "machine: define it without that"
         )
     rename_copy(domain, host_name(spec))
-    remove_children(domain, _LEFT_OUT)
+    remove(domain, *_LEFT_OUT)
     if spec.host_cpus:  # otherwise it is pinned as the domain is
         vcpu = child_of(domain, "vcpu")
         vcpu.text = vcpu.text or "1"
-        vcpu.attrib.pop("placement", None)
-        vcpu.set("cpuset", ",".join(map(str, spec.host_cpus)))
+        bind(vcpu, spec.host_cpus)
     _start_by(domain, first)
     _allow_mounts(domain)
     devices = child_of(domain, "devices")
-    remove_children(devices, _CONNECTIONS)
-    for child in devices:
-        if child.tag in _DEVICES_OF_THE_HOST:
-            raise TestbedError(f"it has a <{child.tag}>, a device of this host: define it without that")
+    remove(devices, *_CONNECTIONS)
+    for tag in _DEVICES_OF_THE_HOST:
+        if devices.find(tag) is not None:
+            raise TestbedError(f"it has a <{tag}>, a device of this host: define it without that")
     directories = tuple(_write_elsewhere(devices))
     add(devices, "console", type="pty")
     return ContainerCopy(as_text(domain), directories, memory_mib(domain))
@@ -234,7 +235,7 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
             )
     init = (system.findtext("init") or _USUAL_INIT).strip()
     words = [argument.text or "" for argument in system.findall("initarg")]
-    remove_children(system, ("init", "initarg"))
+    remove(system, "init", "initarg")
     add(system, "init", text="/bin/sh")
     for word in ("-c", WRITABLE, "sh", *first, init, *words):
         add(system, "initarg", text=word)
@@ -243,16 +244,12 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
 
 def _allow_mounts(domain: Element) -> None:
     """Keep its capabilities, plus the one to make settings writable; remove its network, which netbench configures."""
-    features = domain.find("features")
-    if features is None:
-        return
-    remove_children(features, ("privnet",))
-    capabilities = features.find("capabilities")
-    if capabilities is None:
-        return
-    remove_children(capabilities, ("sys_admin",))
-    if capabilities.get("policy") == "deny":
-        add(capabilities, "sys_admin", state="on")
+    for features in domain.findall("features"):
+        remove(features, "privnet")
+    for capabilities in domain.findall("features/capabilities"):
+        remove(capabilities, "sys_admin")
+        if capabilities.get("policy") == "deny":
+            add(capabilities, "sys_admin", state="on")
 
 
 def _write_elsewhere(devices: Element) -> Iterator[str]:
@@ -260,14 +257,14 @@ def _write_elsewhere(devices: Element) -> Iterator[str]:
 
     A domain without a root of its own uses that of this machine.
     """
-    targets = [_attribute(filesystem, "target", "dir") for filesystem in devices.findall("filesystem")]
+    targets = [attributes(filesystem, "target").get("dir") for filesystem in devices.findall("filesystem")]
     if "/" not in targets:
         root = add(devices, "filesystem", type="mount")
         add(root, "source", dir="/")
         add(root, "target", dir="/")
     number = 0
     for mounted in devices.findall("filesystem"):
-        target, kind = _attribute(mounted, "target", "dir"), mounted.get("type", "mount")
+        target, kind = attributes(mounted, "target").get("dir", ""), mounted.get("type", "mount")
         if kind in _PRIVATE:
             continue
         source = mounted.find("source")
@@ -288,8 +285,3 @@ def _write_elsewhere(devices: Element) -> Iterator[str]:
         source.set("dir", f"{_COPIES}/{number}/merged")
         number += 1
         yield directory
-
-
-def _attribute(parent: Element, tag: str, name: str) -> str:
-    child = parent.find(tag)
-    return "" if child is None else child.get(name, "")
