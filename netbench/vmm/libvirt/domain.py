@@ -1,32 +1,44 @@
 """A guest that libvirt started: its domain, its libvirtd, and the connection to both."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from netbench.errors import MachineGoneError, TestbedError
+from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import MARK
 from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
+from netbench.hosts.trusted_code import search_path
 from netbench.model.interfaces import PREFIX
 from netbench.vmm.base import ISOLATED, GuestSpec
+from netbench.vmm.connected_guest import LAST_WORDS_S
 from netbench.vmm.libvirt.api import LibvirtConnection, LibvirtError, libvirt_module
 from netbench.vmm.qemu.command import qemu_program
 from netbench.vmm.qemu.process import QemuVm
-from netbench.vmm.connected_guest import LAST_WORDS_S
 
 _SCRIPT, DIRECTORIES_SCRIPT = (Path(__file__).with_name(f"{name}.sh") for name in ("daemon", "directories"))
 _START_S = 20.0
+_LIBRARIES = Path("/usr/lib")
 
 
 def driver_sign(name: str) -> str:
     """Return the path patterns of libvirt's driver `name` in the common distributions."""
     library = f"libvirt/connection-driver/libvirt_driver_{name}.so"
     return f"/usr/lib/*/{library} /usr/lib*/{library}"
+
+
+def find_libvirtd(driver: str, tools: Sequence[str], problem: str, _: str) -> str:
+    """Return the path of libvirtd; MissingError, with this problem, without it, its driver, or one of these tools."""
+    daemon, *others = (shutil.which(name, path=search_path()) for name in ("libvirtd", *tools))
+    library = f"*/libvirt/connection-driver/libvirt_driver_{driver}.so"
+    if daemon is None or None in others or not any(_LIBRARIES.glob(library)):
+        raise MissingError(f"this host lacks {problem}")
+    return daemon
 
 
 class PrivateDaemon:

@@ -1,9 +1,9 @@
 """VMM `libvirt`: guests under QEMU as domains of libvirt."""
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -14,12 +14,12 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import outside
-from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
+from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
-from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name, driver_sign
+from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name, driver_sign, find_libvirtd
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.acceleration import choose
@@ -27,7 +27,6 @@ from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
 from netbench.vmm.qemu.guest_agent import GuestAgentHost
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu, qemu_version
-from netbench.vmm.connected_guest import stopped_on_error
 
 # Properties that the domain defines itself, or does not use.
 _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "channel")
@@ -73,7 +72,6 @@ class LibvirtOptions(QemuOptions):
         return self
 
 
-_LIBRARIES = Path("/usr/lib")
 _PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-qemu")
 # Prints the paths of QEMU and of a libvirtd with its driver for QEMU.
 _LOOK = """
@@ -82,14 +80,6 @@ for driver in /usr/lib*/libvirt/connection-driver /usr/lib/*/libvirt/connection-
     if [ -e "$driver/libvirt_driver_qemu.so" ]; then command -v libvirtd; fi
 done
 """
-
-
-def find_daemon(_: str) -> str:
-    """Return the path of the daemon; MissingError when it or its driver for QEMU is missing."""
-    daemon = shutil.which("libvirtd", path=search_path())
-    if daemon is None or not any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_qemu.so")):
-        raise MissingError("this host lacks libvirtd, or its driver for QEMU")
-    return daemon
 
 
 class Libvirt(Qemu):
@@ -115,7 +105,7 @@ class Libvirt(Qemu):
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
             f"apt-get install {' '.join(_PACKAGES)}",
-            find_daemon,
+            partial(find_libvirtd, "qemu", (), "libvirtd, or its driver for QEMU"),
             signs=("libvirtd", driver_sign("qemu")),
             packages=_PACKAGES,
         ),

@@ -1,25 +1,24 @@
 """Containers as domains of libvirt's LXC driver."""
 
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 from xml.etree.ElementTree import Element
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import MARK
-from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import processes_of
 from netbench.vmm.base import ISOLATED, GuestSpec
 from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
-from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT
+from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT, find_libvirtd
 from netbench.vmm.libvirt.domain_copy import (
     add,
     as_text,
@@ -35,7 +34,6 @@ from netbench.vmm.libvirt.domain_xml import render_xml
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT = Path(__file__).with_name("lxc.sh")
-_LIBRARIES = Path("/usr/lib")
 _CONTROLLER = "libvirt_lxc"  # libvirt's process for one container, the parent of its first process
 MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # files of this machine that libvirt's private ones may hide
 # Page size in bytes, number of pages, number of CPUs (getconf(1)).
@@ -57,13 +55,7 @@ _PRIVATE = ("ram", "bind")  # an empty file system, and another mount of the con
 _NOT_IN_PATHS = ',:\\"\n'
 
 
-def find_lxc_driver(_: str) -> str:
-    """Return the path of the daemon; MissingError when it, its driver for LXC, or virsh is missing."""
-    daemon, virsh = (shutil.which(name, path=search_path()) for name in ("libvirtd", "virsh"))
-    driver = any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_lxc.so"))
-    if daemon is None or virsh is None or not driver:
-        raise MissingError("this host lacks libvirtd, its driver for LXC, or virsh")
-    return daemon
+find_lxc_driver = partial(find_libvirtd, "lxc", ("virsh",), "libvirtd, its driver for LXC, or virsh")
 
 
 class LibvirtLxc(Runtime):

@@ -20,9 +20,9 @@ from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.images.on_host import brought
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.vmm.base import GuestSpec, is_own_vm
+from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.command import KernelBoot, VirtualMachine
 from netbench.vmm.qemu.process import QemuGuest
-from netbench.vmm.connected_guest import stopped_on_error
 
 KVM_DEVICE = Path("/dev/kvm")
 _CPUINFO = Path("/proc/cpuinfo")

@@ -12,9 +12,9 @@ from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestSpec
+from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, pid_in
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qemu.guest_agent import QmpConnection
-from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, pid_in
 
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
 _SOCKETS_S = 20.0

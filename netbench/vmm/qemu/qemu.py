@@ -21,6 +21,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, macvtap, tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
+from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
     CONFINEMENTS,
@@ -39,7 +40,6 @@ from netbench.vmm.qemu.command import (
 from netbench.vmm.qemu.guest_agent import GuestAgentHost, QmpConnection
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vmm.qemu.process import QemuGuest
-from netbench.vmm.connected_guest import stopped_on_error
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")

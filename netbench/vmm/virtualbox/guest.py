@@ -19,8 +19,8 @@ from netbench.hosts.relay import connect
 from netbench.images.library import DEFAULT_IMAGE
 from netbench.model.fields import Memory, Vcpus
 from netbench.vmm.base import ISOLATED, GuestOptions, GuestSpec
-from netbench.vmm.qemu.options import switch
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain
+from netbench.vmm.qemu.options import switch
 
 # The script that starts a guest; it is copied to the guest's machine.
 SCRIPT = Path(__file__).with_name("guest.sh")
