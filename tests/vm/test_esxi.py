@@ -401,19 +401,6 @@ def test_a_campaign_whose_guest_never_answers_has_no_results_and_leaves_nothing(
 
 
 @pytest.mark.root
-def test_a_campaign_without_a_password_or_with_a_wrong_one_says_so(topology, results, monkeypatch):
-    monkeypatch.delenv(ENVIRONMENT)
-    done = netbench("run", topology(), "quick", "-o", results, *FEW)
-    assert (done.returncode, results.exists()) == (3, False)
-    assert f"{ENVIRONMENT} is not in the environment" in done.stderr
-    monkeypatch.setenv(ENVIRONMENT, "wrong-one")
-    done = netbench("run", topology(), "quick", "-o", results, *FEW)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "login of user netbench failed" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.root
 def test_what_a_killed_netbench_left_is_cleaned_by_who_knows_the_password(
     simulator, topology, results, start, monkeypatch
 ):

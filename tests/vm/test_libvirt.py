@@ -80,6 +80,7 @@ class TestRunningDaemon(VmmContract):
         with connected(of_uut(yard), tmp_path) as (self.uri, connection):
             yield
             assert [domain.name() for domain in connection.listAllDomains()] == []
+
     def vmm(self):
         return driver(uri=self.uri or "qemu:///system", accelerator="tcg")
 
