@@ -12,7 +12,7 @@ from netbench.images.library import Image
 from netbench.vmm.qemu import acceleration
 from netbench.vmm.qemu.acceleration import Acceleration, choose, probe, remember, remembered
 from netbench.vmm.qemu.command import qemu_program
-from tests.unit.fakes import FakeHost
+from tests.unit.fakes import FakeHost, NetbenchCopied
 
 DONE = Completed((), 0, "", "")
 DIES = Acceleration("tcg", "/dev/kvm exists, but no guest boots under it: it died")
@@ -149,22 +149,14 @@ def test_kvm_that_is_wanted_works_or_is_an_error(machine):
         machine.choose("kvm")
 
 
-class SshMachine(FakeHost):
-    """A host over SSH, to which netbench was copied; it has /dev/kvm, and no result of a probe."""
-
-    scratch = "/var/tmp/netbench-x"
+class SshMachine(NetbenchCopied, FakeHost):
+    """A host over SSH that has /dev/kvm, and no result of a probe."""
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
         return Completed(tuple(argv), 0, "", "")
 
     def write(self, path, text):
         self.files[path] = text
-
-    def module_command(self, module, *arguments):
-        return [module, *arguments]
-
-    def bring(self, package):
-        raise AssertionError(package)
 
 
 def test_kvm_of_a_host_over_ssh_is_probed_and_remembered_there(machine):

@@ -27,7 +27,7 @@ from netbench.vmm.virtualbox.guest import (
     box_command,
 )
 from netbench.vmm.virtualbox.virtualbox import VirtualBox
-from tests.unit.fakes import FakeHost, planned_commands
+from tests.unit.fakes import FakeHost, NetbenchCopied, planned_commands
 from tests.unit.inputs import topology_in_vm
 
 OWN = Path("/run/x")
@@ -75,16 +75,8 @@ class Lab(FakeHost):
         return subprocess.Popen(["sh", "-c", self.does], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-class LabOverSsh(Lab):
+class LabOverSsh(NetbenchCopied, Lab):
     """Such a machine to which netbench was brought."""
-
-    scratch = "/var/tmp/netbench-x"
-
-    def module_command(self, module: str, *arguments: str) -> list[str]:
-        return [module, *arguments]
-
-    def bring(self, package: str) -> None:
-        raise AssertionError(f"nothing here needs {package}")
 
 
 @pytest.fixture

@@ -229,11 +229,11 @@ class Container(Vmm):
             return root_on(find_image(self.options.image), machine)
         if not self.options.is_directory:
             return self._directory
-        found = machine.run(["readlink", "-f", "--", self.options.image]).stdout.strip()
-        is_there = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
-        if refusal := self._refusal(Path(found or self.options.image), is_there=is_there):
+        resolved = machine.run(["readlink", "-f", "--", self.options.image]).stdout.strip()
+        is_there = bool(resolved) and machine.run(["test", "-d", resolved]).exit_code == 0
+        if refusal := self._refusal(Path(resolved or self.options.image), is_there=is_there):
             raise TestbedError(f"{machine}: {refusal}")
-        return Path(found)
+        return Path(resolved)
 
     def _refusal(self, directory: Path, *, is_there: bool) -> str:
         """Return why a directory cannot be the root of a container; empty if it can."""

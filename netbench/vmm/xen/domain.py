@@ -174,9 +174,9 @@ class PlaceVif(Change):
         for command in self._commands(link):
             run_checked(host, command)
 
-    def _commands(self, there: str) -> Sequence[Sequence[str]]:
+    def _commands(self, initial: str) -> Sequence[Sequence[str]]:
         link = ("ip", "link", "set", "dev")
-        named = [*link, there, "address", host_mac(self.mac), "name", self.interface]
+        named = [*link, initial, "address", host_mac(self.mac), "name", self.interface]
         return [named, [*link, self.interface, "netns", self.netns]] if self.netns else [named]
 
 
