@@ -18,7 +18,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import GoneError, Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change, MovePort
 from netbench.linux.requirements import Facility
