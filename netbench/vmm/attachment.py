@@ -28,9 +28,7 @@ class Attachment:
 
 def tap(queues: int = 1) -> Attachment:
     """Return a tap: the guest's end is a virtual NIC that its VMM emulates."""
-    return Attachment(
-        "tap", frozenset({"tun"}), lambda netns, interface, mac, nic: [AddTap(netns, interface, queues)]
-    )
+    return Attachment("tap", frozenset({"tun"}), lambda netns, interface, mac, nic: [AddTap(netns, interface, queues)])
 
 
 def macvtap() -> Attachment:

@@ -18,8 +18,9 @@ from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.images.library import DEFAULT_IMAGE
 from netbench.model.fields import Memory, Vcpus
+from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import ISOLATED, GuestOptions, GuestSpec
-from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain
+from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain, troubles_in
 from netbench.vmm.qemu.options import switch
 
 # The script that starts a guest; it is copied to the guest's machine.
@@ -28,6 +29,8 @@ SCRIPT = Path(__file__).with_name("guest.sh")
 _CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
 # For the guest's kernel. An emulated CPU on a busy host can be too slow for the timer check, which then panics.
 KERNEL_WORDS = "console=ttyS0,115200 quiet panic=-1 no_timer_check netbench.channel=/dev/ttyS1"
+
+NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulated"}
 
 
 class VirtualBoxOptions(GuestOptions):
@@ -137,7 +140,7 @@ class VirtualBoxGuest(ConnectedGuest):
         try:
             super().await_answer(max(0.0, until - time.monotonic()))
         except TestbedError as error:
-            if self.death() or self.hopeless():
+            if self.death() or troubles_in(self._written):
                 raise
             last = self._last_words()
             output = f"last line of its console: {last}" if last else "its console is empty"

@@ -18,7 +18,7 @@ from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm
 from netbench.vmm.boot_disc import LOADER, disc_of
-from netbench.vmm.virtualbox.guest import KERNEL_WORDS, VirtualBoxGuest, VirtualBoxOptions, box_summary
+from netbench.vmm.virtualbox.guest import KERNEL_WORDS, NIC_KINDS, VirtualBoxGuest, VirtualBoxOptions, box_summary
 
 _PROGRAMS = ("VBoxManage", "VBoxHeadless")
 _DEVICE = Path("/dev/vboxdrv")
@@ -55,7 +55,7 @@ class VirtualBox(Vmm):
     options: VirtualBoxOptions
     Options: ClassVar[type[GuestOptions]] = VirtualBoxOptions
     kinds = (Virtualisation.HARDWARE,)
-    nic_models = {"virtio": "paravirtual", "82540EM": "emulated"}
+    nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("veth",))
     may_need = (
         Facility(
