@@ -56,13 +56,13 @@ def namespace_path(netns: str | None) -> str:
     return str(_NAMED / netns) if netns else "/proc/self/ns/net"
 
 
-def every_namespace(besides: str) -> dict[str, str]:
-    """Return path and description of each network namespace of this machine, except the one at `besides`.
+def every_namespace(excluded: str) -> dict[str, str]:
+    """Return path and description of each network namespace of this machine, except the one at `excluded`.
 
     A namespace exists by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those
     that this process may not see are left out.
     """
-    known = {_inode(besides)}
+    known = {_inode(excluded)}
     found = {}
     for path, whose in _ways():
         with suppress(OSError):  # gone meanwhile, or access denied
@@ -129,5 +129,5 @@ def _enter(path: str, netns: str) -> None:
             os.close(descriptor)
     except OSError as error:
         if error.errno in _NO_NAMESPACE:
-            raise MachineGoneError(f"network namespace {netns} is gone: somebody deleted it") from error
+            raise MachineGoneError(f"network namespace {netns} is gone: other software deleted it") from error
         raise TestbedError(f"network namespace {netns} cannot be entered: {error.strerror}") from error

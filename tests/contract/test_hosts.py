@@ -175,7 +175,7 @@ def test_a_spawned_process_has_pipes(host):
 def is_running(pid: int) -> bool:
     try:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before or while it was read
         return False
 
 

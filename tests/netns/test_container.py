@@ -290,7 +290,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
 @pytest.mark.parametrize(
     ("program", "why"), [("libvirtd", "its libvirtd has ended"), ("libvirt_lxc", "libvirt's domain has ended")]
 )
-def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
+def test_a_domain_whose_libvirt_is_killed_reports_so_and_is_ended(program, why):
     with fresh_yard("nbt-killed") as yard:
         with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
             (pid,) = (process.pid for process in all_processes() if process.name == program)

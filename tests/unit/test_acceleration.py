@@ -174,7 +174,7 @@ def test_kvm_of_a_vm_of_netbench_is_not_probed(machine):
     assert machine.probed == []
 
 
-def test_a_probe_that_cannot_even_start_says_so(tmp_path):
+def test_a_probe_that_cannot_even_start_reports_so(tmp_path):
     """A FakeHost starts nothing."""
     found = probe(FakeHost({"mkdir": DONE}), image(), tmp_path)
     assert found.emulated

@@ -181,7 +181,7 @@ def kinds(kind):
 
 
 @pytest.mark.parametrize(("change", "command"), EACH.items(), ids=lambda value: type(value).__name__)
-def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(change, command):
+def test_a_change_reports_where_it_lives_and_what_it_does_and_survives_the_journal(change, command):
     assert change.command == command
     assert change.inside == ("nb-a" if "nb-a" in command else None)
     assert from_json(json.loads(json.dumps(to_json(change)))) == change
@@ -215,7 +215,7 @@ def test_every_kind_of_change_can_be_read_back():
             {
                 "change": "AddEsxiNetwork",
                 "module": "netbench.vmm.esxi_changes",
-                "told": "{}",
+                "told": "{}",  # codespell:ignore told
                 "name": "n",
                 "uplink": "u",
             },

@@ -131,7 +131,7 @@ def test_processes_are_those_of_that_machine(far, tmp_path):
     assert memory_of(far, str(tmp_path / "none")) is None
 
 
-def test_what_that_machine_has_not_is_told_with_the_package(far):
+def test_what_that_machine_has_not_is_reported_with_the_package(far):
     there = Tool("sh", "dash", "tests")
     require_on_host(far, [there])
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]

@@ -49,7 +49,7 @@ def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(
 
 
 @pytest.mark.parametrize("paths", [PATHS, OUTSIDE], ids=["in a namespace", "outside all"])
-def test_what_one_tool_is_told_stands_together(paths):
+def test_what_one_tool_is_reported_stands_together(paths):
     """Each command takes milliseconds, in an emulated guest tens of them."""
     towards = {path.name: path.sink.mac for path in paths}
     for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, tap(), towards)):

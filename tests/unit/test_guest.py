@@ -221,7 +221,7 @@ def life(monkeypatch):
 
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
-def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
+def test_what_was_reported_by_a_dry_run_is_what_is_done(life, forward):
     guest = life(forward=forward).bring_up()
     directory, *changes = guest.kernel.made
     assert isinstance(directory, AddRunDirectory)
@@ -238,7 +238,7 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     ]
 
 
-def test_a_guest_runs_as_the_topology_says(life):
+def test_a_guest_runs_as_the_topology_reports(life):
     guest = life(image="new", cpus=3, memory="512M", accelerator="auto", pin={"vcpus": [[0], [1, 2]], "io": [3]})
     guest.acceleration = Acceleration("kvm")
     guest.provision()
@@ -263,7 +263,7 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     assert "cpu_weight" not in facts
 
 
-def test_a_guest_without_streams_has_no_nics_and_tells_its_cpu_time_all_the_same(life):
+def test_a_guest_without_streams_has_no_nics_and_reports_its_cpu_time_all_the_same(life):
     guest = life()
     guest.provision(paths=())
     ready = guest.uut.ready()
@@ -275,7 +275,7 @@ def test_a_guest_without_streams_has_no_nics_and_tells_its_cpu_time_all_the_same
     assert not {"nic", "queues", "forward", "vhost"} & set(ready.facts)
 
 
-def test_a_guest_without_a_driver_says_so(life):
+def test_a_guest_without_a_driver_reports_so(life):
     guest = life(nic="vmxnet3")
     guest.provision()
     guest.inside.links = [link for link in guest.inside.links if link["ifname"] != "eth3"]
@@ -285,7 +285,7 @@ def test_a_guest_without_a_driver_says_so(life):
 
 
 @pytest.mark.parametrize("listing", ["", "busybox: ip -j: unknown option", "[5]", "[{}]", "{}x"])
-def test_a_guest_whose_tools_are_others_says_what_it_needs(life, listing):
+def test_a_guest_whose_tools_are_others_reports_what_it_needs(life, listing):
     guest = life()
     guest.provision()
     guest.inside.links = None
@@ -361,8 +361,8 @@ def test_points_are_declared_in_the_order_of_the_path(life):
 def test_a_guest_that_is_not_well_is_not_asked(life):
     guest = life().bring_up()
     asked = len(guest.inside.output)
-    guest.qemu.dead = "guest g is not running: QEMU says 'paused'"
-    with pytest.raises(TestbedError, match="QEMU says 'paused'"):
+    guest.qemu.dead = "guest g is not running: QEMU reports 'paused'"
+    with pytest.raises(TestbedError, match="QEMU reports 'paused'"):
         guest.uut.read()
     assert len(guest.inside.output) == asked
 
@@ -370,7 +370,7 @@ def test_a_guest_that_is_not_well_is_not_asked(life):
 @pytest.mark.parametrize(
     ("death", "message"), [("QEMU was killed by signal 9", "^QEMU was killed"), ("", "it is gone$")]
 )
-def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, message):
+def test_a_guest_that_dies_while_it_is_asked_reports_how(life, death, message):
     guest = life().bring_up()
     assert guest.ready.inside.run(["uname", "-r"]).stdout == "6.1.0-31\n"
     guest.inside.gone = True

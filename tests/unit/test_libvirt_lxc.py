@@ -90,7 +90,7 @@ def test_in_version_2_nothing_runs_in_a_group_with_groups():
     assert cpu_cgroup_procs("nb-x", there) == leaf
 
 
-def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
+def test_what_is_done_is_reported_and_can_be_undone_by_another_process(monkeypatch):
     monkeypatch.setattr(cgroups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
@@ -112,7 +112,7 @@ def test_groups_of_somebody_else_are_left_alone():
     assert host.commands == []
 
 
-def test_a_machine_without_the_groups_is_told_which():
+def test_a_machine_without_the_groups_is_reported_which():
     without = machine([line for line in APART if "memory" not in line], OWN)
     with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
         AddGroups("nb-x").found(MachineState(without))

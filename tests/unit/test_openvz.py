@@ -115,7 +115,7 @@ def test_a_container_from_its_template_to_its_end(stub, tool, output):
         ("status", 3, "License error"),
     ],
 )
-def test_what_fails_is_told_in_the_words_of_the_tool_and_leaves_nothing(stub, tool, command, code, words):
+def test_what_fails_is_reported_in_the_words_of_the_tool_and_leaves_nothing(stub, tool, command, code, words):
     machine = Machine(None, LocalHost("here", "no-run"))
     stub.fail(f"{tool} {command}", code, words)
     error = MissingError if words == "Permission denied" else TestbedError
@@ -216,7 +216,7 @@ def test_shares_are_the_containers_own_and_no_control_group_is_made():
     assert not any("cgroup" in command for command in output)
 
 
-def test_where_there_is_no_openvz_that_is_said(stub, monkeypatch, tmp_path):
+def test_where_there_is_no_openvz_that_is_reported(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(openvz, "KERNEL", tmp_path / "vz")
     with pytest.raises(MissingError, match="the kernel of this host is not OpenVZ's: it has no"):
         find_tool("vzctl", "")

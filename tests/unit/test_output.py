@@ -33,7 +33,7 @@ def test_without_standard_input_nothing_is_asked():
 
 @pytest.mark.parametrize("command", ["doctor", "doctor --json", "--help", "run --help"])
 @pytest.mark.parametrize("how", ["", "PYTHONUNBUFFERED=1"])
-def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
+def test_anyone_who_prints_reports_that_it_could_not_and_nothing_more(how, command):
     """So do Rich and the library that parses the command line."""
     full = "netbench: standard output was not written: No space left on device\n"
     assert said_of(f"{how} {NETBENCH} {command} >/dev/full") == (4, full)
@@ -56,7 +56,7 @@ def test_a_terminal_has_its_width_and_a_file_has_none(monkeypatch):
 
 
 @pytest.mark.parametrize("gone", ["2>/dev/full", "2>&-"])
-def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_said(gone):
+def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_reported(gone):
     assert said_of(f"{NETBENCH} nonsense {gone}") == (2, "")
 
 

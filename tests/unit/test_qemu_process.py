@@ -133,7 +133,7 @@ def test_a_guest_that_does_not_run_though_qemu_does(started, status):
         ("", "", "ended with exit code 1: the guest wrote nothing, as happens with too little memory"),
     ],
 )
-def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, message):
+def test_how_it_ended_is_reported_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, message):
     host, guest = started(complaint, console)
     host.end(1)
     assert guest.end_of_vmm() == guest.end_just_now() == guest.death() == f"guest g: QEMU {message}"
@@ -153,7 +153,7 @@ def test_a_guest_in_trouble_is_hopeless_though_qemu_runs(started):
 
 
 @pytest.mark.parametrize("sockets", [(), ("qmp", "agent")], ids=["at once", "before its monitor speaks"])
-def test_qemu_that_ends_instead_of_starting_says_why(tmp_path, sockets):
+def test_qemu_that_ends_instead_of_starting_reports_why(tmp_path, sockets):
     host = QemuHost(tmp_path, "qemu-system-x86_64: cannot set up guest memory: Cannot allocate memory\n")
     host.with_monitor = False
     for name in sockets:

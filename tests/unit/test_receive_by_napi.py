@@ -25,11 +25,11 @@ class Kernel(FakeHost):
         self.features = {GRO: "off", "rx-gro-list": "on", "rx-udp-gro-forwarding": "off [fixed]"} | features
         self.threads = {7: "napi/nb-in1-9"}  # of the same name, in a foreign namespace
         self.bindable = 0
-        self.told: list[str] = []
+        self.output: list[str] = []
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
         words = list(argv[4:] if argv[:3] == ["ip", "netns", "exec"] else argv)
-        self.told.append(" ".join(words))
+        self.output.append(" ".join(words))
         text, code = "", 0
         match words:
             case ["ethtool", "-k", _]:
@@ -65,13 +65,13 @@ def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {"one": {"s1": (0, 3)}})
     rings.switch_on()
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one CPUs 0,3")
-    point, told = machine.point, len(kernel.told)
+    point, output = machine.point, len(kernel.output)
     rings.move("s1", ())
-    assert kernel.told[told:] == []
+    assert kernel.output[output:] == []
     rings.move("s1", (0, 3))
-    assert "taskset -p 9 31" in kernel.told[told:]
+    assert "taskset -p 9 31" in kernel.output[output:]
     assert machine.undo(to=point) == []
-    assert kernel.told[-1] == "taskset -p 2 31"
+    assert kernel.output[-1] == "taskset -p 2 31"
 
 
 def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
@@ -89,12 +89,12 @@ def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {}, {"one": "rr"})
     rings.switch_on()
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one SCHED_RR")
-    assert not any("chrt" in command for command in kernel.told)  # the default is Linux's own
-    point, before = machine.point, len(kernel.told)
+    assert not any("chrt" in command for command in kernel.output)  # the default is Linux's own
+    point, before = machine.point, len(kernel.output)
     rings.move("s1", (), "rr")
-    assert [command.split('"')[0] for command in kernel.told[before:]] == ["taskset -p 2 31", "sh -c chrt --rr -p 1 "]
+    assert [command.split('"')[0] for command in kernel.output[before:]] == ["taskset -p 2 31", "sh -c chrt --rr -p 1 "]
     assert machine.undo(to=point) == []
-    assert [command.split('"')[0] for command in kernel.told[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
+    assert [command.split('"')[0] for command in kernel.output[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
 
 
 def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its_own():
@@ -104,17 +104,17 @@ def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its
     rings.switch_on()
 
     def changes(streams):
-        before = len(kernel.told)
+        before = len(kernel.output)
         rings.protect(streams)
-        return [command.split('"')[0] for command in kernel.told[before:]]
+        return [command.split('"')[0] for command in kernel.output[before:]]
 
     assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
     assert changes(["s1"]) == []
     assert changes([]) == ["sh -c chrt --other -p 0 "]
     assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
-    before = len(kernel.told)
+    before = len(kernel.output)
     rings.move("s1", (), "fifo")
-    assert [command.split('"')[0] for command in kernel.told[before:]] == [
+    assert [command.split('"')[0] for command in kernel.output[before:]] == [
         "sh -c chrt --other -p 0 ",
         "taskset -p 2 31",
         "sh -c chrt --fifo -p 1 ",
@@ -129,13 +129,13 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     assert rings.found == {"s1": LinkIdentity("napi", cpus=(1,))}
     assert rings.found["s1"].details == "napi; kernel thread napi/nb-in1-10; CPU 1"
     assert (kernel.features[GRO], kernel.features["rx-gro-list"], kernel.files[THREADED]) == ("on", "off", "1")
-    assert "taskset -p 2 31" in kernel.told
-    told = len(kernel.told)
+    assert "taskset -p 2 31" in kernel.output
+    output = len(kernel.output)
     rings.switch_on()  # nothing has changed: it only checks
-    assert len(kernel.told) == told + 1
+    assert len(kernel.output) == output + 1
     kernel.threads = {7: "napi/nb-in1-9", 40: "napi/nb-in1-11"}  # the link was down
     rings.switch_on()
-    assert "taskset -p 2 40" in kernel.told
+    assert "taskset -p 2 40" in kernel.output
     kernel.threads = {7: "napi/nb-in1-9", 50: "napi/nb-in1-12", 51: "napi/nb-in1-13"}  # whose is which?
     rings.switch_on()
     assert rings.found["s1"].remark.startswith("The ring of nb-lab-uut/nb-in1 may lose frames")
@@ -149,7 +149,7 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
         (Kernel(), "No such file or directory"),
     ],
 )
-def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
+def test_where_the_kernel_cannot_it_receives_inline_and_reports_so(kernel, why):
     if "such file" in why:
         kernel.files.clear()
     rings, path = switched_on(kernel)
@@ -159,7 +159,7 @@ def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
     assert kernel.features[GRO].startswith("off")
 
 
-def test_with_too_few_cpus_it_receives_inline_and_says_so():
+def test_with_too_few_cpus_it_receives_inline_and_reports_so():
     kernel = Kernel()
     rings, path = switched_on(kernel, cpus=())
     assert (path.receive, kernel.features[GRO]) == ("inline", "off")
@@ -186,7 +186,7 @@ def test_a_machine_that_is_gone_is_nobodys_fallback(monkeypatch):
 def test_links_that_receive_inline_are_left_alone():
     kernel = Kernel()
     rings, path = switched_on(kernel, lab=topology())
-    assert (path.receive, rings.found, kernel.told) == ("inline", {}, [])
+    assert (path.receive, rings.found, kernel.output) == ("inline", {}, [])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_it_shows_loads_loss_and_verdicts() -> None:
     assert any("link-down" in line for line in lines)
 
 
-def test_it_says_what_to_do_about_loads_that_the_sources_did_not_reach() -> None:
+def test_it_reports_what_to_do_about_loads_that_the_sources_did_not_reach() -> None:
     short = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 3 of 4 frames/s"),)
     text = " ".join(printed(campaign([trial(stream_counts(), reasons=short)])).split())
     assert "invalid for offered-out-of-tolerance: 1 trial; the sources did not reach that load here" in text
@@ -52,7 +52,7 @@ def test_it_of_a_group_without_valid_trials_has_no_numbers() -> None:
     assert line[:7] == ["raw", "64", "0.672", "–", "–", "–", "–"]
 
 
-def test_it_marks_emulated_uuts_and_says_what_that_means() -> None:
+def test_it_marks_emulated_uuts_and_reports_what_that_means() -> None:
     text = printed(guests(), width=100)
     assert text.count("virtio (emulated)") == 3, "the best load of each size"
     assert "raw (emulated)" not in text
@@ -60,7 +60,7 @@ def test_it_marks_emulated_uuts_and_says_what_that_means() -> None:
     assert "emulated" not in printed(campaign([trial(stream_counts())]))
 
 
-def test_it_takes_names_as_text_and_tells_sources_apart() -> None:
+def test_it_takes_names_as_text_and_reports_sources_apart() -> None:
     trials = [
         trial(stream_counts("s1"), uut="[red]kvm"),
         trial(stream_counts("s1"), stream_counts("s2"), uut="[red]kvm"),

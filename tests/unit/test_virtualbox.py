@@ -176,7 +176,7 @@ def test_on_an_emulated_cpu_it_does_without_what_hangs_there(image, monkeypatch,
     assert chosen["nested_paging"] == "on"
 
 
-def test_a_vm_without_virtualbox_says_which_image_has_it():
+def test_a_vm_without_virtualbox_reports_which_image_has_it():
     with pytest.raises(MissingError, match="image build --name virtualbox"):
         guest().start(GuestSpec("g", Path("/run/x")), Lab(lacks="which"))
 
@@ -213,7 +213,7 @@ def test_a_disc_that_cannot_be_made_leaves_nothing(image):
     assert lab.commands[-1][:2] == ("rm", "-rf")
 
 
-def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
+def test_one_that_virtualbox_refuses_reports_why_and_can_be_ended_twice():
     nic = GuestNic("nb-vi-s1", "02:6e:67:00:01:01")
     lab = Lab()
     running = VirtualBoxGuest(GuestSpec("g", Path("/run/x"), (nic,)), lab, VirtualBoxOptions(), "/d.iso", {})

@@ -203,7 +203,7 @@ def test_open_vswitch_has_one_bridge_and_a_flow_for_each_way():
     assert sum("add-flow" in command for command in commands) == 2
 
 
-def test_xdp_programs_are_told_of_the_nics_by_which_streams_leave():
+def test_xdp_programs_are_reported_of_the_nics_by_which_streams_leave():
     *_, start = Raw(RawOptions(forward="xdp")).plan(Assignment("u", PATHS)).steps
     assert start.command.endswith("auto nb-in1 nb-out1 nb-out1 nb-in1")
 
@@ -319,7 +319,7 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
     )
 
 
-def test_frames_of_the_other_direction_are_nobody_s_foreign_frames():
+def test_frames_of_the_other_direction_are_no_one_s_foreign_frames():
     counts = account(evidence(sink_sends=True))
     assert (counts.foreign_frames, counts.unexplained_frames, counts.lost_frames) == (0, 0, 0)
     assert counts.lost_at == ()
@@ -329,7 +329,7 @@ def test_what_a_sink_s_nic_sends_is_foreign_where_no_source_is():
     assert account(evidence(sink_sends=False)).foreign_frames == 700
 
 
-def test_an_account_says_whose_way_back_it_is_of():
+def test_an_account_reports_whose_way_back_it_is_of():
     given = replace(evidence(sink_sends=True), path=PATHS[1])
     assert account(given).reverse_of == "s1"
     assert account(evidence(sink_sends=True)).reverse_of == ""
@@ -402,7 +402,7 @@ def trials(*losses: tuple[int, int]):
     ]
 
 
-def test_directions_are_told_apart():
+def test_directions_are_reported_apart():
     groups = group_trials(campaign(trials((0, 100), (0, 300))))
     forth, back = directions(groups)
     assert [(direction.stream, direction.reverse_of) for direction in (forth, back)] == [("s1", ""), ("back", "s1")]

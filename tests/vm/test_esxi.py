@@ -1,8 +1,8 @@
 """Guests of ESXi against the vSphere API as govmomi's simulator serves it, of an ESXi host and of a vCenter.
 
 The simulator has objects, tasks and faults, and nothing that runs: no test of this file sees a frame, a guest that
-answers, or CPU time. Nor does it enforce privileges, keep what a switch is told of its uplinks, or refuse a NIC that is
-in use: that the driver asks for these is in tests/unit/test_esxi.py, as far as it can be told from here.
+answers, or CPU time. Nor does it enforce privileges, keep the uplinks of a switch, or refuse a NIC that is
+in use: that the driver asks for these is in tests/unit/test_esxi.py, as far as possible.
 """
 
 import hashlib
@@ -187,7 +187,7 @@ def test_a_wrong_password_is_one_sentence(simulator, machine, spec, monkeypatch)
         ({"ca_file": None, "thumbprint": "00" * 32}, "has the SHA-256 [0-9a-f]{64}, not that of thumbprint"),
     ],
 )
-def test_nobody_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, message):
+def test_no_one_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine, spec, options, message):
     refused(simulator, spec, machine, message, **options)
 
 
@@ -287,7 +287,7 @@ def test_a_machine_that_somebody_made_at_this_very_moment_is_not_removed(simulat
         simulator.ask(remove_machine)
 
 
-def test_a_guest_that_tells_no_address_is_given_up(simulator, machine, spec):
+def test_a_guest_that_reports_no_address_is_given_up(simulator, machine, spec):
     vmm = driver(simulator, channel={**vcsim.WAY_IN, "address": None})
     machine.make(vmm.changes(spec))
     guest = vmm.start(spec, machine.host())

@@ -164,9 +164,9 @@ ABILITIES = {
     "nft add rule bridge n c meta ibrname b0 counter drop": "",
     "modprobe pktgen && ls /proc/net/pktgen": "kpktgend_0\nkpktgend_1\npgctrl",
     "ip tuntap add t0 mode tap && ls -d /sys/class/net/t0": "/sys/class/net/t0",
-    "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/said & sleep 2; "
+    "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/log & sleep 2; "
     'python3 -I -S -c \'import socket as s; x = s.socket(s.AF_PACKET, s.SOCK_RAW); x.bind(("v1", 0)); '
-    'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/said': "1 packet captured",
+    'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/log': "1 packet captured",
     "for one in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
     "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench": "agent.py\nstress-ng.cpio.gz",
     "ethtool -i v0 | head -n 1": "driver: veth",
@@ -183,6 +183,6 @@ def test_a_guest_with_another_kernel_does_all_that_a_guest_is_for(cloud):
             assert (command, ended.stdout.strip(), ended.stderr) == (command, output, "")
 
 
-def test_a_guest_with_too_little_memory_says_so(cloud):
+def test_a_guest_with_too_little_memory_reports_so(cloud):
     with pytest.raises(TestbedError, match="too little memory for its initrd|unpacking failed"), booted(cloud, 160):
         pass

@@ -170,7 +170,7 @@ def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
             for pid, words in marked_processes("nbt-user"):
                 if "libvirtd" in words:
                     os.kill(pid, signal.SIGKILL)
-            with pytest.raises(TestbedError, match="guest g: libvirt does not tell of its domain"):
+            with pytest.raises(TestbedError, match="guest g: libvirt does not report the state of its domain"):
                 active.uut.read()
             assert any("qemu-system" in words for _, words in marked_processes(yard.run_id)), "the domain lives on"
         assert list(marked_processes(yard.run_id)) == []

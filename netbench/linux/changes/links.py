@@ -235,9 +235,9 @@ class OffloadsOff(InNamespace):
             raise
         self._set(host, [setting for setting in self.old if setting not in now])
 
-    def _set(self, host: Host, told: Sequence[str]) -> None:
-        if told:
-            words = [word for setting in told for word in setting.split()]
+    def _set(self, host: Host, settings: Sequence[str]) -> None:
+        if settings:
+            words = [word for setting in settings for word in setting.split()]
             run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
 
     @property

@@ -114,7 +114,7 @@ def refuse_unsafe_port(
         )
     if ports[name].mtu < mtu > USUAL_MTU:
         raise UsageError(
-            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link says `mtu: {mtu}`; set it with "
+            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link has `mtu: {mtu}`; set it with "
             f"`ip link set dev {name} mtu {mtu}`, or leave that out"
         )
     if ports[name].in_use:
@@ -318,7 +318,7 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
     """
     carried: dict[int, list[str]] = defaultdict(list)
     home = namespace_path(netns)
-    for path, whose in every_namespace(besides=home).items():
+    for path, whose in every_namespace(excluded=home).items():
         with suppress(TestbedError, OSError):  # it ended meanwhile, or access is denied
             for index, text in within(path, lambda: _resting_on(home)):
                 carried[index].append(f"the {text} in {whose}")

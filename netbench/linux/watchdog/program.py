@@ -118,8 +118,8 @@ def _require_setpriv() -> None:
         works = False
     if not works:
         sys.exit(
-            "its setpriv cannot end processes with netbench's own: install util-linux there; `netbench hosts prepare "
-            "TOPOLOGY` does it"
+            "it has no setpriv with --pdeathsig, which ends processes with netbench's own: install util-linux there; "
+            "`netbench hosts prepare TOPOLOGY` does it"
         )
 
 

@@ -247,7 +247,7 @@ def _allow_mounts(domain: Element) -> None:
 def _write_elsewhere(devices: Element) -> Iterator[str]:
     """Replace the directories that it would write to by overlays; yield these directories of this machine.
 
-    A domain without a root of its own uses that of this machine.
+    A domain without a root file system uses that of this machine.
     """
     targets = [attributes(filesystem, "target").get("dir") for filesystem in devices.findall("filesystem")]
     if "/" not in targets:

@@ -18,7 +18,7 @@ GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
 VHOST_DEVICE = Path("/dev/vhost-net")
 SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
 
-NOBODY = 65534  # user and group that own nothing (the kernel's overflowuid)
+NO_OWNER = 65534  # user and group that own nothing (the kernel's overflowuid)
 _SANDBOX = "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
 
 _ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
@@ -92,7 +92,7 @@ class Confinement:
 CONFINEMENTS = tuple(
     Confinement(sandbox, user)
     for sandbox in (True, False)
-    for user in (("-run-with", f"user={NOBODY}:{NOBODY}"), ("-runas", f"{NOBODY}:{NOBODY}"), ())
+    for user in (("-run-with", f"user={NO_OWNER}:{NO_OWNER}"), ("-runas", f"{NO_OWNER}:{NO_OWNER}"), ())
 )
 
 

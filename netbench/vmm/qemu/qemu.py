@@ -25,7 +25,7 @@ from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
     CONFINEMENTS,
-    NOBODY,
+    NO_OWNER,
     VHOST_DEVICE,
     Confinement,
     DiskBoot,
@@ -251,7 +251,7 @@ def qemu_version(host: Host, program: str) -> str:
 
 def confinement(host: Host) -> Confinement:
     """Return the best confinement that QEMU on this host accepts before it starts a guest."""
-    users = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true"]
+    users = ["setpriv", f"--reuid={NO_OWNER}", f"--regid={NO_OWNER}", "--clear-groups", "true"]
     has_user = host.run(users).exit_code == 0  # a container may lack that user
 
     def is_accepted(candidate: Confinement) -> bool:
