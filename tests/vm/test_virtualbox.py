@@ -144,7 +144,9 @@ def is_missed_when_it_is_killed(lab, measure):
 
 def test_a_guest_that_is_not_ready_in_time_reports_how_far_it_came(lab):
     with (
-        pytest.raises(TestbedError, match=r"guest slow did not answer within \S+ s of its start; (the last|its console is empty)"),
+        pytest.raises(
+            TestbedError, match=r"guest slow did not answer within \S+ s of its start; (the last|its console is empty)"
+        ),
         # VirtualBox starts it in 7 to 20 s, and it is ready after 56 s at the earliest.
         lab.uut(Guest(driver(boot_limit=40)), "slow", lab.paths[:1]),
     ):
