@@ -307,23 +307,6 @@ def given(active: ActiveGuest) -> str:
     return ""
 
 
-@needs_libvirt
-def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_path):
-    limited = {"host_cpus": [usable_cpus()[-1]], "cpu_limit": "50%"}
-    uuts = [
-        {"name": name, "kind": "container", "runtime": "libvirt", "forward": forward, **more}
-        for name, forward, more in (("plain", "bridge", {}), ("router", "route", limited))
-    ]
-    wanted = topology(1, uuts, name="nbt-lxc").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
-    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["uut"] for row in rows(results)] == ["plain", "router"]
-    for row in rows(results):
-        assert row["sent_frames"] == row["received_frames"] == str(FEW_FRAMES), row
-        assert (row["unexplained_frames"], row["lost_at"], verdict_of(row)) == ("0", "", "valid"), row
-
-
 def kept() -> list[str]:
     places = [Path(place, "libvirt") for place in ("/etc", "/var/lib", "/var/log", "/var/cache", "/run")]
     return sorted(str(path) for place in places for path in (place, *place.rglob("*")) if path.exists())

@@ -9,6 +9,7 @@ import pytest
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, Host
+from netbench.vmm import connected_guest
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import container
 from netbench.vmm.container.container import Container, ContainerGuest, ContainerOptions
@@ -56,7 +57,8 @@ def guests() -> Iterator[list[ContainerGuest]]:
 
 
 def started(message: str, runtime: Runtime, guests: list[ContainerGuest]) -> ContainerGuest:
-    guests.append(guest := ContainerGuest(SPEC, Here(message), runtime, ["true"], {}))
+    guests.append(guest := ContainerGuest(SPEC, Here(message), runtime))
+    guest.start(["true"], {})
     return guest
 
 
@@ -69,7 +71,7 @@ def test_one_that_is_ready_before_anybody_looks_is_ready(guests, monkeypatch):
 
 @pytest.mark.parametrize("pids", [(), (4712, 4713)])
 def test_one_whose_first_process_cannot_be_reported_is_an_error(guests, monkeypatch, pids):
-    monkeypatch.setattr(container, "_LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(connected_guest, "LAST_WORDS_S", 0.01)
     guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(*pids), guests)
     with pytest.raises(TestbedError, match=f"guest g: its runtime lists {len(pids)} first processes"):
         guest.await_answer(1.0)

@@ -21,11 +21,12 @@ from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root
 from tests.breakages import load_shipped
+from tests.unit.fakes import NetbenchCopied
 
 ON_SSH = stream_paths(load_shipped("netns-ssh"))
 
 
-class Elsewhere(LocalHost):
+class Elsewhere(NetbenchCopied, LocalHost):
     """A machine whose files only the host reaches, with netbench installed; `ran` lists the commands."""
 
     def __init__(self, scratch: Path) -> None:
@@ -36,12 +37,6 @@ class Elsewhere(LocalHost):
     @property
     def shares_files(self) -> bool:
         return False
-
-    def module_command(self, module: str, *arguments: str) -> list[str]:
-        return [module, *arguments]
-
-    def bring(self, package: str) -> None:
-        raise AssertionError(f"nothing here needs {package}")
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.ran.append(argv)

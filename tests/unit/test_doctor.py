@@ -17,8 +17,7 @@ from netbench.testbed.doctor.diagnosis import check_facilities, diagnose, exit_c
 from netbench.testbed.doctor.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.doctor.requirements import known_needs
 from netbench.vmm.container import cgroups
-from netbench.vmm.libvirt import libvirt
-from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt import domain
 from netbench.vmm.qemu import acceleration, qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
@@ -253,8 +252,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     monkeypatch.setattr(cgroups, "find_memory_controller", none)
     for name in ("libvirt", "pyVmomi"):
         monkeypatch.setitem(sys.modules, name, None)
-    for module in (libvirt, libvirt_lxc):
-        monkeypatch.setattr(module, "_LIBRARIES", tmp_path)
+    monkeypatch.setattr(domain, "_LIBRARIES", tmp_path)
     monkeypatch.setattr(trex_package, "PACKAGE", "no-such-package")
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")

@@ -334,4 +334,4 @@ def test_a_guest_that_a_killed_netbench_has_still_in_the_making_is_left_on_recor
     monkeypatch.setattr(EsxiHost, "machine", lambda self, name: SimpleNamespace(config=None))
     guest = AddEsxiGuest(plain_text(options()), "nb-x", (), ())
     with pytest.raises(TestbedError, match="esx.example: nb-x is still being created: try again"):
-        guest.remove(host)
+        guest._remove(host)

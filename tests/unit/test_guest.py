@@ -26,6 +26,7 @@ from netbench.vmm.qemu import qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
 from netbench.vmm.qemu.options import NicModel, QemuOptions
+from netbench.vmm.qemu.process import QemuVm
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST
@@ -36,32 +37,32 @@ LINK = json.loads(Path(__file__).with_name("ip_links.json").read_text().splitlin
 LOG: list[str] = []
 
 
-class FakeQemu:
-    """A process that runs until a test ends it."""
+class FakeQemu(QemuVm):
+    """A guest that runs until a test ends it."""
 
-    def __init__(self, machine, files) -> None:
+    def __init__(self, spec, machine, host) -> None:
+        super().__init__(spec, host)
         self.machine = machine
-        self.guest = f"guest {machine.name}"
         self.dead = ""
         self.died = ""  # the cause of its death, once a sign of it was seen
         self.pins: list[object] = []
 
-    def start(self, host) -> None:
+    def start(self) -> None:
         LOG.append("start")
 
     def pin(self, vcpus, io) -> None:
         self.pins = [vcpus, io]
 
-    def connect(self):
+    def channel(self):
         return self
 
-    def hopeless(self) -> str:
+    def end_of_vmm(self) -> str:
         return self.dead
 
-    def death_just_now(self) -> str:
+    def end_just_now(self) -> str:
         return self.died
 
-    def trouble(self) -> str:
+    def death(self) -> str:
         return self.dead
 
     def cpu_s(self) -> float:
@@ -71,7 +72,10 @@ class FakeQemu:
         return 1 << 28
 
     def stop(self) -> None:
-        LOG.append("stop")
+        try:
+            super().stop()
+        finally:
+            LOG.append("stop")
 
 
 class FakeGuest(FakeHost):
@@ -128,7 +132,7 @@ class TapHost(FakeHost):
             f"/proc/{os.getpid()}/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
             f"/proc/{os.getpid()}/root/sys/fs/cgroup/cgroup.controllers": "cpu",
         }
-        answers = {qemu_program(): version, sys.executable: done, "test": done, "setpriv": done}
+        answers = {qemu_program(): version, sys.executable: done, "test": done, "setpriv": done, "sh": done}
         super().__init__(answers, groups, is_here=True)
         self._life = life
 
@@ -174,7 +178,7 @@ class Life:
         self.qemu: FakeQemu
         self.inside: FakeGuest
         monkeypatch.setattr(qemu, "choose", self._choose)
-        monkeypatch.setattr(qemu, "QemuProcess", self._start)
+        monkeypatch.setattr(qemu, "QemuGuest", self._start)
         monkeypatch.setattr(qemu, "AgentChannel", lambda title, connected: (title, connected))
         monkeypatch.setattr(qemu, "AgentHost", self._reach)
         monkeypatch.setattr(qemu, "find_image", self._image)
@@ -197,8 +201,8 @@ class Life:
         self.tried.append((wanted, image))
         return self.acceleration
 
-    def _start(self, machine, files):
-        self.qemu = FakeQemu(machine, files)
+    def _start(self, spec, machine, host):
+        self.qemu = FakeQemu(spec, machine, host)
         return self.qemu
 
     def _reach(self, name, channel):
@@ -469,7 +473,7 @@ def test_a_guest_is_ended_though_the_conversation_cannot_be(life, monkeypatch):
 def test_a_guest_that_did_not_start_is_ended_too(life, monkeypatch):
     guest = life()
 
-    def fail(self, host):
+    def fail(self):
         raise TestbedError("guest g: QEMU ended with exit code 1: out of memory")
 
     monkeypatch.setattr(FakeQemu, "start", fail)

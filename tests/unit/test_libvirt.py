@@ -16,7 +16,7 @@ from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt import api
 from netbench.vmm.libvirt.api import LibvirtConnection
-from netbench.vmm.libvirt.domain import LibvirtDomain
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
@@ -173,10 +173,10 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
     )
     monkeypatch.setattr(api, "libvirt_module", lambda: module)
     spec = GuestSpec("g", tmp_path)
-    guest = LibvirtDomain(spec, "qemu:///system", lambda *_: "<domain/>")
+    guest = LibvirtGuest(spec, "qemu:///system", LocalHost("here", "no-run"))
     with pytest.raises(
         TestbedError,
         match=r"^guest g: its console: .*/console cannot be reached: No such file",
     ):
-        guest.start(LocalHost("here", "no-run"))
+        guest.start(lambda *_: "<domain/>")
     guest.stop()

@@ -12,6 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt.api import LibvirtConnection, libvirt_module, own_uuid
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_copy import CopySettings, DomainCopy, ExistingDomain, LibvirtAgent, copy_of
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from netbench.vmm.qemu.command import RunFiles, VirtualNic
@@ -321,9 +322,11 @@ def test_libvirt_reports_of_a_domain_that_is_shut_off(libvirt):
 
 
 def test_an_agent_that_is_not_there_is_an_error_that_names_the_guest(libvirt):
-    domain = libvirt_module().open("test:///default").lookupByName("test")
+    guest = LibvirtGuest(SPEC, "test:///default", HERE)
+    guest._libvirt = libvirt
+    guest._domain = libvirt_module().open("test:///default").lookupByName("test")
     with pytest.raises(TestbedError, match="^guest g: its guest agent: "):
-        libvirt.query_agent(domain, '{"execute": "guest-ping"}', 2.0)
+        guest.query_agent('{"execute": "guest-ping"}', 2.0)
 
 
 def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):

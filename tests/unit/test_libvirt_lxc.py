@@ -18,7 +18,7 @@ from netbench.vmm.container import cgroups
 from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root
-from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt import domain
 from netbench.vmm.libvirt.lxc import domain_xml, find_lxc_driver
 from tests.unit.fakes import FakeHost
 
@@ -119,7 +119,7 @@ def test_a_machine_without_the_groups_is_reported_which():
 
 
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(libvirt_lxc, "_LIBRARIES", tmp_path)
+    monkeypatch.setattr(domain, "_LIBRARIES", tmp_path)
     with pytest.raises(MissingError, match="its driver for LXC"):
         find_lxc_driver("")
     assert "libvirt-lxc" in Container(ContainerOptions(runtime="libvirt")).needs()

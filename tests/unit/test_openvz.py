@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
 from netbench.linux.watchdog.journal import Journal
@@ -179,7 +178,7 @@ def test_one_that_stops_by_itself_is_noticed(stub):
     inside = guest.host()
     stub.end(CTID)
     assert guest.death() == f"guest g: its container {CTID} has stopped"
-    with pytest.raises(GoneError, match=f"container {CTID} has stopped"):
+    with pytest.raises(TestbedError, match=f"container {CTID} has stopped"):
         inside.run(["true"])
     with pytest.raises(TestbedError, match="has stopped"):
         guest.await_answer(60.0)

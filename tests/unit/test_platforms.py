@@ -7,6 +7,7 @@ import pytest
 from netbench.cli import listing
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
+from netbench.hosts.local import LocalHost
 from netbench.images.library import Image
 from netbench.linux.requirements import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
@@ -142,9 +143,9 @@ def test_what_is_recall_kvm_is_not_tried_again(monkeypatch, tmp_path):
     monkeypatch.setattr(acceleration, "CACHE", tmp_path / "acceleration.json")
     monkeypatch.setattr(acceleration, "find_image", lambda name: image)
     assert recall_kvm("micro") == ""
-    remember(acceleration.CACHE, image, Acceleration("kvm"))
+    remember(LocalHost("here", "no-run"), image, Acceleration("kvm"))
     assert recall_kvm("micro") == "a guest boots under it"
-    remember(acceleration.CACHE, image, Acceleration("tcg", "it hangs"))
+    remember(LocalHost("here", "no-run"), image, Acceleration("tcg", "it hangs"))
     with pytest.raises(MissingError, match="it hangs"):
         recall_kvm("micro")
     monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / "kvm")

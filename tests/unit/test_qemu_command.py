@@ -114,7 +114,7 @@ def test_macvtaps_are_opened_for_qemu_outside_its_directory(is_here):
     """That directory is below /run, where no device can be opened if that is mounted `nodev`."""
     nics = tuple(VirtualNic(name, "02:6e:67:00:01:01", "e1000", macvtap=True) for name in ("nb-mi-s1", "nb-me-s1"))
     guest = VirtualMachine("g", BOOT, "tcg", nics=nics)
-    command = qemu_command(guest, FILES, is_here=is_here)
+    command = qemu_command(guest, FILES, FakeHost(is_here=is_here))
     opened = command.index("macvtap:nb-mi-s1")
     assert command[opened : opened + 4] == ["macvtap:nb-mi-s1", "macvtap:nb-me-s1", "--", "qemu-system-x86_64"]
     assert ("import os" in " ".join(command[:opened])) != is_here, "a host without netbench is given the program"

@@ -42,7 +42,7 @@ from netbench.uut.guest_links import attaching_changes, guest_links, guest_mac, 
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
-from netbench.vmm.attachment import Macvtap, Tap, Veth
+from netbench.vmm.attachment import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
@@ -216,7 +216,7 @@ def test_a_guest_has_two_nics_and_is_seen_from_both_ways():
     ]
     forth, back = PATHS
     assert guest_mac(back, "ingress") == guest_mac(forth, "egress") != guest_mac(forth, "ingress")
-    links = {(link.stream, link.role): link for link in guest_links(PATHS, Tap())}
+    links = {(link.stream, link.role): link for link in guest_links(PATHS, tap())}
     assert links["back", "ingress"].interface == links["s1", "egress"].interface == "nb-te-s1"
     assert links["back", "ingress"].bridge == links["s1", "egress"].bridge
     assert links["back", "ingress"].nic == links["s1", "egress"].nic
@@ -231,7 +231,7 @@ def test_a_guest_has_two_nics_and_is_seen_from_both_ways():
 
 def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
     towards = {"s1": "02:00:00:00:00:01", "back": "02:00:00:00:00:02"}
-    changes = list(attaching_changes(PATHS, Tap(), towards))
+    changes = list(attaching_changes(PATHS, tap(), towards))
     assert len(changes) == len(set(changes))
     assert [change.interface for change in changes if isinstance(change, AddBridge)] == ["nb-bi-s1", "nb-be-s1"]
     entries = {(change.interface, change.mac) for change in changes if isinstance(change, AddForwardingEntry)}
@@ -243,7 +243,7 @@ def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
     }
 
 
-@pytest.mark.parametrize("attachment", [Tap(), Macvtap(), Veth("nb-guest")])
+@pytest.mark.parametrize("attachment", [tap(), macvtap(), veth("nb-guest")])
 def test_each_attachment_is_made_for_two_nics(attachment):
     made = [
         change

@@ -286,9 +286,9 @@ def test_an_emulated_nic_has_a_tap_which_counts_as_any_tap_does():
 def test_one_that_is_paused_has_no_last_words(state, message, monkeypatch):
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(xen, "console_of", lambda *_: ConsoleSocket(ours))
-    guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), 7, XenOptions())
+    guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), XenOptions())
     with theirs:
         theirs.sendall(b"Oops: 0002\r\n")
-        guest._console.recv(100)
+        guest._socket.recv(100)
         assert guest.death().endswith(message)
-        guest._agent.close()
+        guest._socket.close()

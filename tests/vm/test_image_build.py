@@ -14,10 +14,10 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.host_wrappers import MonitoredHost
 from netbench.images.library import cache_directory, find_image
-from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu.process import QemuProcess
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.qemu.command import KernelBoot, VirtualMachine
+from netbench.vmm.qemu.process import QemuGuest
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 
@@ -141,16 +141,14 @@ def booted(image, memory_mib):
     """A host for commands in a guest that was just started."""
     with tempfile.TemporaryDirectory(prefix="nbt-") as name:
         machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
-        qemu = QemuProcess(machine, RunFiles(Path(name)))
-        qemu.start(UnmarkedHost("here", "nbt-image"))
-        agent = AgentHost("image", AgentChannel(qemu.guest, qemu.connect()))
-        guest = MonitoredHost(agent, qemu.death_just_now)
+        guest = QemuGuest(GuestSpec("image", Path(name)), machine, UnmarkedHost("here", "nbt-image"))
         try:
-            guest.await_answer(60, qemu.hopeless)
-            yield guest
+            guest.start()
+            guest.connect_by(AgentHost("image", AgentChannel(guest.spec.title, guest.channel())), {})
+            guest.await_answer(60)
+            yield guest.host()
         finally:
-            agent.close()
-            qemu.stop()
+            guest.stop()
 
 
 # Commands that must work in a guest, with their output.
