@@ -7,8 +7,6 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import held_steady
 from netbench.plan.warnings import expected_warnings
-from netbench.report.page import report_page
-from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.inputs import profile, topology
 
 SEARCH = {"loads": [], "schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}}
@@ -20,7 +18,7 @@ def asked(*settings, name="quick"):
     return read_request(find(TOPOLOGIES, "netns"), find(PROFILES, name), settings=settings).profile
 
 
-def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink():
+def test_a_search_with_a_profile_that_reports_nothing_has_one_source_and_one_sink():
     found = asked("schedule.kind=search", "generator=auto", "sink=auto")
     assert (found.generator.kind, found.generator.options, found.sink.kind, found.sink.options) == (
         *("auto", STEADY),
@@ -32,15 +30,15 @@ def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink()
     assert asked(name="ndr") == held_steady(asked(name="ndr"))
 
 
-def test_who_wants_two_gets_two_and_is_told():
+def test_who_wants_two_gets_two_and_is_reported():
     found = held_steady(profile(**SEARCH, generator=NOT, sink="auto"))
     assert (found.generator.options, found.sink.options) == ({"steady": False}, STEADY)
-    told = [
+    output = [
         warning.text
         for warning in expected_warnings(topology(), found, 64)
         if warning.kind is WarningKind.TESTER_FOLLOWS_LOAD
     ]
-    (text,) = told
+    (text,) = output
     assert "The generator auto is not `steady`" in text
     assert "--set 'generator={kind: auto, steady: true}'" in text
 
@@ -58,10 +56,3 @@ def test_who_wants_two_gets_two_and_is_told():
 def test_only_searches_are_warned_of(wanted, warned):
     kinds = [warning.kind for warning in expected_warnings(topology(), profile(**wanted), 64)]
     assert kinds.count(WarningKind.TESTER_FOLLOWS_LOAD) == warned
-
-
-def test_results_and_their_report_have_the_warning(monkeypatch, tmp_path):
-    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
-    results = campaign.run(**SEARCH, generator=NOT)
-    assert [warning.kind for warning in results.warnings].count(WarningKind.TESTER_FOLLOWS_LOAD) == 1
-    assert "tester-follows-load" in report_page(results)

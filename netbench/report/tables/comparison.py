@@ -101,7 +101,7 @@ def gate_table(gate: Gate) -> Table:
     )
 
 
-def settings_table(differs: Sequence[Differs]) -> Table:
+def settings_table(differs: Sequence[ChangedSetting]) -> Table:
     """The settings that differ; those that affect rates are marked."""
     return table(
         differs,

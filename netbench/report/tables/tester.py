@@ -59,7 +59,7 @@ def ceilings_table(record: SelftestRecord) -> Table:
 @report_table("source-ceilings", "Highest rate of the sources", "a calibration of the sources")
 def source_ceilings(model: ReportModel) -> Iterator[Table]:
     """The highest rates of the campaign's sources, with each sample."""
-    if ceilings := ceilings_of(model.results.manifest):
+    if ceilings := CEILINGS.of(model.results.manifest):
         yield table(
             ceilings,
             Column("Source", lambda ceiling: ceiling.source),
