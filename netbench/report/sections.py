@@ -37,7 +37,6 @@ from netbench.report.tables.losses import finding_sentence, paper_finding_table,
 from netbench.report.tables.searches import by_streams, methods_text, test_tables, tested
 from netbench.report.tables.tester import UNKNOWN_SETTING, Environment, identity_tables, text_of
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
-from netbench.results.manifest import IDENTITIES, SELFTEST
 from netbench.statistics.delay_percentiles import refusals
 from netbench.statistics.frame_order import order_refusals
 from netbench.statistics.groups import Group, grouped

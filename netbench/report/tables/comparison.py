@@ -14,7 +14,7 @@ from netbench.report.comparison import (
 )
 from netbench.report.styles import Style
 from netbench.report.tables.registry import largest_first, number, size_column, uut_column
-from netbench.results.comparability import Differs
+from netbench.results.comparability import ChangedSetting
 from netbench.statistics.compared_cells import Difference
 from netbench.statistics.regression_gate import Gate, GateResult
 from netbench.statistics.search_comparison import SearchDifference
