@@ -97,7 +97,7 @@ def _status(model: ReportModel) -> str:
 
 
 def _state(model: ReportModel) -> str:
-    results, record = model.results, selftest_of(model.results.manifest)
+    results, record = model.results, SELFTEST.of(model.results.manifest)
     verdicts = {trial.verdict for trial in results.trials}
     if Verdict.INVALID in verdicts or not results.trials:
         return "invalid"

@@ -37,6 +37,7 @@ from netbench.report.tables.losses import finding_sentence, paper_finding_table,
 from netbench.report.tables.searches import by_streams, methods_text, test_tables, tested
 from netbench.report.tables.tester import UNKNOWN_SETTING, Environment, identity_tables, text_of
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
+from netbench.results.manifest import IDENTITIES, SELFTEST
 from netbench.statistics.delay_percentiles import refusals
 from netbench.statistics.frame_order import order_refusals
 from netbench.statistics.groups import Group, grouped
@@ -452,7 +453,7 @@ def warning_bullets(warnings: Iterable[CampaignWarning]) -> Bullets:
 
 def _tester(model: ReportModel) -> Sections:
     manifest = model.results.manifest
-    record, testers = selftest_of(manifest), identities_of(manifest)
+    record, testers = SELFTEST.of(manifest), IDENTITIES.of(manifest)
     blocks: list[Block] = []
     if record is None:
         blocks += [Note(sentence("notes.selftest_unknown", topology=model.results.topology))]

@@ -14,6 +14,7 @@ from netbench.report.blocks import Cell, Column, Table, table
 from netbench.report.formats import UNKNOWN, kfps, mbps, percent
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, report_table, words
+from netbench.results.manifest import CEILINGS
 from netbench.statistics.groups import grouped
 
 UNKNOWN_SETTING = "unknown"
