@@ -17,12 +17,12 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict
 
-from netbench.errors import MissingError, NetbenchError
+from netbench.errors import NetbenchError
 from netbench.generators.frame_template import FrameTemplate
+from netbench.hosts.worker_requests import failure_reply, send_reply
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.
@@ -96,13 +96,10 @@ def serve(make_worker: Callable[..., Worker]) -> None:
     sending: threading.Thread | None = None
     try:
         worker = make_worker(*sys.argv[1:])
-    except MissingError as error:
-        _reply({"missing": str(error)})
-        return
     except (OSError, NetbenchError) as error:
-        _reply({"failed": _reason(error)})
+        send_reply(failure_reply(error, _reason(error)))
         return
-    _reply({"ready": True, "version": worker.version} if worker.version else {"ready": True})
+    send_reply({"ready": True, "version": worker.version} if worker.version else {"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         match request["do"]:
@@ -112,9 +109,9 @@ def serve(make_worker: Callable[..., Worker]) -> None:
                 try:
                     worker.prepare(traffic_of(request["traffic"]))
                 except (OSError, NetbenchError) as error:
-                    _reply({"failed": _reason(error)})
+                    send_reply(failure_reply(error, _reason(error)))
                 else:
-                    _reply({"ready": True})
+                    send_reply({"ready": True})
             case "start":
                 sending = threading.Thread(target=_send, args=(worker, request["at_monotonic_ns"]))
                 sending.start()
@@ -127,9 +124,9 @@ def serve(make_worker: Callable[..., Worker]) -> None:
 
 def _send(worker: Worker, at_monotonic_ns: int) -> None:
     try:
-        _reply({"sent": asdict(worker.send(at_monotonic_ns))})
+        send_reply({"sent": asdict(worker.send(at_monotonic_ns))})
     except Exception as error:  # no caller of a thread could catch it
-        _reply({"failed": f"sending failed: {error!r}"})
+        send_reply({"failed": f"sending failed: {error!r}"})
 
 
 def use_realtime(priority: int) -> None:
@@ -171,8 +168,3 @@ def _reason(error: OSError | NetbenchError) -> str:
             return "none of the CPUs that it is pinned to is usable"
         case _:
             return str(error)
-
-
-def _reply(message: Mapping[str, object]) -> None:
-    with suppress(BrokenPipeError):  # the controller is gone: the end of stdin will show it
-        os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
