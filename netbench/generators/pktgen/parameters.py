@@ -142,8 +142,3 @@ def delay_ns(fps: float, frame_size: FrameSize, pacing: Pacing = "lattice") -> i
             delay = round(8000 * (mean_bytes(frame_size) + 24) / mbps)
     delay = min(max(delay, 1), LONGEST_DELAY_NS)
     return delay + 1 if delay == _NEVER_NS else delay
-
-
-def paced_fps(delay: int) -> float:
-    """Return the rate in frames/s of a delay of `delay` ns."""
-    return NS_PER_S / delay
