@@ -81,10 +81,6 @@ def test_a_frame_is_well_formed(frame_size):
     assert not any(udp.data[16:])
 
 
-def test_one_flow_uses_port_9_for_both_as_pktgen_does():
-    assert ports_of(build_frame(traffic(flows=1, seed=5))) == [9, 9]
-
-
 @given(flows=st.integers(2, 3000), seed=st.integers(0, 2**64))
 def test_flows_are_distinct_pairs_from_the_allowed_ports(flows, seed):
     ports = flow_ports(flows, seed)

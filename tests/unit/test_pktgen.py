@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.files import PktgenDevice, PktgenFiles
+from netbench.generators.pktgen.files import PktgenDevice
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import sent_of_run
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, generator, host, impatient, kernel, opened, trial
@@ -142,14 +142,6 @@ def test_an_interface_that_is_not_there(host):
 def test_a_setting_that_is_not_taken_as_it_is(source, change, reason):
     with pytest.raises(TestbedError, match=reason):
         source.prepare(replace(TRAFFIC, **change))
-
-
-def test_the_kernels_words_for_a_command_it_does_not_know(host, source):
-    with pytest.raises(TestbedError) as caught:
-        PktgenFiles(host).write("nb-tx1@0", "nonsense 4")
-    assert str(caught.value) == (
-        'pktgen rejects `nonsense 4` > /proc/net/pktgen/nb-tx1@0: Invalid argument (No such parameter "nonsense")'
-    )
 
 
 def test_a_link_that_goes_down(kernel, source):
