@@ -13,20 +13,20 @@ Other answers are {"missing": "what this kernel lacks"} and {"failed": "why"}. H
 removes the program.
 """
 
-import json
 import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from netbench.capture.capture_counts import Expected
 from netbench.capture.pcap import write_pcap
-from netbench.errors import MissingError, NetbenchError, TestbedError, UsageError
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.clock import SystemClock, read_clocks
-from netbench.hosts.worker_requests import failure_reply, send_reply
+from netbench.hosts.worker_requests import Reply, Request, reply_to, serve_requests
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.sinks.bpf_counter import AttachedCounter, BpfCounter, Capacity, HookChoice, attach
@@ -158,22 +158,12 @@ def main() -> None:
     """Execute the lines of stdin until it ends."""
     _, interface, hook = sys.argv
     counting = Counting(interface, cast(HookChoice, hook))
-    _answer(counting, {"do": "attach"})
-    for line in sys.stdin:
-        _answer(counting, json.loads(line))
+    reply_to({}, lambda: _executed(counting, {"do": "attach"}))
+    serve_requests(partial(_executed, counting))
     counting.detach()
 
 
-def _answer(counting: Counting, request: Mapping[str, Any]) -> None:
-    try:
-        answer = _executed(counting, request)
-    except NetbenchError as error:
-        answer = failure_reply(error)
-    if answer:
-        send_reply(answer)
-
-
-def _executed(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, object]:
+def _executed(counting: Counting, request: Request) -> Reply | None:
     """Execute a request and return its answer, if it has one."""
     match request["do"]:
         case "attach":
@@ -184,7 +174,7 @@ def _executed(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, ob
             counting.detach()
         case "learn":
             counting.prime_fdb(request["mac"])
-            return {}
+            return None
         case "end":
             return {"no_sample": counting.end()}
         case "received":

@@ -29,12 +29,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from netbench.errors import NetbenchError, TestbedError
+from netbench.errors import TestbedError
 from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import OwnServer, ServerAddress
 from netbench.generators.trex.trex_session import TrexPort, TrexSession
-from netbench.hosts.worker_requests import failure_reply, send_reply
+from netbench.hosts.worker_requests import Reply, Request, reply_to, reply_when_sent, serve_requests
 from netbench.model.traffic import traffic_of
 
 
@@ -58,8 +58,8 @@ class TrexWorker:
         assert self._session is not None, "connect() comes first"
         return self._session
 
-    def connect(self) -> None:
-        """Connect to the server; MissingError where there is none, or none can be started."""
+    def connect(self) -> Reply:
+        """Connect to the server and return the first reply; MissingError without a server, or if none can be started."""
         if self._cpus:
             os.sched_setaffinity(0, self._cpus)
         if "path" in self._settings:
@@ -70,11 +70,11 @@ class TrexWorker:
         else:
             address = ServerAddress(**{name: self._settings[name] for name in ("server", "sync_port", "async_port")})
         self._session = TrexSession(address)
+        return {"ready": True, "version": f"TRex {self._session.version}"}
 
-    def execute(self, request: Mapping[str, Any]) -> None:
-        """Execute a request and reply; the reply to `start` comes after sending."""
+    def execute(self, request: Request) -> Reply | None:
+        """Execute a request and return its reply; the reply to `start` is sent by its thread."""
         interface = request["interface"]
-        reply: dict[str, object] = {"ready": True}
         match request["do"]:
             case "take":
                 self._take(interface)
@@ -86,15 +86,15 @@ class TrexWorker:
             case "listen":
                 self._missed_before[interface] = self.session.missed_at(self._numbers[interface])
             case "start":
-                self._threads.append(threading.Thread(target=self._send, args=(request,)))
-                self._threads[-1].start()
-                return
+                port = self._ports[interface]
+                self._threads.append(reply_when_sent(request, lambda: port.send(request["at_monotonic_ns"])))
+                return None
             case "stop":
                 self._ports[interface].halt.set("stopped before its end")
-                return
+                return None
             case "received":
-                reply = {"received": asdict(self._received(interface, request["of"]))}
-        _reply(request, reply)
+                return {"received": asdict(self._received(interface, request["of"]))}
+        return {"ready": True}
 
     def end(self) -> None:
         """Clear and release all ports; a server that this worker started is ended instead."""
@@ -125,16 +125,6 @@ class TrexWorker:
             number = self._numbers[interface]
             self._ports[interface] = TrexPort(self.session, number, interface, self._server)
 
-    def _send(self, request: Mapping[str, Any]) -> None:
-        """Send a trial, in a thread of its own, and reply."""
-        try:
-            sent = self._ports[request["interface"]].send(request["at_monotonic_ns"])
-            _reply(request, {"sent": asdict(sent)})
-        except NetbenchError as error:
-            _reply(request, failure_reply(error))
-        except Exception as error:  # no caller of a thread could catch it
-            _reply(request, {"failed": f"sending failed: {error!r}"})
-
     def _received(self, interface: str, of: str) -> FlowCounts:
         """Return the counts at the port of an interface, of frames that the interface `of` has sent."""
         number, session = self._numbers[interface], self.session
@@ -151,26 +141,6 @@ class TrexWorker:
         return FlowCounts(by_size, missed - self._missed_before[interface], delay)
 
 
-def _reply(request: Mapping[str, Any], message: Mapping[str, object]) -> None:
-    send_reply({"id": request["id"], **message})
-
-
-def _serve(worker: TrexWorker) -> None:
-    """Execute the requests on stdin until it ends."""
-    try:
-        worker.connect()
-    except (OSError, NetbenchError) as error:
-        send_reply(failure_reply(error))
-        return
-    send_reply({"ready": True, "version": f"TRex {worker.session.version}"})
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            worker.execute(request)
-        except (OSError, NetbenchError) as error:
-            _reply(request, failure_reply(error))
-
-
 def _main() -> None:
     def end(*_: object) -> None:
         raise SystemExit(0)
@@ -183,7 +153,8 @@ def _main() -> None:
     settings, *cpus = sys.argv[1:]
     worker = TrexWorker(json.loads(settings), [int(cpu) for cpu in cpus])
     try:
-        _serve(worker)
+        if reply_to({}, worker.connect):
+            serve_requests(worker.execute)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(OSError):  # replies that cannot be delivered any more
