@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from netbench.errors import MissingError, NetbenchError
@@ -31,7 +32,7 @@ def serve_requests(execute: Callable[[Request], Reply | None]) -> None:
     """Execute the requests on stdin until it ends, and reply to those for which `execute` returns a reply."""
     for line in sys.stdin:
         request = json.loads(line)
-        reply_to(request, lambda: execute(request))  # noqa: B023 - called at once
+        reply_to(request, partial(execute, request))
 
 
 def reply_to(request: Request, execute: Callable[[], Reply | None]) -> bool:

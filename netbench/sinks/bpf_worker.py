@@ -142,9 +142,10 @@ class Counting:
 
     def detach(self) -> None:
         """Detach the program; harmless if called twice."""
-        for resource in (self._attached, self._speaker):
-            if resource is not None:
-                resource.close()
+        if self._attached is not None:
+            self._attached.close()
+        if self._speaker is not None:
+            self._speaker.close()
         self._attached = self._speaker = None
 
     @property

@@ -369,7 +369,8 @@ def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
 
 
 @pytest.mark.parametrize(
-    ("interface", "cpus", "why"), [("nowhere", (), r"nowhere of host lab.*interface does not exist"), ("tx0", [100_000], "CPU")]
+    ("interface", "cpus", "why"),
+    [("nowhere", (), r"nowhere of host lab.*interface does not exist"), ("tx0", [100_000], "CPU")],
 )
 def test_an_interface_or_cpu_that_is_not_there_is_an_error_of_open(opened, interface, cpus, why):
     with pytest.raises(TestbedError, match=why):

@@ -251,8 +251,8 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
         assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
         expected = settled(trial.incoming[1].expected, trial.sent)
         captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
-    not_compared: dict[str, Any] = {"clock_offset": None, "counted_by": "", "matched": 0, "dropped": 0, "by_ring": False}
-    assert without_percentiles(replace(captured, **not_compared)) == without_percentiles(replace(ours, **not_compared))
+    apart: dict[str, Any] = {"clock_offset": None, "counted_by": "", "matched": 0, "dropped": 0, "by_ring": False}
+    assert without_percentiles(replace(captured, **apart)) == without_percentiles(replace(ours, **apart))
     # Each is right within 0.05 %: both count in steps, but may start from different delays.
     assert percentiles(captured) == pytest.approx(percentiles(ours), rel=0.001, abs=1)
     assert (ours.delay is None) == (not stamps.stamped)

@@ -126,7 +126,7 @@ def test_softirqs_on_the_cpu_of_the_source_are_its_links_and_what_else_made_it_l
 
 
 def test_an_interface_that_is_not_there(host):
-    rejected = r"pktgen rejects `add_device nb-no@0` > \S+kpktgend_0: No such device \(ERROR: can not add device nb-no@0\)"
+    rejected = r"rejects `add_device nb-no@0` > \S+kpktgend_0: No such device \(ERROR: can not add device nb-no@0\)"
     with pytest.raises(TestbedError, match=rejected):
         opened(host, interface="nb-no")
 

@@ -29,7 +29,9 @@ EXPECTED = Expected("s1", "198.18.1.2", "198.19.1.2", 64, sent_from_ns=1_700_000
 ORDER = CountRequest(EXPECTED, TRAFFIC, "198.18.1.0/24", Capacity(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
 INCOMING = Incoming(stream_paths(topology(1))[0], TRAFFIC, Stamps(), 0, Path("/nowhere/x"), keep=True)
 SENT = Sent(1000, 2, 1.0, first_ns=1_700_000_000_000_000_017, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
-NO_ROOM = "/nowhere/x.sample.pcap cannot be written: No space left on device; free some room, or write elsewhere with -o"
+NO_ROOM = (
+    "/nowhere/x.sample.pcap cannot be written: No space left on device; free some room, or write elsewhere with -o"
+)
 RECEIVED = Received(
     frames=990,
     duplicates=1,

@@ -115,9 +115,11 @@ class AfPacketTrial:
         `realtime` is the priority of the threads in SCHED_FIFO; 0: another class.
         """
         self._halt, self._realtime, self._traffic = halt, realtime, traffic
+        cpu_of_each: Sequence[int | None] = cpus or [None]
+        ring_of_each: Iterable[Context | None] = rings or repeat(None)
         self._senders = [
             _Sender(fd, cpu, FrameBlock(traffic, MAX_BLOCK_FRAMES, template), ring)
-            for fd, cpu, ring in zip(fds, cycle(cpus or [None]), rings or repeat(None), strict=False)
+            for fd, cpu, ring in zip(fds, cycle(cpu_of_each), ring_of_each, strict=False)
         ]
         self._pacing = threading.Lock()
         self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME

@@ -191,7 +191,9 @@ class PktGenSource(Source):
 
     def _usage(self, traffic: Traffic) -> tuple[CpuTicks | None, SchedTimes | None]:
         """Return the ticks of the first thread's CPU, and the times of all threads that send; None where unknown."""
-        senders, ticks, times = self._sending(traffic), None, None
+        senders = self._sending(traffic)
+        ticks: CpuTicks | None = None
+        times: SchedTimes | None = None
         with suppress(TestbedError, ValueError, IndexError):
             ticks = parse_cpu_ticks(self._host.read("/proc/stat"), senders[0].cpu)
         with suppress(TestbedError, ValueError, IndexError):
