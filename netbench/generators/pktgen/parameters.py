@@ -44,9 +44,7 @@ class PktGenOptions(BaseModel, extra="forbid"):
     xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
     """To the driver, or through the queueing discipline."""
     # Options that make `max` faster, and do not affect loads with a rate:
-    timestamps: Literal["paced", "always"] = (
-        "paced"  # frames of `max` have none unless always, as in the kernel's samples
-    )
+    timestamps: Literal["paced", "always"] = "paced"  # as in the samples of the kernel
     """paced: frames of `max` bear no time stamp."""
     threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a separate CPU
     """Kernel threads of each source, for `max`."""
