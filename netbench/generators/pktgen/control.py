@@ -149,8 +149,7 @@ class Control:
         if current.ready != current.lengths.keys():
             return
         try:
-            self._remove_idle(current)
-            self._take_turns(current)
+            self._arrange(current)
         except TestbedError as error:
             current.error, current.over = str(error), True
             return
@@ -201,26 +200,22 @@ class Control:
                 self._round.writer.communicate(timeout=_STOP_S)
         self._round = None
 
-    def _remove_idle(self, current: _Round) -> None:
-        """Remove the devices that have no part in a round, and add those again that were removed with them."""
-        added = [sender for sender in self._senders if sender.in_kernel is not None]
-        for cpu in {sender.cpu for sender in added if sender.device not in current.lengths}:
-            self._clear(cpu)
-        for sender in self._senders:
-            if sender.in_kernel is None and sender.device in current.lengths:
-                self._set_up(sender)
-
-    def _take_turns(self, current: _Round) -> None:
-        """Make devices that send at full speed on the same thread take turns.
+    def _arrange(self, current: _Round) -> None:
+        """Remove the devices that have no part in a round, and make those at full speed on the same thread take turns.
 
         Without a delay, a device is due from the start on, and the thread takes the first of the devices that have been
         due longest: `next_to_run` in net/core/pktgen.c. With a short delay, each device falls behind after its turn.
         """
+        added = [sender for sender in self._senders if sender.in_kernel is not None]
+        for cpu in {sender.cpu for sender in added if sender.device not in current.lengths}:
+            self._clear(cpu)  # also removes devices that have a part, which are added again below
         sending = [sender for sender in self._senders if sender.device in current.lengths]
         on_thread = Counter(sender.cpu for sender in sending)
         for sender in sending:
-            if on_thread[sender.cpu] > 1 and sender.settings.get("delay") == NO_DELAY:
+            takes_turns = on_thread[sender.cpu] > 1 and sender.settings.get("delay") == NO_DELAY
+            if takes_turns:
                 sender.settings = {**sender.settings, "delay": _TURN}
+            if takes_turns or sender.in_kernel is None:
                 self._set_up(sender)
 
     def _await_end(self, current: _Round, timeout_s: float) -> None:
