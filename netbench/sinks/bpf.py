@@ -47,6 +47,8 @@ def _probe(_: Probes) -> str:
         raise ProbeError("; ".join(dict.fromkeys(refused)))
     return "; ".join((f"loaded its program and attached it ({' and '.join(working)})", *refused))
 
+_PROGRAM = _FEATURE, "the sink bpf", ON_VETH, "CONFIG_BPF_SYSCALL (Linux 5.18)", "", _probe
+
 
 def _every(value: object) -> int:
     """Return the N of `1/N`."""
@@ -78,11 +80,7 @@ class Bpf(SinkKind):
     takes_cpu: ClassVar[bool] = False
     auto_sink = SinkPreference(rank=1)
     needs = frozenset({_FEATURE})
-    may_need = (
-        Feature(
-            _FEATURE, "the sink bpf", ON_VETH, "CONFIG_BPF_SYSCALL (Linux 5.18)", "", _probe, optional=True, otherwise=_WITHOUT
-        ),
-    )
+    may_need = (Feature(*_PROGRAM, optional=True, otherwise=_WITHOUT),)
 
     def __init__(self, options: BpfOptions) -> None:
         self._options = options

@@ -30,6 +30,7 @@ _FIRST_SEQUENCE = 1
 _LEAST_LENGTH = 0.9
 # The largest difference between two readings of the same clocks.
 _CLOCKS_AGREE_S = 1e-3
+_MODULE = "pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", Probes.pktgen
 
 
 class PktGen(Generator):
@@ -37,11 +38,7 @@ class PktGen(Generator):
 
     Options = PktGenOptions
     auto_source = SourcePreference(rank=2)
-    may_need = (
-        Feature(
-            "pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", Probes.pktgen, optional=True, otherwise=IN_A_VM
-        ),
-    )
+    may_need = (Feature(*_MODULE, optional=True, otherwise=IN_A_VM),)
 
     def __init__(self, options: PktGenOptions) -> None:
         self._options = options
