@@ -47,6 +47,7 @@ def _probe(_: Probes) -> str:
         raise ProbeError("; ".join(dict.fromkeys(refused)))
     return "; ".join((f"loaded its program and attached it ({' and '.join(working)})", *refused))
 
+
 _PROGRAM = _FEATURE, "the sink bpf", ON_VETH, "CONFIG_BPF_SYSCALL (Linux 5.18)", "", _probe
 
 

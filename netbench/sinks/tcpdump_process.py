@@ -222,6 +222,6 @@ class TcpdumpProcess:
         counts = counts_in(text)
         return counts if "captured" in counts and text.endswith("\n") and text.count("\n") == 1 else None
 
+
 def _buffer_kib(command: Sequence[str]) -> int:
     return int(command[command.index("-B") + 1])
-

@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
-from netbench.bpf.libbpf import attach_xdp, BpfError, Loaded, keep_dispatched, load, run_live
+from netbench.bpf.libbpf import BpfError, Loaded, attach_xdp, keep_dispatched, load, run_live
 from netbench.errors import MissingError
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
