@@ -89,8 +89,8 @@ class AutoSource(Source):
             self._reasons += [f"{usual} sends high loads from {where} too: {failure}" for failure in failures]
         elif not self._steady:
             self._reasons.append(
-                f"{self._fast} sends `max` and {self._high_loads(self._fast)} from {where}, {usual} the others. For one "
-                "source at all loads, name one of them as the generator, or set `steady` of auto"
+                f"{self._fast} sends `max` and {self._high_loads(self._fast)} from {where}, {usual} the others. For "
+                "one source at all loads, name one of them as the generator, or set `steady` of auto"
             )
 
     def identity(self) -> Identity:

@@ -21,7 +21,7 @@ from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
 from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity, HookChoice, attach
-from netbench.sinks.bpf_worker import NAME, CountRequest
+from netbench.sinks.bpf_worker import NAME, Counting, CountRequest
 
 _MODULE = "netbench.sinks.bpf_worker"
 _START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
@@ -29,6 +29,87 @@ _ANSWER_S = 60.0  # the result for hundreds of millions of frames takes seconds
 
 _FEATURE = "bpf-sink"
 _WITHOUT = "use `sink: auto` or `sink: tcpdump`"
+
+
+class RemoteCounting:
+    """Counting by one process from attach() to close(), with the methods of Counting; a dead process is replaced.
+
+    MissingError and TestbedError as in Counting. TestbedError also for a process that dies or does not answer: it is
+    ended.
+    """
+
+    def __init__(self, interface: str, hook: HookChoice, host: Host) -> None:
+        self._host, self._interface, self._hook = host, interface, hook
+        self._process: WorkerProcess | None = None
+        self.where = ""
+
+    def attach(self) -> None:
+        """Start the process, which attaches the program, unless it is running already."""
+        if self._process is None:
+            command = module_command_on(self._host, _MODULE, self._interface, self._hook)
+            process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
+            self._process = WorkerProcess(f"the sink bpf on {self._interface} of host {self._host.name}", process)
+            self.begun(_START_S)
+
+    def begin(self, request: CountRequest) -> None:
+        """Send the request to count; begun() waits for the answer."""
+        self.attach()
+        self._tell({"do": "begin", "request": asdict(request)})
+
+    def begun(self, timeout_s: float) -> None:
+        """Return once it counts."""
+        self.where = str(self._answer(timeout_s)["where"])
+
+    def prime_fdb(self, mac: str) -> None:
+        """Send a learning frame, as Counting.prime_fdb()."""
+        self._tell({"do": "learn", "mac": mac})
+
+    def end(self) -> str:
+        """Stop counting and write the sample, as Counting.end()."""
+        return str(self._call({"do": "end"})["no_sample"])
+
+    def received(self, sent: Sent) -> Received:
+        """Return the received frames, as Counting.received()."""
+        answer = self._call({"do": "received", "sent": asdict(sent)})
+        return TypeAdapter(Received).validate_python(answer["received"])
+
+    def detach(self) -> None:
+        """Detach the program; the process keeps running."""
+        if self.where:
+            with suppress(TestbedError):  # the program ends with its process
+                self._call({"do": "rest"})
+            self.where = ""
+
+    def close(self) -> None:
+        """End the process; harmless if called twice."""
+        process, self._process, self.where = self._process, None, ""
+        if process is not None:
+            process.close()
+
+    def _call(self, request: Mapping[str, object]) -> Mapping[str, Any]:
+        self._tell(request)
+        return self._answer(_ANSWER_S)
+
+    def _tell(self, request: Mapping[str, object]) -> None:
+        self._conversation.request(request)
+
+    def _answer(self, timeout_s: float) -> Mapping[str, Any]:
+        try:
+            answer = self._conversation.any_reply(timeout_s)
+        except (TimeoutError, TestbedError) as error:
+            self.close()
+            raise TestbedError(str(error)) from error
+        if why := answer.get("missing"):
+            raise MissingError(f"{self._host}: {why}")
+        if why := answer.get("failed"):
+            raise TestbedError(f"{self._host}: {why}")
+        return answer
+
+    @property
+    def _conversation(self) -> WorkerProcess:
+        if self._process is None:
+            raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
+        return self._process
 
 
 def _probe(_: Probes) -> str:
@@ -46,9 +127,6 @@ def _probe(_: Probes) -> str:
     if not working:
         raise ProbeError("; ".join(dict.fromkeys(refused)))
     return "; ".join((f"loaded its program and attached it ({' and '.join(working)})", *refused))
-
-
-_PROGRAM = _FEATURE, "the sink bpf", ON_VETH, "CONFIG_BPF_SYSCALL (Linux 5.18)", "", _probe
 
 
 def _every(value: object) -> int:
@@ -81,7 +159,18 @@ class Bpf(SinkKind):
     takes_cpu: ClassVar[bool] = False
     auto_sink = SinkPreference(rank=1)
     needs = frozenset({_FEATURE})
-    may_need = (Feature(*_PROGRAM, optional=True, otherwise=_WITHOUT),)
+    may_need = (
+        Feature(
+            _FEATURE,
+            "the sink bpf",
+            ON_VETH,
+            "CONFIG_BPF_SYSCALL (Linux 5.18)",
+            "",
+            _probe,
+            optional=True,
+            otherwise=_WITHOUT,
+        ),
+    )
 
     def __init__(self, options: BpfOptions) -> None:
         self._options = options
@@ -96,18 +185,14 @@ class Bpf(SinkKind):
 
 
 class BpfSink(Sink):
-    """One program at one NIC, from open() to close() or rest(); it counts from arm() to stop().
-
-    A process on the NIC's host attaches it (bpf_worker.py). One that died or did not answer is replaced for the next
-    trial.
-    """
+    """One program at one NIC, from open() to close() or rest(); it counts from arm() to stop()."""
 
     def __init__(self, options: BpfOptions) -> None:
         self._options = options
-        self._host: Host | None = None
-        self._worker: WorkerProcess | None = None
+        self._counting: Counting | RemoteCounting | None = None
         self._incoming: Incoming | None = None
-        self._interface = self._kernel = self._where = self._error = self._no_room = ""
+        self._interface = self._kernel = ""
+        self._error = self._no_room = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         return [f"# the program netbench/bpf/programs/sink.c, attached to {interface} (hook: {self._options.hook})"]
@@ -116,8 +201,11 @@ class BpfSink(Sink):
         """Attach the program; MissingError if the kernel does not accept it."""
         self.close()
         self._host, self._interface, self._kernel = host, interface, kernel_of(host)
+        hook = self._options.hook
+        here = host.shares_files
+        self._counting = Counting(interface, hook, host.netns) if here else RemoteCounting(interface, hook, host)
         try:
-            self._start()
+            self._counting.attach()
         except BaseException as error:  # Ctrl-C too: its process must not remain
             self.close()
             if isinstance(error, MissingError):
@@ -126,8 +214,8 @@ class BpfSink(Sink):
 
     def identity(self) -> Identity:
         options = options_text(self._options)
-        if self._where:
-            options["hook"] = self._where
+        if self._counting is not None and self._counting.where:
+            options["hook"] = self._counting.where
         return Identity(NAME, self._kernel, options, cpus=())
 
     def writes(self, incoming: Incoming) -> int:
@@ -146,11 +234,11 @@ class BpfSink(Sink):
             by_napi=incoming.path.receive == "napi",
             snap_length=incoming.snap_length,
             sample_every=self._options.sample if incoming.keep else 0,
-            sample=str(output_path(self._opened, _sample_file(incoming))),
+            sample=str(self._sample_there(incoming)),
         )
+        counting = self._opened
         try:
-            self._start()
-            self._running.request({"do": "begin", "request": asdict(request)})
+            counting.begin(request)
         except MachineGoneError:
             raise
         except (MissingError, TestbedError) as error:
@@ -158,107 +246,75 @@ class BpfSink(Sink):
 
     def prime_fdb(self, mac: str) -> None:
         if not self._error:
-            self._running.request({"do": "learn", "mac": mac})
+            self._opened.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
         if not self._error:
             try:
-                self._where = str(self._answer(timeout_s)["where"])
+                self._opened.begun(timeout_s)
             except (MissingError, TestbedError) as error:
                 self._error = str(error)
         return not self._error
 
     def stop(self, limit_s: float) -> None:
         """Stop counting, and copy the sample, if any, to this machine."""
-        host, incoming = self._opened, self._incoming
+        counting, incoming = self._opened, self._incoming
         assert incoming is not None, "arm() comes first"
         if self._error:
             return
         try:
-            no_sample = str(self._call({"do": "end"})["no_sample"])
+            no_sample = counting.end()
         except TestbedError as error:
             self._error = str(error)
             return
-        file = _sample_file(incoming)
-        written_to = output_path(host, file)
+        written_to, file = self._sample_there(incoming), _sample_file(incoming)
         if no_sample and written_to == file:
             self._no_room = f"{file} cannot be written: {no_sample}; free some room, or write elsewhere with -o"
         elif no_sample:
-            self._no_room = f"{written_to} on {host} cannot be written: {no_sample}; free some room there"
+            self._no_room = f"{written_to} on {self._host} cannot be written: {no_sample}; free some room there"
         elif incoming.keep and written_to != file:
-            try:
-                host.fetch(str(written_to), file)
-            except MachineGoneError:
-                raise
-            except TestbedError as error:
-                self._no_room = str(error)
-            host.run(["rm", "-f", str(written_to)])
+            self._bring_home(written_to, file)
 
     def received(self, sent: Sent) -> Received:
         if not self._error:
             try:
-                answer = self._call({"do": "received", "sent": asdict(sent)})
-                return replace(TypeAdapter(Received).validate_python(answer["received"]), no_room=self._no_room)
+                return replace(self._opened.received(sent), no_room=self._no_room)
             except TestbedError as error:
                 self._error = str(error)
         return Received(error=self._error, no_delay="the count is incomplete", counted_by=NAME)
 
     def rest(self) -> None:
-        if self._where:
-            with suppress(TestbedError):  # the program ends with its process
-                self._call({"do": "rest"})
-            self._where = ""
+        if self._counting is not None:
+            self._counting.detach()
 
     def close(self) -> None:
-        self._end()
-        self._host = None
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.close()
 
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
         return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every)
 
-    def _start(self) -> None:
-        """Start the process, which attaches the program, unless it is running; errors as of _answer()."""
-        if self._worker is None:
-            host = self._opened
-            command = module_command_on(host, _MODULE, self._interface, self._options.hook)
-            process = host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
-            self._worker = WorkerProcess(f"the sink bpf on {self._interface} of host {host.name}", process)
-            self._where = str(self._answer(_START_S)["where"])
+    def _sample_there(self, incoming: Incoming) -> Path:
+        """Return the file on the NIC's host that a sample is written to."""
+        file = _sample_file(incoming)
+        return output_path(self._host, file)
 
-    def _end(self) -> None:
-        worker, self._worker, self._where = self._worker, None, ""
-        if worker is not None:
-            worker.close()
-
-    def _call(self, request: Mapping[str, object]) -> Mapping[str, Any]:
-        self._running.request(request)
-        return self._answer(_ANSWER_S)
-
-    def _answer(self, timeout_s: float) -> Mapping[str, Any]:
-        """Return the next answer; MissingError and TestbedError as it reports, or if the process does not answer."""
+    def _bring_home(self, there: Path, file: Path) -> None:
         try:
-            answer = self._running.any_reply(timeout_s)
-        except (TimeoutError, TestbedError) as error:
-            self._end()
-            raise TestbedError(str(error)) from error
-        if why := answer.get("missing"):
-            raise MissingError(f"{self._host}: {why}")
-        if why := answer.get("failed"):
-            raise TestbedError(f"{self._host}: {why}")
-        return answer
+            self._host.fetch(str(there), file)
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            self._no_room = str(error)
+        self._host.run(["rm", "-f", str(there)])
 
     @property
-    def _running(self) -> WorkerProcess:
-        if self._worker is None:
-            raise TestbedError(f"no capture is running on {self._interface}: its process has ended")
-        return self._worker
-
-    @property
-    def _opened(self) -> Host:
-        if self._host is None:
+    def _opened(self) -> Counting | RemoteCounting:
+        if self._counting is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
-        return self._host
+        return self._counting
 
 
 def _sample_file(incoming: Incoming) -> Path:

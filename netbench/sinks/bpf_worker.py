@@ -1,4 +1,4 @@
-"""The process that counts for a sink bpf: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
+"""The process that counts for a sink bpf on another host: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
 
 It attaches the program to the interface in its network namespace until its stdin ends. It executes the lines of stdin.
 It answers each of them, except `learn`, with one line; an answer also follows the start:
@@ -13,20 +13,21 @@ Other answers are {"missing": "what this kernel lacks"} and {"failed": "why"}. H
 removes the program.
 """
 
+import json
+import os
 import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from netbench.capture.capture_counts import Expected
 from netbench.capture.pcap import write_pcap
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MissingError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.clock import SystemClock, read_clocks
-from netbench.hosts.worker_requests import Reply, Request, reply_to, serve_requests
+from netbench.linux.netns import namespace_path, within
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.sinks.bpf_counter import AttachedCounter, BpfCounter, Capacity, HookChoice, attach
@@ -34,6 +35,7 @@ from netbench.sinks.flush import flush_frame
 from netbench.sinks.measuring_window import received_of, settled
 
 NAME = "bpf"
+_SMALLEST = Capacity.needed(1, 0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +64,57 @@ def count_request_of(plain: Mapping[str, Any]) -> CountRequest:
 
 
 class Counting:
-    """The program at one NIC of this network namespace, from attach() or begin() to detach()."""
+    """The program at one NIC of a network namespace (None: that of the process), from attach() to detach().
 
-    _attached: AttachedCounter | None = None
-    _speaker: socket.socket | None = None
-    _by_napi = False  # whether UUTs receive by NAPI, as far as known
-    _request: CountRequest
+    Order of calls for each trial: begin(); prime_fdb(); begun(); end(); received(). MissingError if the kernel does not
+    accept the program, TestbedError if there is no such NIC.
+    """
 
-    def __init__(self, interface: str, hook: HookChoice) -> None:
-        self._interface, self._hook = interface, hook
+    def __init__(self, interface: str, hook: HookChoice, netns: str | None = None) -> None:
+        self._interface, self._hook, self._netns = interface, hook, netns
+        self._attached: AttachedCounter | None = None
+        self._speaker: socket.socket | None = None
+        self._by_napi = False  # whether UUTs receive by NAPI, as far as known
+        self._request: CountRequest | None = None
 
     @property
     def where(self) -> str:
         """The hook at which it counts, and the reason; empty if it does not count."""
         return f"{self._attached.hook.name} ({self._attached.why})" if self._attached else ""
 
-    def attach(self, room: Capacity) -> None:
-        """Attach the program; MissingError if the kernel does not accept it, TestbedError if there is no such NIC."""
-        self.detach()
-        try:
-            self._attached = attach(self._interface, self._hook, room, by_napi=self._by_napi)
-            self._speaker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self._speaker.bind((self._interface, 0))
-        except MissingError as error:
-            raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}") from error
-        except OSError as error:
-            self.detach()
-            raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
+    def attach(self) -> None:
+        """Attach the program with little room, unless it is attached already."""
+        if self._attached is None:
+            self._attach(_SMALLEST)
 
     def begin(self, request: CountRequest) -> None:
-        """Start counting from 0; errors as of attach()."""
+        """Start counting from 0."""
         self._request, self._clock = request, read_clocks(SystemClock())
         moves = request.by_napi != self._by_napi and self._hook == "auto"
         self._by_napi = request.by_napi
         if self._attached is None or moves:
-            self.attach(request.room)
+            self._attach(request.room)
         elif not self._attached.counter.room.fits(request.room):
             self._attached = self._attached.with_room(request.room)
         self._counter.begin(
             request.expected, request.network, request.snap_length, self._clock, request.room, request.sample_every
         )
 
+    def begun(self, timeout_s: float) -> None:
+        """Return at once, because it counts already; RemoteCounting waits for its process here."""
+
     def prime_fdb(self, mac: str) -> None:
         """Send a learning frame to this address out of the NIC."""
-        if self._speaker is not None:  # otherwise the last answer reported why it does not count
-            with suppress(OSError):  # the NIC is gone or down: its counters show that to the judge
-                self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+        assert self._speaker is not None, "attach() comes first"
+        try:
+            self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+        except OSError:
+            return  # the NIC is gone or down: its counters show that to the judge
 
     def end(self) -> str:
         """Stop counting and write the sample; return why it cannot be written, empty if it is, or if there is none."""
         counter, request = self._counter, self._request
+        assert request is not None, "begin() comes first"
         counter.end()
         if request.sample_every:
             try:
@@ -123,6 +126,7 @@ class Counting:
     def received(self, sent: Sent) -> Received:
         """Return the received frames of those sent; called after end()."""
         counter, request, by_ring = self._counter, self._request, self._attached is not None and self._attached.by_ring
+        assert request is not None, "begin() comes first"
         uncounted = Received(matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
         if sent.first_ns is None or sent.last_ns is None:
             return uncounted
@@ -148,34 +152,67 @@ class Counting:
             self._speaker.close()
         self._attached = self._speaker = None
 
+    def close(self) -> None:
+        """Detach the program; nothing else is open."""
+        self.detach()
+
     @property
     def _counter(self) -> BpfCounter:
         if self._attached is None:
-            raise TestbedError(f"no capture is running on {self._interface}")
+            raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._attached.counter
+
+    def _attach(self, room: Capacity) -> None:
+        self.detach()
+
+        def inside() -> None:
+            self._attached = attach(self._interface, self._hook, room, by_napi=self._by_napi)
+            self._speaker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._speaker.bind((self._interface, 0))
+
+        try:
+            within(namespace_path(self._netns), inside)
+        except MissingError as error:
+            raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}") from error
+        except OSError as error:
+            self.detach()
+            raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
 
 
 def main() -> None:
     """Execute the lines of stdin until it ends."""
     _, interface, hook = sys.argv
     counting = Counting(interface, cast(HookChoice, hook))
-    reply_to({}, lambda: _executed(counting, {"do": "attach"}))
-    serve_requests(partial(_executed, counting))
+    _answer(counting, {"do": "attach"})
+    for line in sys.stdin:
+        _answer(counting, json.loads(line))
     counting.detach()
 
 
-def _executed(counting: Counting, request: Request) -> Reply | None:
-    """Execute a request and return its answer, if it has one."""
+def _answer(counting: Counting, request: Mapping[str, Any]) -> None:
+    try:
+        answer = _done(counting, request)
+    except MissingError as error:
+        answer = {"missing": str(error)}
+    except NetbenchError as error:
+        answer = {"failed": str(error)}
+    if answer:
+        with suppress(BrokenPipeError):  # the reader is gone: stdin will end
+            os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
+
+
+def _done(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, object]:
     match request["do"]:
         case "attach":
-            counting.attach(Capacity.needed(1, 0.0, 0))  # the room is extended in the first trial
+            counting.attach()
         case "begin":
             counting.begin(count_request_of(request["request"]))
         case "rest":
             counting.detach()
         case "learn":
-            counting.prime_fdb(request["mac"])
-            return None
+            if counting.where:  # otherwise the last answer reported why it does not count
+                counting.prime_fdb(request["mac"])
+            return {}
         case "end":
             return {"no_sample": counting.end()}
         case "received":

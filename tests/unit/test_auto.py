@@ -104,6 +104,30 @@ def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
     assert host.kernel.devices() == {}
 
 
+def test_both_kinds_in_one_campaign():
+    made_by = AutoGenerator()
+    far, near = PktgenHost(FakeKernel()), without_pktgen("near")
+    with closing(made_by.source()) as one, closing(made_by.source()) as other:
+        one.open(far, "nb-tx1", ())
+        other.open(near, "nb-tx2", ())
+        assert [len(source.remarks()) for source in (one, other)] == [1, 2]
+        for source in (one, other):
+            source.prepare(TRAFFIC)
+        for source in (one, other):
+            source.start(0)
+        assert [source.wait(1.0).first_sequence for source in (one, other)] == [1, 0]
+
+
+def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
+    with closing(AutoGenerator().source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        kinds = []
+        for size in (3000, 3001):
+            source.prepare(replace(TRAFFIC, frame_size=size, fps=1e6))
+            kinds.append(source.identity().kind)
+    assert kinds == ["xdp", "fake"]
+
+
 def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
     host = PktgenHost(FakeKernel(), "near")
     with closing(AutoGenerator().source()) as source:
@@ -119,6 +143,16 @@ def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
     assert host.kernel.devices() == {}
 
 
+def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
+    with closing(AutoGenerator().source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        kinds = []
+        for largest in (3000, 3001):
+            source.prepare(replace(TRAFFIC, frame_size=FrameMix("m", (64, largest)), fps=1e6))
+            kinds.append(source.identity().kind)
+    assert kinds == ["xdp", "fake"]
+
+
 def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
     with closing(AutoGenerator().source()) as source:
         source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
@@ -126,24 +160,16 @@ def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
             source.prepare(replace(TRAFFIC, frame_size=IMIX))
 
 
-@pytest.mark.parametrize(
-    ("size", "kind"),
-    [(3000, "xdp"), (3001, "fake"), (FrameMix("m", (64, 3000)), "xdp"), (FrameMix("m", (64, 3001)), "fake")],
-)
-def test_high_loads_are_sent_by_xdp_as_long_as_their_largest_frame_fits(size, kind):
-    with closing(AutoGenerator().source()) as source:
-        source.open(without_pktgen("near"), "nb-fast1", ())
-        source.prepare(replace(TRAFFIC, frame_size=size, fps=1e6))
-        assert source.identity().kind == kind
-
-
 def test_where_neither_works():
     both = "the kernel of host far has no pktgen: neither loaded nor loadable, and its worker runs only here"
     assert AutoGenerator().unsupported_reason(without_pktgen("far")) == both
     with pytest.raises(MissingError, match=f"nothing can send from nb-tx1 of host far: {both}"):
         AutoGenerator().source().open(without_pktgen("far"), "nb-tx1", ())
-    for host in (PktgenHost(FakeKernel()), without_pktgen("near")):
-        assert AutoGenerator().unsupported_reason(host) == "", "one of them suffices"
+
+
+@pytest.mark.parametrize("host", [PktgenHost(FakeKernel()), without_pktgen("near")], ids=["pktgen", "afpacket"])
+def test_where_one_works(host):
+    assert AutoGenerator().unsupported_reason(host) == ""
 
 
 def test_use_before_open_and_after_close():
@@ -202,6 +228,11 @@ def test_a_kind_of_another_package_is_chosen_by_its_preference(monkeypatch):
         assert AutoGenerator().source().commands("nb-tx1", ())[0] == "# where mine works:"
         source.prepare(replace(TRAFFIC, frame_size=IMIX))
         assert host.kernel.devices() == {}
+
+
+def test_auto_attaches_no_program_to_a_nic():
+    assert "xdp_worker nb-tx1 0" in Xdp.for_auto(realtime=0).source().commands("nb-tx1", ())[0]
+    assert AfPacket.for_auto(realtime=7).source().commands("nb-tx1", ())
 
 
 def test_a_dry_run_shows_all(monkeypatch):

@@ -68,6 +68,7 @@ def pktgen_header(frame: bytes) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize("frame_size", [64, 65, 128, 594, 1518, 9018])
 def test_a_frame_is_well_formed(frame_size):
     frame = build_frame(traffic(frame_size))
+
     assert len(frame) == frame_size - 4
     packet = dpkt.ethernet.Ethernet(frame)
     assert (packet.src.hex(":"), packet.dst.hex(":")) == ("02:aa:00:00:00:01", "02:bb:00:00:00:02")
@@ -80,9 +81,14 @@ def test_a_frame_is_well_formed(frame_size):
     assert not any(udp.data[16:])
 
 
+def test_one_flow_uses_port_9_for_both_as_pktgen_does():
+    assert ports_of(build_frame(traffic(flows=1, seed=5))) == [9, 9]
+
+
 @given(flows=st.integers(2, 3000), seed=st.integers(0, 2**64))
 def test_flows_are_distinct_pairs_from_the_allowed_ports(flows, seed):
     ports = flow_ports(flows, seed)
+
     assert ports.shape == (flows, 2)
     assert len({tuple(pair) for pair in ports.tolist()}) == flows
     assert ports.min() >= 1024
@@ -110,6 +116,7 @@ def test_a_stamp_numbers_times_and_assigns_flows(first):
     """The sequence wraps at 32 bits, and flows go on."""
     frames = FrameBlock(traffic(frame_size=128, flows=7, seed=2), capacity=16)
     frames.stamp(first, count=16, time_ns=1_700_000_001_234_567_899)
+
     ports = flow_ports(7, 2).tolist()
     for number, frame in enumerate(frames.buffer, start=first):
         assert pktgen_header(frame.tobytes()) == (0xBE9BE955, number % 2**32, 1_700_000_001, 234_567)
@@ -120,6 +127,7 @@ def test_a_stamp_changes_only_the_frames_it_counts_and_only_their_own_fields():
     frames = FrameBlock(traffic(frame_size=300, flows=3), capacity=8)
     before = frames.buffer.copy()
     frames.stamp(first=50, count=3, time_ns=1_700_000_001_234_567_899)
+
     assert (frames.buffer[3:] == before[3:]).all()
     changed = np.flatnonzero((frames.buffer != before).any(axis=0))
     assert set(changed.tolist()) <= {*range(34, 38), *range(46, 58)}

@@ -90,8 +90,8 @@ def test_namespaces_of_one_machine_share_its_cpus(kernel, monkeypatch):
     monkeypatch.setattr(PktgenHost, "shares_files", True)
     made_by = generator()
     hosts = [PktgenHost(FakeKernel(), name) for name in ("a", "b")]
-    for host in hosts:
-        host.netns = host.name
+    for pktgen_host in hosts:
+        pktgen_host.netns = pktgen_host.name
     with closing(opened(hosts[0], made_by=made_by)), closing(opened(hosts[1], made_by=made_by)):
         assert [list(host.kernel.devices()) for host in hosts] == [["nb-tx1@0"], ["nb-tx1@1"]]
     with closing(opened(hosts[1], made_by=made_by)):

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.files import parse_device, realtime_offset_ns
@@ -56,6 +58,24 @@ def test_a_command_after_a_run_hides_its_result():
 def test_other_text_is_refused(text):
     with pytest.raises(TestbedError, match="instead of the state of a device"):
         parse_device(text)
+
+
+@given(
+    frames=st.integers(0, 2**63),
+    errors=st.integers(0, 2**63),
+    times=st.tuples(*[st.integers(0, 2**60)] * 3),
+    result=st.sampled_from(["Starting", "Idle", "OK: count=5", "No memory"]),
+)
+def test_whatever_the_kernel_counts_is_read(frames, errors, times, result):
+    values = dict.fromkeys(("count", "delay", "pkt_size", "udp_src_min", "udp_src_max"), "1")
+    values |= dict.fromkeys(("udp_dst_min", "udp_dst_max", "src_min", "src_max", "dst_min", "dst_max"), "")
+    values |= dict.fromkeys(("src_mac", "dst_mac"), "00:00:00:00:00:00")
+    started, stopped, idle = (time * 1000 for time in times)
+    made = FakeDevice("a@0", values, frames=frames, errors=errors, result=result)
+    made.started_ns, made.stopped_ns, made.idle_ns = started, stopped, idle
+    device = parse_device(show(made, 0))
+    assert (device.frames, device.errors, device.result) == (frames, errors, result)
+    assert (device.started_us, device.stopped_us) == times[:2]
 
 
 def test_the_offset_of_the_clocks_of_another_machine():

@@ -256,6 +256,14 @@ def test_ctrl_c_is_not_for_its_worker(server, open_source):
     assert (sent.frames, sent.error) == (500, "")
 
 
+def test_a_server_that_dies_in_a_trial_is_an_error(open_source):
+    with StandInForTrex() as server:
+        source = open_source(server)
+        source.prepare(TRAFFIC)
+    source.start(time.monotonic_ns())
+    assert "does not start" in source.wait(30.0).error
+
+
 def test_an_interface_without_a_port():
     source = source_of({"ports": {"tx1": 0}})
     with pytest.raises(UsageError, match=r"`ports` has no interface tx2, only tx1"):

@@ -9,7 +9,7 @@ import pytest
 from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, find
-from netbench.errors import UsageError
+from netbench.errors import MissingError, UsageError
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_counts import delay_of
 from netbench.generators.trex.trex_package import no_client
@@ -100,6 +100,21 @@ def test_it_counts_what_arrives_of_a_stream_trial_by_trial(server, ends):
     assert str(ends.sink.identity()).startswith("trex (TRex v3.08, lbr-trex-client 3.4.0; server=127.0.0.1 ")
 
 
+def test_both_of_its_ports_are_its_own_until_it_is_closed(server, ends):
+    assert [port.owner.partition("@")[0] for port in server.ports] == ["netbench", "netbench"]
+    ends.close()
+    assert [port.owner for port in server.ports] == ["", ""]
+
+
+def test_the_port_of_a_sink_may_be_foreign(server):
+    server.ports[1].owner = "bob"
+    ends = Ends(backend(server))
+    with pytest.raises(MissingError, match=r"port 1 of the TRex server .* already taken by 'bob'"):
+        ends.open()
+    ends.close()
+    assert [port.owner for port in server.ports] == ["", "bob"]
+
+
 def test_each_size_of_a_mix_is_counted_by_itself(server, ends):
     server.dropped = (1, 10)
     sent, received = ends.trial(replace(TRAFFIC, frame_size=MIX))
@@ -160,11 +175,15 @@ def test_some_frames_measure_delay_and_are_of_the_load(server):
         ends.close()
 
 
+def test_no_delay_where_nothing_arrived():
+    nothing = delay_of({}, "v3.08", by_software=False)
+    assert nothing == SoftwareDelay("TRex v3.08", 0, None, None, None, None)
+
+
 @pytest.mark.parametrize(("total_max", "largest_us"), [(0, None), (1999, None), (2000, 2000.0), (2345, 2345.0)])
 def test_the_largest_delay_is_not_known_where_the_server_left_it_out(total_max, largest_us):
     # As v3.08 answers: the maximum is over all frames but the first ten, the histogram over all.
     times = {"total_min": 27, "total_max": total_max, "average": 3948, "jitter": 3047, "histogram": {20: 1, 2000: 3}}
-    assert delay_of({}, "v3.08", by_software=False) == SoftwareDelay("TRex v3.08", 0, None, None, None, None)
     found = delay_of({"latency": times}, "v3.08", by_software=True)
     assert (found.smallest_us, found.largest_us, found.frames) == (27.0, largest_us, 4)
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from netbench.generators.pktgen.parameters import PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen
+from netbench.hosts.local import LocalHost
 from netbench.linux.locks import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.netns.watching import events, stored, wait_for
@@ -104,6 +107,19 @@ def test_without_its_image_nothing_is_begun(results, tmp_path):
     assert "the guest image 'micro' is not built" in done.stderr
     assert "netbench image build" in done.stderr
     assert not results.exists()
+
+
+def test_auto_uses_afpacket_without_pktgen_and_reports_it(results):
+    if not PktGen(PktGenOptions()).unsupported_reason(LocalHost("here", "nbt")):
+        pytest.skip("this machine's own kernel has pktgen")
+    small = settings(generator="auto", frame_sizes=64, loads="5000fps", duration="100ms")
+    done = netbench("run", "netns", "quick", "-o", results, *PATIENT, *small, "--uut", "bridge")
+    assert done.returncode == 0, done.stderr
+    assert remarks(results)[0] == (
+        "afpacket sends from nb-tx1 of host source: the kernel of host source has no pktgen: "
+        "neither loaded nor loadable"
+    )
+    assert [row["received_frames"] for row in rows(results)] == ["500"]
 
 
 def _vm_pid() -> int:

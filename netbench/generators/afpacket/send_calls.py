@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 # io_setup, io_destroy, io_submit, io_getevents; libc has no functions for them.
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+_POINTER_BYTES = 8
 _PWRITE = 1  # IOCB_CMD_PWRITE of linux/aio_abi.h; on a socket it sends
 
 # `struct iovec` of readv(2), `struct mmsghdr` of sendmmsg(2), `struct iocb` of linux/aio_abi.h, of 64-bit machines.
@@ -93,6 +94,7 @@ class Submissions:
         self._writes["opcode"], self._writes["fd"] = _PWRITE, fd
         self._writes["buffer"], self._writes["bytes"] = _row_addresses(buffer), lengths
         self._pointers = _row_addresses(self._writes)
+        self._address = self._pointers.ctypes.data
         self._events = np.zeros((len(buffer), 4), np.int64)  # struct io_event: data, obj, res, res2
         self._into = ctypes.c_void_p(self._events.ctypes.data)
         self._context = context
@@ -103,7 +105,7 @@ class Submissions:
         Returns the number of rows offered, in order; or −errno when one failed for another reason than lack of room.
         """
         context = self._context
-        begin = ctypes.c_void_p(self._pointers.ctypes.data + first * self._pointers.itemsize)
+        begin = ctypes.c_void_p(self._address + first * _POINTER_BYTES)
         offered: int = context.call(context.submit, context.number, ctypes.c_long(count), begin)
         if offered < 0:
             return -ctypes.get_errno()

@@ -130,7 +130,6 @@ class TrexPort:
     the last trial left in the ring of a server that netbench started.
     """
 
-    halt = Halt()
     groups: Groups
     left_over = 0
 
@@ -140,7 +139,7 @@ class TrexPort:
         The port keeps its settings. The client's `reset()` would take it from any owner, and disable promiscuous mode.
         """
         self._session, self._client, self._number = session, session.client, number
-        self._interface, self._server = interface, server
+        self._interface, self._server, self.halt = interface, server, Halt()
         self._ports, self._which = [number], {"port_id": number, "profile_id": "*", "block": False}
         ports = self._client.get_all_ports()
         if number not in ports:

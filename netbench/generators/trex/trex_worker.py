@@ -59,7 +59,7 @@ class TrexWorker:
         return self._session
 
     def connect(self) -> Reply:
-        """Connect to the server and return the first reply; MissingError without a server, or if none can be started."""
+        """Connect to the server and return the first reply; MissingError if there is none, or none can be started."""
         if self._cpus:
             os.sched_setaffinity(0, self._cpus)
         if "path" in self._settings:

@@ -32,9 +32,6 @@ class LiveRun(threading.Thread):
     The caller of `start` must call `finish`. The process must have called `take_signals` before.
     """
 
-    _begun: SchedTimes | None = None
-    error = ""
-
     def __init__(
         self,
         program: int,
@@ -53,10 +50,12 @@ class LiveRun(threading.Thread):
         exhausts. `realtime` is a priority in SCHED_FIFO; 0: a normal class, before all other processes in it.
         """
         super().__init__()
-        self._run_once = lambda: run_live(program, frame, _SLOTS, batch)
-        self._is_done, self._cpus, self._end_ns = is_done, cpus, end_ns
-        self._limited, self._realtime = limited, realtime
+        self._realtime = realtime
+        self._program, self._frame, self._batch, self._is_done, self._cpus = program, frame, batch, is_done, cpus
+        self._end_ns, self._limited = end_ns, limited
         self._has_left, self._may_end = threading.Event(), threading.Event()
+        self._begun: SchedTimes | None = None
+        self.error = ""
 
     def run(self) -> None:
         try:
@@ -73,7 +72,7 @@ class LiveRun(threading.Thread):
             every_s = _LIMITED_CALL_S if self._limited else _SIGNAL_EVERY_S
             signal.setitimer(signal.ITIMER_REAL, every_s if self._limited else max(left_s, every_s), every_s)
             while not self._is_done() and time.monotonic_ns() < self._end_ns:
-                self._run_once()
+                run_live(self._program, self._frame, _SLOTS, self._batch)
         except (NetbenchError, OSError) as error:
             self.error = f"sending failed: {error}"
         finally:
@@ -89,7 +88,9 @@ class LiveRun(threading.Thread):
     def spent(self) -> SchedTimes | None:
         """Return the CPU time and waits of the thread until now; None where they are unknown."""
         now = read_sched_times(self.native_id) if self.native_id else None
-        return now.since(self._begun) if now and self._begun else None
+        if now is None or self._begun is None:
+            return None
+        return now.since(self._begun)
 
     def finish(self) -> None:
         """Make the thread leave the kernel after its end; the kernel needs some ms to tear down the run."""
